@@ -1,0 +1,5 @@
+"""The backends: one a file, found by the file's name."""
+
+from collbench.registry import Family
+
+FAMILY = Family(__name__, __path__, "backend")

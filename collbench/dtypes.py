@@ -1,0 +1,89 @@
+"""Element types and reductions: names, widths, and how NumPy computes with them. NumPy is imported only when one is used.
+
+A step accumulates 16-bit floats in float32 and rounds once, at its end; every other type accumulates in itself. Integers wrap.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
+    Ufunc: TypeAlias = Callable[[Array, Array, Array], Array]
+
+DtypeName = Literal["int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+RedopName = Literal["sum", "prod", "min", "max", "avg"]
+DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
+REDOPS: tuple[RedopName, ...] = get_args(RedopName)
+
+_ITEM_BYTES = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+# The largest whole number below which every whole number is exact: 2^(mantissa bits), or the largest value of an integer.
+_EXACT_UP_TO = {"int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**53, "float16": 2048, "bfloat16": 256, "float32": 2**24, "float64": 2**53}
+# nccl-tests' short names
+ALIASES = {"float": "float32", "double": "float64", "half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int": "int32", "char": "int8"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dtype:
+    """An element type: `item_bytes` wide, whole numbers exact up to `exact_up_to`."""
+
+    name: DtypeName
+    item_bytes: int
+    exact_up_to: int
+
+    @property
+    def is_float(self) -> bool:
+        return "float" in self.name
+
+    def numpy(self) -> "np.dtype[Any]":
+        """The NumPy dtype (bfloat16 from ml_dtypes)."""
+        return _numpy_dtype(self.name)
+
+    def accumulator(self) -> "np.dtype[Any]":
+        """The type in which one step of a schedule accumulates: float32 for the 16-bit floats."""
+        return _numpy_dtype("float32" if self.is_float and self.item_bytes == 2 else self.name)
+
+
+def dtype(name: DtypeName) -> Dtype:
+    """The element type of that name.
+
+    >>> dtype("bfloat16").item_bytes
+    2
+    """
+    return Dtype(name=name, item_bytes=_ITEM_BYTES[name], exact_up_to=_EXACT_UP_TO[name])
+
+
+@cache
+def _numpy_dtype(name: str) -> "np.dtype[Any]":
+    import numpy as np
+
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def ufunc(redop: RedopName) -> "Ufunc":
+    """The two-operand NumPy function of a reduction; avg is a sum that divide() finishes."""
+    import numpy as np
+
+    functions: dict[str, Any] = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    function: Ufunc = functions[redop]
+    return function
+
+
+def divide(values: "Array", n: int) -> None:
+    """Divide in place by n: floats exactly rounded, integers towards zero (as C does)."""
+    import numpy as np
+
+    if values.dtype.kind == "u":
+        np.floor_divide(values, n, out=values)
+    elif values.dtype.kind == "i":
+        values[...] = np.where(values < 0, -(-values // n), values // n)
+    else:
+        np.divide(values, n, out=values)

@@ -1,0 +1,56 @@
+"""Every error that collbench raises on purpose, each with the exit code that the command line turns it into.
+
+    CollbenchError
+    |-- WrongDataError       1  a result differed from the collective's definition
+    |-- UsageError           2  an option or a file says something that cannot be meant
+    |   `-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
+    |-- UnavailableError     3  this environment cannot run it
+    `-- StuckError           4  a deadline passed
+        `-- RankLostError    4  a rank died or stopped
+
+A message says what is wrong, the value, and what is allowed; the hint says what to do next.
+"""
+
+
+class CollbenchError(Exception):
+    """Base of all: a message, a hint, an exit code."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type["CollbenchError"], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
+
+class WrongDataError(CollbenchError):
+    """A result differed from the collective's definition."""
+
+
+class UsageError(CollbenchError):
+    """An option or a file says something that cannot be meant."""
+
+    exit_code = 2
+
+
+class ScheduleError(UsageError):
+    """A schedule, or the layout it was given, does not do what its collective asks for."""
+
+
+class UnavailableError(CollbenchError):
+    """This environment cannot run it."""
+
+    exit_code = 3
+
+
+class StuckError(CollbenchError):
+    """A deadline passed: somebody waited for something that never came."""
+
+    exit_code = 4
+
+
+class RankLostError(StuckError):
+    """A rank died or stopped answering."""

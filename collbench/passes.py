@@ -1,0 +1,168 @@
+"""What looking at a schedule finds: its size and hops, another rank order, and which messages need no copy.
+
+Each is a pure function of a schedule. Nothing here is said by an algorithm's author.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from collbench.collectives import collective
+from collbench.schedule import At, BufferName, Edge, Loan, Operand, Program, Round, Schedule, Step, Track
+
+
+def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
+    """The memory that an operand stands for: in place, the input block that is also an output block is named by the output."""
+    if not in_place or operand.buffer != "in":
+        return operand
+    what = collective(schedule.op)
+    alias = what.alias(schedule.n, schedule.root, rank)
+    if alias is None:
+        return operand
+    if what.is_interleaved:
+        return Operand("out", operand.chunk)
+    return Operand("out", alias[1]) if operand.chunk == alias[0] else operand
+
+
+def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
+    """How many chunks one round sends, and receives, along each edge."""
+    sent: dict[Edge, int] = {}
+    received: dict[Edge, int] = {}
+    for step in steps:
+        for edge in step.send:
+            sent[edge] = sent.get(edge, 0) + 1
+        for edge in step.recv:
+            received[edge] = received.get(edge, 0) + 1
+    return sent, received
+
+
+def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
+    """Every round of every program that the schedule holds."""
+    for p, program in enumerate(schedule.programs):
+        for t, track in enumerate(program):
+            for r, steps in enumerate(track.rounds):
+                yield At(p, t, r), steps
+
+
+def lend(schedule: Schedule, *, in_place: bool) -> Schedule:
+    """The schedule with every message lent that can be: the peer reads it where it lies instead of from a FIFO.
+
+    A message can be lent if each of its chunks is left in the rank's input or output by the step that sends it (it is the step's only
+    operand, or its dst), and if no other track of the rank writes there. A later step of the same track that does waits for the loan.
+    """
+    lent: dict[At, frozenset[Edge]] = {}
+    returns: dict[At, dict[int, tuple[Loan, ...]]] = {}
+    for p, program in enumerate(schedule.programs):
+        writers = _writers(schedule, p, program, in_place)
+        for t, track in enumerate(program):
+            loans: dict[Operand, list[Loan]] = {}
+            for r, steps in enumerate(track.rounds):
+                due = {
+                    s: tuple(loans.pop(cell(schedule, p, step.dst, in_place=in_place), ()))
+                    for s, step in enumerate(steps) if step.dst is not None
+                }
+                due = {s: found for s, found in due.items() if found}
+                if due:
+                    returns[At(p, t, r)] = due
+                edges = {edge for step in steps for edge in step.send}
+                for edge in edges:
+                    homes = [_home(schedule, p, step, in_place) for step in steps if edge in step.send]
+                    known = [home for home in homes if home is not None and writers.get(home, {t}) == {t}]
+                    if len(known) < len(homes):
+                        continue
+                    lent[At(p, t, r)] = lent.get(At(p, t, r), frozenset()) | {edge}
+                    for home in known:
+                        loans.setdefault(home, []).append(Loan(r, edge))
+    return replace(schedule, lent=lent, returns=returns)
+
+
+def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand | None:
+    """Where in the rank's input or output the step leaves what it sends, or None."""
+    home = step.dst
+    if home is None and len(step.src) == 1 and not step.recv:
+        home = step.src[0]
+    return None if home is None or home.buffer == "tmp" else cell(schedule, rank, home, in_place=in_place)
+
+
+def home(step: Step) -> Operand:
+    """Where a step whose message is lent leaves it."""
+    return step.dst if step.dst is not None else step.src[0]
+
+
+def _writers(schedule: Schedule, rank: int, program: Program, in_place: bool) -> dict[Operand, set[int]]:
+    """The tracks that write each cell of the rank."""
+    writers: dict[Operand, set[int]] = {}
+    for t, track in enumerate(program):
+        for steps in track.rounds:
+            for step in steps:
+                if step.dst is not None:
+                    writers.setdefault(cell(schedule, rank, step.dst, in_place=in_place), set()).add(t)
+    return writers
+
+
+def widest_message(schedule: Schedule) -> int:
+    """The most chunks that any one message through a FIFO carries; 0 if every message is lent."""
+    widest = 0
+    for at, steps in rounds_of(schedule):
+        sent, _ = message_chunks(steps)
+        widest = max([widest, *(chunks for edge, chunks in sent.items() if edge not in schedule.lent.get(at, ()))])
+    return widest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What the busiest rank sends and receives, as fractions of the size S, and the messages that it sends, in one loop."""
+
+    sent: Fraction
+    received: Fraction
+    messages: int
+
+
+def traffic(schedule: Schedule) -> Traffic:
+    """Bytes and messages of the busiest rank.
+
+    >>> from collbench.algorithms import ring
+    >>> from collbench.schedule import build
+    >>> from collbench.world import World
+    >>> traffic(build("allreduce", "ring", ring.allreduce, World(n=4))).sent
+    Fraction(3, 2)
+    """
+    what = collective(schedule.op)
+    pieces = schedule.chunks["in"] if what.is_interleaved else (schedule.n if what.size_in_blocks else 1)
+    sent, received, messages = ([0] * len(schedule.programs) for _ in range(3))
+    for at, steps in rounds_of(schedule):
+        out, into = message_chunks(steps)
+        sent[at.program] += sum(out.values())
+        received[at.program] += sum(into.values())
+        messages[at.program] += len(out)
+    return Traffic(sent=Fraction(max(sent), pieces), received=Fraction(max(received), pieces), messages=max(messages))
+
+
+def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
+    """The schedule with rank order[p] in the place of position p, also as an index of blocks. No order given: the schedule itself."""
+    if not order or order == tuple(range(schedule.n)):
+        return schedule
+    what = collective(schedule.op)
+    indexed: set[BufferName] = set()
+    if not what.is_interleaved:
+        named: tuple[BufferName, BufferName] = ("in", "out")
+        indexed = {b for b, (count, _) in zip(named, (what.inputs, what.outputs), strict=True) if count == "n"}
+
+    def operand(at: Operand) -> Operand:
+        return Operand(at.buffer, order[at.chunk]) if at.buffer in indexed else at
+
+    def edges(at: tuple[Edge, ...]) -> tuple[Edge, ...]:
+        return tuple(Edge(order[edge.peer], edge.port) for edge in at)
+
+    def step(at: Step) -> Step:
+        return Step(
+            src=tuple(map(operand, at.src)), recv=edges(at.recv), dst=None if at.dst is None else operand(at.dst), send=edges(at.send)
+        )
+
+    def track(at: Track) -> Track:
+        return Track(name=at.name, rounds=tuple(tuple(map(step, steps)) for steps in at.rounds))
+
+    programs: list[Program] = [()] * schedule.n
+    for position in range(schedule.n):
+        programs[order[position]] = tuple(map(track, schedule.program(position)))
+    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=order[schedule.root], lent={}, returns={})
