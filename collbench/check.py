@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import cell, home, message_chunks, rounds_of
+from collbench.passes import cell, home, message_chunks, message_indices, rounds_of
 from collbench.schedule import At, Edge, Operand, Round, Schedule, Step, execution_order
 
 
@@ -50,11 +50,12 @@ class Key(NamedTuple):
 class Proof:
     """What a checked schedule is known to do.
 
-    complete: the steps at which a reduction of all ranks becomes complete (there avg divides). hops: message hand-overs on the longest
-    chain of one loop.
+    complete: the steps at which a reduction of all ranks becomes complete (there avg divides). chunks: which input chunk each step works
+    on. hops: message hand-overs on the longest chain of one loop.
     """
 
     complete: frozenset[Place]
+    chunks: dict[Place, int]
     hops: int
 
 
@@ -170,6 +171,7 @@ class _Run:
         self.fifos: dict[Key, _Fifo] = {}
         self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
         self.complete: set[Place] = set()
+        self.chunks: dict[Place, int] = {}
         self.hops = 0
         self.has_tracks = any(len(program) > 1 for program in schedule.programs)
         self.last_write: dict[tuple[int, Operand, int], tuple[int, int]] = {}
@@ -190,7 +192,7 @@ class _Run:
                 actor.moved = False
             running = still
         self._check_end()
-        return Proof(complete=frozenset(self.complete), hops=self.hops)
+        return Proof(complete=frozenset(self.complete), chunks=self.chunks, hops=self.hops)
 
     def _fill_inputs(self) -> None:
         schedule = self.schedule
@@ -291,7 +293,7 @@ class _Actor:
         piece = (self.launch * run.loops + loop) * run.slices + number
         lent, returns = schedule.lent.get(at, frozenset()), schedule.returns.get(at, {})
         to_send, to_take = message_chunks(steps)
-        sent_index, taken_index = _message_indices(steps)
+        sent_index, taken_index = message_indices(steps)
         sending: dict[Edge, _Token] = {}
         taking: dict[Edge, _Token] = {}
         depth = self.depth
@@ -366,6 +368,7 @@ class _Actor:
             result = Value(piece, result.chunk, result.mask | value.mask)
         if result.piece != piece:
             raise run.fail(place, f"uses stale data: {_tell(result)} in piece {piece}")
+        run.chunks[place] = result.chunk
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result
@@ -405,19 +408,3 @@ class _Actor:
         key = Key(self.rank, edge.peer, edge.port)
         self.run.on_loan.setdefault((self.rank, at, piece), set()).add((key, self.run.fifo(key).sent + 1))
         return at, piece
-
-
-def _message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
-    """For every step and edge, which chunk of the round's message it sends, and which it receives."""
-    sent: dict[tuple[int, Edge], int] = {}
-    received: dict[tuple[int, Edge], int] = {}
-    so_far_sent: dict[Edge, int] = {}
-    so_far_received: dict[Edge, int] = {}
-    for s, step in enumerate(steps):
-        for edge in step.send:
-            sent[s, edge] = so_far_sent.setdefault(edge, 0)
-            so_far_sent[edge] += 1
-        for edge in step.recv:
-            received[s, edge] = so_far_received.setdefault(edge, 0)
-            so_far_received[edge] += 1
-    return sent, received

@@ -36,6 +36,22 @@ def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
     return sent, received
 
 
+def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
+    """For every step and edge, which chunk of the round's message it sends, and which it receives."""
+    sent: dict[tuple[int, Edge], int] = {}
+    received: dict[tuple[int, Edge], int] = {}
+    so_far_sent: dict[Edge, int] = {}
+    so_far_received: dict[Edge, int] = {}
+    for s, step in enumerate(steps):
+        for edge in step.send:
+            sent[s, edge] = so_far_sent.setdefault(edge, 0)
+            so_far_sent[edge] += 1
+        for edge in step.recv:
+            received[s, edge] = so_far_received.setdefault(edge, 0)
+            so_far_received[edge] += 1
+    return sent, received
+
+
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
     """Every round of every program that the schedule holds."""
     for p, program in enumerate(schedule.programs):

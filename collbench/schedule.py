@@ -87,7 +87,7 @@ class Loan(NamedTuple):
     edge: Edge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
     """The programs of n ranks for one collective.
 

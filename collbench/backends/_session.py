@@ -1,0 +1,1 @@
+"""What every backend speaks: batches in, samples out."""

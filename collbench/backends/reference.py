@@ -1,0 +1,132 @@
+"""The reference: NumPy, one process, real FIFOs, the fixed operand order. What every other backend must equal bit for bit.
+
+Slow on purpose: it resolves every region anew, moves real bytes through real slots, and takes the tracks of all ranks in turn.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.backends._session import Batch, Samples, verified
+from collbench.dtypes import divide, dtype, ufunc
+from collbench.errors import StuckError
+from collbench.group import Group
+from collbench.plan import Action, Plan, Region
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+
+def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":
+    """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg is complete here."""
+    kind = dtype(plan.dtype)
+    if len(operands) == 1:
+        return operands[0]
+    total = operands[0].astype(kind.accumulator())
+    for operand in operands[1:]:
+        ufunc(plan.redop)(total, operand.astype(total.dtype), total)
+    if is_complete and plan.redop == "avg":
+        divide(total, plan.n)
+    return total.astype(kind.numpy())
+
+
+class Machine:
+    """The memory of all ranks and the counters of all connections, for one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.user = [np.zeros(plan.buffers(rank).total_bytes, np.uint8) for rank in range(plan.n)]
+        self.tmp = [np.zeros(plan.tmp_bytes, np.uint8) for _ in range(plan.n)]
+        self.slots: dict[int, Array] = {}
+        self.filled = [0] * len(plan.connections)
+        self.freed = [0] * len(plan.connections)
+
+    def buffer(self, rank: int, which: str) -> "Array":
+        """A rank's whole input or output, in the element type."""
+        at = self.plan.buffers(rank)
+        first, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        return self.user[rank][first : first + size].view(dtype(self.plan.dtype).numpy())
+
+    def view(self, region: Region) -> "Array":
+        """The elements of a region."""
+        if region.space == "slot":
+            memory = self.slots.setdefault(region.owner, np.zeros(self.plan.slots * self.plan.slot_bytes, np.uint8))
+        elif region.space == "tmp":
+            memory = self.tmp[region.owner]
+        else:
+            return self.buffer(region.owner, region.space).view(np.uint8)[region.offset : region.offset + region.size].view(self._dtype)
+        return memory[region.offset : region.offset + region.size].view(self._dtype)
+
+    @property
+    def _dtype(self) -> "np.dtype[object]":
+        return dtype(self.plan.dtype).numpy()
+
+    def launch(self) -> None:
+        """Run the plan once on all ranks. Raises StuckError if nobody can go on."""
+        base_filled, base_freed = list(self.filled), list(self.freed)
+        waiting = [(rank, actor, iter(actor.actions)) for rank in range(self.plan.n) for actor in self.plan.actors(rank)]
+        pending = [next(actions, None) for _, _, actions in waiting]
+        while any(action is not None for action in pending):
+            moved = False
+            for index, (_, _, actions) in enumerate(waiting):
+                action = pending[index]
+                while action is not None and self._is_ready(action, base_filled, base_freed):
+                    self._do(action)
+                    action, moved = next(actions, None), True
+                pending[index] = action
+            if not moved:
+                stuck = next(action for action in pending if action is not None)
+                raise StuckError(f"the reference is stuck: rank {stuck.place.program}, track {stuck.place.track}, round {stuck.place.round}")
+
+    def _is_ready(self, action: Action, base_filled: list[int], base_freed: list[int]) -> bool:
+        return (
+            all(self.filled[edge] > base_filled[edge] + number for edge, number in action.take)
+            and all(self.freed[edge] > base_freed[edge] + number - self.plan.slots for edge, number in action.room)
+            and all(self.freed[edge] > base_freed[edge] + number for edge, number in action.back)
+        )
+
+    def _do(self, action: Action) -> None:
+        if action.operands[0].size:
+            result = reduce_step([self.view(region) for region in action.operands], self.plan, is_complete=action.divide)
+            for region in action.targets:
+                self.view(region)[...] = result
+        for edge, _ in action.post:
+            self.filled[edge] += 1
+        for edge, _ in action.free:
+            self.freed[edge] += 1
+
+
+def once(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
+    """One launch on given inputs; returns every rank's output."""
+    machine = Machine(plan)
+    for rank, values in enumerate(inputs):
+        machine.buffer(rank, "in")[...] = values
+    machine.launch()
+    return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    return "the reference runs all ranks in one process: start it without a launcher" if group.kind == "mpi" else ""
+
+
+class Session:
+    """Runs plans in this process."""
+
+    def __init__(self, group: Group, plans: Sequence[Plan], batch_limits: object = None) -> None:
+        self.device = "numpy"
+
+    def run(self, plan: Plan, batch: Batch) -> Samples:
+        """One launch per iteration; every rank is given the time of all of them, because one process does all the work."""
+        machine = Machine(plan)
+        wrong = verified(plan, [machine.buffer], machine.launch) if batch.is_checked else ()
+        start = time.perf_counter()
+        for _ in range(batch.iterations):
+            machine.launch()
+        seconds = (time.perf_counter() - start) / batch.iterations
+        return Samples(seconds=(seconds,) * plan.n, wrong=wrong)
+
+    def close(self) -> None:
+        """Nothing is held."""
