@@ -124,13 +124,10 @@ def _answers(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, r
             yield part, values, want.out_block * count + start
 
 
-def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int, keep: int | None = None) -> None:
-    """Overwrite a rank's output so that every bit of every element is wrong; block `keep`, which is also an input, stays."""
-    blocks = collective(op).blocks("out", n, root, rank)
-    count = len(buffer) // blocks if blocks else 0
-    for part, values, start in _answers(buffer, op, redop, n, root, rank):
-        if keep is None or start // count != keep:
-            np.invert(_bits(values), out=_bits(part))
+def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> None:
+    """Overwrite a rank's output so that every bit of every element is wrong. In place, do this before fill()."""
+    for part, values, _ in _answers(buffer, op, redop, n, root, rank):
+        np.invert(_bits(values), out=_bits(part))
 
 
 def compare(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> Wrong | None:

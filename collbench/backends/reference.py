@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends._session import Batch, Samples, verified
+from collbench.backends._session import Batch, Samples, verify_in_process
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.group import Group
@@ -98,15 +98,6 @@ class Machine:
             self.freed[edge] += 1
 
 
-def once(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
-    """One launch on given inputs; returns every rank's output."""
-    machine = Machine(plan)
-    for rank, values in enumerate(inputs):
-        machine.buffer(rank, "in")[...] = values
-    machine.launch()
-    return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
-
-
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     return "the reference runs all ranks in one process: start it without a launcher" if group.kind == "mpi" else ""
@@ -115,18 +106,30 @@ def why_not(group: Group) -> str:
 class Session:
     """Runs plans in this process."""
 
-    def __init__(self, group: Group, plans: Sequence[Plan], batch_limits: object = None) -> None:
-        self.device = "numpy"
+    device = "NumPy, one process"
+    version = f"numpy {np.__version__}"
+
+    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
+        pass
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One launch per iteration; every rank is given the time of all of them, because one process does all the work."""
+        """Time whole launches; every rank is given the time of all of them, because one process does all the work."""
         machine = Machine(plan)
-        wrong = verified(plan, [machine.buffer], machine.launch) if batch.is_checked else ()
+        wrong = verify_in_process(plan, machine.buffer, machine.launch) if batch.is_checked else ()
+        iterations = batch.iterations or 1
         start = time.perf_counter()
-        for _ in range(batch.iterations):
+        for _ in range(iterations):
             machine.launch()
-        seconds = (time.perf_counter() - start) / batch.iterations
-        return Samples(seconds=(seconds,) * plan.n, wrong=wrong)
+        seconds = (time.perf_counter() - start) / iterations
+        return Samples(seconds=(seconds,) * plan.n, iterations=iterations, wrong=wrong)
+
+    def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
+        """One launch on given inputs, one array a rank; returns every rank's output."""
+        machine = Machine(plan)
+        for rank, values in enumerate(inputs):
+            machine.buffer(rank, "in")[...] = values
+        machine.launch()
+        return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
 
     def close(self) -> None:
         """Nothing is held."""

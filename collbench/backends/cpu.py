@@ -1,0 +1,257 @@
+"""The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does the arithmetic.
+
+Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of the host. A rank interprets
+the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type.
+"""
+
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.backends._interpreter import LINE_WORDS, POLLS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words
+from collbench.backends._session import Batch, Samples, auto_iterations, compare_output, prepare_buffers
+from collbench.dtypes import dtype
+from collbench.errors import CollbenchError, StuckError
+from collbench.group import Group, RankContext
+from collbench.host import last_level_cache_bytes, processor_name
+from collbench.plan import Plan, Region
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+LINE_BYTES = 64
+CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
+MAX_ROTATIONS = 256  # small buffers come back after this many launches
+ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
+SLOWEST_FILL_BYTES_S = 2e8  # a machine that writes and compares test data slower than this is not waited for
+
+_ORDERED = ("x86_64", "amd64", "i686")
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    if platform.machine().lower() not in _ORDERED:
+        return f"the cpu backend relies on the store order of x86, this is {platform.machine()}"
+    if len(set(group.hosts)) > 1:
+        return f"the ranks are on {len(set(group.hosts))} hosts and share no memory; start them on one host"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a plan's parts lie in the shared arena, in bytes; `rotations` sets of user buffers, each n ranks of `stride`."""
+
+    flags: int
+    fifos: int
+    tmp: int
+    user: int
+    stride: int
+    rotations: int
+    total: int
+
+
+@lru_cache(maxsize=256)
+def layout(plan: Plan, hot: bool) -> Layout:
+    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its own."""
+    stride = _aligned(max(plan.buffers(rank).total_bytes for rank in range(plan.n)))
+    rotations = 1 if hot else max(1, min(MAX_ROTATIONS, -(-CACHES_TO_PASS * last_level_cache_bytes() // (stride * plan.n))))
+    flags = (plan.n + 1) * LINE_BYTES
+    fifos = _aligned(flags + flag_words(plan) * 8)
+    tmp = _aligned(fifos + plan.fifo_bytes)
+    user = _aligned(tmp + plan.n * _aligned(plan.tmp_bytes), 4096)
+    return Layout(
+        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=rotations, total=user + rotations * plan.n * stride
+    )
+
+
+def _aligned(offset: int, to: int = LINE_BYTES) -> int:
+    return -(-offset // to) * to
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A plan bound to the arena: a runner, and the rank's programs for each set of user buffers."""
+
+    plan: Plan
+    layout: Layout
+    runner: Runner
+    programs: list[list[list[Bound]]]
+
+
+class Rank:
+    """One rank's part: it binds plans to the shared arena and runs them with its peers."""
+
+    def __init__(self, context: RankContext) -> None:
+        assert context.arena is not None
+        self.rank, self.n = context.rank, context.n
+        self.arena: Array = np.frombuffer(context.arena, np.uint8)
+        self.words = memoryview(context.arena)[: len(context.arena) // 8 * 8].cast("q")
+        self.loaded: dict[tuple[str, bool], _Loaded] = {}
+        self.epoch = 0
+
+    def is_aborted(self) -> bool:
+        return bool(self.arena[0])
+
+    def load(self, plan: Plan, hot: bool) -> str:
+        """Bind a plan; returns its hash, which must be the same on every rank."""
+        if len(self.loaded) >= 64:
+            self.loaded.clear()
+        where = layout(plan, hot)
+        if where.total > len(self.arena):
+            raise CollbenchError(f"a plan needs {where.total} bytes of shared memory, the session has {len(self.arena)}")
+        actors = plan.actors(self.rank)
+        flags = self.words[where.flags // 8 : where.flags // 8 + flag_words(plan)]
+        runner = Runner(plan, actors, flags, self.is_aborted)
+        programs = [bind(plan, actors, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
+        self.loaded[plan.digest, hot] = _Loaded(plan, where, runner, programs)
+        return plan.digest
+
+    def _viewer(self, plan: Plan, where: Layout, rotation: int) -> Any:
+        element = dtype(plan.dtype).numpy()
+        fifo = {number: where.fifos + connection.fifo_offset for number, connection in enumerate(plan.connections)}
+
+        def view(region: Region) -> "Array":
+            if region.space == "slot":
+                base = fifo[region.owner]
+            elif region.space == "tmp":
+                base = where.tmp + region.owner * _aligned(plan.tmp_bytes)
+            else:
+                at = plan.buffers(region.owner)
+                offset = at.in_offset if region.space == "in" else at.out_offset
+                base = where.user + (rotation * plan.n + region.owner) * where.stride + offset
+            return self.arena[base + region.offset : base + region.offset + region.size].view(element)
+
+        return view
+
+    def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
+        at, where = loaded.plan.buffers(self.rank), loaded.layout
+        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        base = where.user + (rotation * self.n + self.rank) * where.stride + offset
+        return self.arena[base : base + size].view(dtype(loaded.plan.dtype).numpy())
+
+    def _barrier(self, deadline: float) -> None:
+        """All ranks are here. Rank r's epoch is the word of line r + 1."""
+        self.epoch += 1
+        words, mine = self.words, (self.rank + 1) * LINE_WORDS
+        words[mine] = self.epoch
+        polls = 0
+        for rank in range(self.n):
+            while words[(rank + 1) * LINE_WORDS] < self.epoch:
+                polls += 1
+                if polls > POLLS:
+                    from os import sched_yield
+
+                    sched_yield()
+                    if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
+                        raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
+
+    def prepare(self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
+        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm up.
+
+        Returns the wrong elements (or None) and the seconds of a launch.
+        """
+        loaded = self.loaded[digest, hot]
+        plan, rotations = loaded.plan, loaded.layout.rotations
+        deadline = time.monotonic() + deadline_s
+        self._barrier(deadline)
+        if self.rank == 0:
+            flags = loaded.layout.flags
+            self.arena[flags : flags + flag_words(plan) * 8] = 0
+        loaded.runner.launches = 0
+        for rotation in range(rotations):
+            prepare_buffers(plan, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
+        self._barrier(deadline)
+        for programs in loaded.programs:
+            loaded.runner.launch(programs, deadline)
+        wrong = None
+        for rotation in range(rotations if is_checked else 0):
+            wrong = wrong or compare_output(plan, self.rank, self._buffer(loaded, rotation, "out"))
+        self._barrier(deadline)
+        start = time.perf_counter()
+        for launch in range(max(warmup, 1)):
+            loaded.runner.launch(loaded.programs[launch % rotations], deadline)
+        return wrong, (time.perf_counter() - start) / max(warmup, 1)
+
+    def timed(self, digest: str, hot: bool, iterations: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
+        """Time launches behind a barrier; out of place, compare what the last of them left. Returns wrong elements and seconds a launch."""
+        loaded = self.loaded[digest, hot]
+        rotations, launch = loaded.layout.rotations, loaded.runner.launch
+        order = [loaded.programs[iteration % rotations] for iteration in range(iterations)]
+        deadline = time.monotonic() + deadline_s
+        self._barrier(deadline)
+        start = time.perf_counter()
+        for programs in order:
+            launch(programs, deadline)
+        seconds = (time.perf_counter() - start) / iterations
+        self._barrier(deadline)
+        wrong = None
+        for rotation in range(rotations if is_checked and not loaded.plan.in_place else 0):
+            wrong = wrong or compare_output(loaded.plan, self.rank, self._buffer(loaded, rotation, "out"))
+        return wrong, seconds
+
+    def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
+        """One launch on given inputs; returns this rank's output."""
+        loaded = self.loaded[digest, True]
+        deadline = time.monotonic() + deadline_s
+        self._barrier(deadline)
+        if self.rank == 0:
+            flags = loaded.layout.flags
+            self.arena[flags : flags + flag_words(loaded.plan) * 8] = 0
+        loaded.runner.launches = 0
+        self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
+        self._barrier(deadline)
+        loaded.runner.launch(loaded.programs[0], deadline)
+        self._barrier(deadline)
+        return self._buffer(loaded, 0, "out").copy()
+
+
+class Session:
+    """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls."""
+
+    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
+        self.device, self.version = processor_name(), f"numpy {np.__version__}"
+        self.hot = hot
+        self._known: set[str] = set()
+        self._crew = group.shared_crew("cpu", plans[0].n, max(layout(plan, hot).total for plan in plans))
+
+    def _load(self, plan: Plan, hot: bool) -> None:
+        if len(self._known) >= 64:
+            self._known.clear()
+        if plan.digest in self._known:
+            return
+        digests = self._crew.call("load", plan, hot, timeout_s=60 + ANSWER_S)
+        if len(set(digests)) > 1:
+            raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
+        self._known.add(plan.digest)
+
+    def run(self, plan: Plan, batch: Batch) -> Samples:
+        """One repeat: prepare, check, time."""
+        self._load(plan, self.hot)
+        where = layout(plan, self.hot)
+        data_s = where.rotations * where.stride * plan.n / SLOWEST_FILL_BYTES_S
+        prepared = self._crew.call(
+            "prepare", plan.digest, self.hot, batch.warmup, batch.is_checked, batch.deadline_s + data_s, timeout_s=batch.deadline_s + data_s + ANSWER_S
+        )
+        iterations = batch.iterations or auto_iterations(max(seconds for _, seconds in prepared))
+        timed = self._crew.call(
+            "timed", plan.digest, self.hot, iterations, batch.is_checked, batch.deadline_s + data_s, timeout_s=batch.deadline_s + data_s + ANSWER_S
+        )
+        wrong = [first or second for (first, _), (second, _) in zip(prepared, timed, strict=True)]
+        is_small = not self.hot and where.rotations * where.stride * plan.n < last_level_cache_bytes()
+        return Samples(
+            seconds=tuple(seconds for _, seconds in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
+            notes=("in-cache",) if is_small else (),
+        )
+
+    def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
+        """One launch on given inputs, one array a rank; returns every rank's output."""
+        digests = self._crew.call("load", plan, True, timeout_s=60 + ANSWER_S)
+        return self._crew.call("once", digests[0], list(inputs), 10.0, timeout_s=10 + ANSWER_S)
+
+    def close(self) -> None:
+        self._crew.close()

@@ -1,0 +1,82 @@
+"""The driver's side of a crew whose ranks are other processes: send a call to all, collect the answers, find out who is missing."""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from collbench.errors import CollbenchError, RankLostError, StuckError
+
+ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
+
+
+class Driver:
+    """Connections to n ranks. `pids[rank]` and `exit_code(rank)` tell what became of a process that does not answer."""
+
+    def __init__(self, connections: Sequence[Connection], pids: Sequence[int], exit_code: Callable[[int], int | None], abort: Callable[[], None]) -> None:
+        self.connections, self.pids, self.exit_code, self.abort = list(connections), pids, exit_code, abort
+
+    def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
+        """The results of all ranks in rank order. Raises what the first failing rank raised, StuckError or RankLostError."""
+        for rank, connection in enumerate(self.connections):
+            try:
+                connection.send((method, args))
+            except OSError:
+                raise self._lost([rank], []) from None
+        answers: dict[int, tuple[str, Any]] = {}
+        lost: list[int] = []
+        deadline = time.monotonic() + timeout_s
+        is_aborted = False
+        while len(answers) + len(lost) < len(self.connections):
+            left = deadline - time.monotonic()
+            open_connections = [c for rank, c in enumerate(self.connections) if rank not in answers and rank not in lost]
+            ready = wait(open_connections, timeout=max(left, 0)) if left > 0 else []
+            if not ready and left <= 0:
+                if is_aborted:
+                    break
+                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
+                self.abort()
+            for connection in ready:
+                rank = self.connections.index(connection)  # type: ignore[arg-type]
+                try:
+                    answers[rank] = self.connections[rank].recv()
+                except (EOFError, OSError):
+                    lost.append(rank)
+            if not is_aborted and (lost or any(kind == "error" for kind, _ in answers.values())):
+                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
+                self.abort()
+        silent = [rank for rank in range(len(self.connections)) if rank not in answers]
+        errors = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
+        if silent:
+            raise self._lost(silent, errors)
+        if errors:
+            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+        return [answers[rank][1] for rank in range(len(self.connections))]
+
+    def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
+        """Say what became of the ranks that did not answer, and who waited for them."""
+        time.sleep(0.05)  # a killed process is reaped a moment after its connection closes
+        fates = [f"rank {rank} {_fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
+        waits = [error.message for error in errors]
+        return RankLostError("; ".join([*fates, *waits]), "rows finished before are kept; run again with --resume to go on")
+
+
+def stuck(errors: Sequence[CollbenchError]) -> StuckError:
+    """One error of several ranks' waits."""
+    waits = [error.message for error in errors]
+    return StuckError("; ".join(waits), "raise --timeout if the machine is merely slow")
+
+
+def _fate(pid: int, exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    if exit_code is not None:
+        return f"ended with code {exit_code}"
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "is gone"
+    states = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "Z": "is dead", "D": "hangs in the kernel"}
+    return states.get(state, "does not answer")

@@ -1,0 +1,58 @@
+"""The rank's side of a crew: receive a call, run it on the rank's part of a backend, answer."""
+
+import importlib
+import os
+import signal
+from typing import Any, Protocol
+
+from collbench.errors import CollbenchError
+from collbench.group import RankContext
+
+PARENT_POLL_S = 1.0
+
+
+class Endpoint(Protocol):
+    """The rank's end of its connection to the driver."""
+
+    def recv(self) -> Any: ...
+
+    def send(self, obj: Any, /) -> None: ...
+
+
+def make_part(backend: str, context: RankContext) -> Any:
+    """The rank's part of a backend: its module's Rank."""
+    return importlib.import_module(f"collbench.backends.{backend}").Rank(context)
+
+
+def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+    """Run one call. Errors of ours, and what the machine refuses (memory, files), become an answer."""
+    try:
+        return "ok", getattr(part, method)(*args)
+    except CollbenchError as error:
+        return "error", error
+    except (MemoryError, OSError) as error:
+        return "error", CollbenchError(f"{type(error).__name__}: {error}")
+
+
+def serve(endpoint: Endpoint, part: Any) -> None:
+    """Answer calls until the driver says None or is gone."""
+    while True:
+        try:
+            message = endpoint.recv()
+        except (EOFError, ConnectionError):
+            return
+        if message is None:
+            return
+        method, args = message
+        endpoint.send(perform(part, method, args))
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies, and leave Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(4)

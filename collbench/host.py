@@ -1,0 +1,52 @@
+"""What this host says of itself: cores, caches, names. Linux's files and nothing else; unknown things have a stated default."""
+
+import os
+import platform
+from functools import lru_cache
+from pathlib import Path
+
+from collbench.errors import CollbenchError
+from collbench.units import parse_size
+
+_DEFAULT_CACHE_BYTES = 32 << 20  # where sysfs tells none: the last-level cache of a common server core complex
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+@lru_cache(maxsize=1)
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache of the first core."""
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            sizes.append(parse_size(file.read_text()))
+        except (OSError, CollbenchError):
+            continue
+    return max(sizes, default=_DEFAULT_CACHE_BYTES)
+
+
+@lru_cache(maxsize=1)
+def processor_name() -> str:
+    """The processor's name as the kernel gives it, with the number of usable cores."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{name} ({usable_cores()} cores)"
+
+
+def busy_seconds() -> float:
+    """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0 where there is none."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
