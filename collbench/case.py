@@ -1,7 +1,7 @@
 """A point of a sweep: only names and numbers, all independent variables of a row. It knows nothing of schedules or memory."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from collbench.collectives import OpName, collective
 from collbench.dtypes import DtypeName, RedopName, dtype
@@ -11,6 +11,53 @@ Placement = Literal["out", "in"]
 DIRECT_MODES: tuple[DirectMode, ...] = get_args(DirectMode)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 AUTO = 0  # of a whole-number knob: the default table decides
+
+
+BUFFER_GRAIN_BYTES = 64  # a rank's output begins on a cache line of its own
+
+
+class Buffers(NamedTuple):
+    """Where a rank's input and output lie in its user memory, in bytes; in place they overlap."""
+
+    in_offset: int
+    in_bytes: int
+    out_offset: int
+    out_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is to be computed, whoever computes it and however: `block_count` elements a block on n ranks."""
+
+    op: OpName
+    n: int
+    root: int
+    block_count: int
+    dtype: DtypeName
+    redop: RedopName
+    in_place: bool
+
+    @property
+    def item_bytes(self) -> int:
+        return dtype(self.dtype).item_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        return self.block_count * self.item_bytes
+
+    def buffers(self, rank: int) -> Buffers:
+        """The rank's input and output in its user memory: one after the other, or overlapping in place."""
+        what = collective(self.op)
+        in_bytes = what.blocks("in", self.n, self.root, rank) * self.block_bytes
+        out_bytes = what.blocks("out", self.n, self.root, rank) * self.block_bytes
+        alias = what.alias(self.n, self.root, rank) if self.in_place else None
+        if alias is None:
+            out_offset = -(-in_bytes // BUFFER_GRAIN_BYTES) * BUFFER_GRAIN_BYTES
+            return Buffers(0, in_bytes, out_offset, out_bytes, out_offset + out_bytes)
+        shift = (alias[1] - alias[0]) * self.block_bytes
+        in_offset, out_offset = max(shift, 0), max(-shift, 0)
+        return Buffers(in_offset, in_bytes, out_offset, out_bytes, max(in_offset + in_bytes, out_offset + out_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,4 +119,8 @@ class Case:
             return f"less than one {self.dtype} element in each of {blocks} block{'s' * (blocks > 1)}"
         return ""
 
-
+    def problem(self) -> Problem:
+        """What is to be computed."""
+        return Problem(
+            op=self.op, n=self.ranks, root=self.root, block_count=self.block_count, dtype=self.dtype, redop=self.redop, in_place=self.in_place
+        )

@@ -15,10 +15,9 @@ from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from collbench.algorithms import FAMILY
+from collbench.case import Problem
 from collbench.check import Place, Proof, check
 from collbench.collectives import OpName, collective
-from collbench.dtypes import DtypeName, RedopName
-from collbench.dtypes import dtype as element
 from collbench.errors import ScheduleError
 from collbench.passes import home, lend, message_chunks, message_indices, reorder, widest_message
 from collbench.schedule import Edge, Operand, Schedule, Step, build, execution_order
@@ -85,16 +84,6 @@ class Connection(NamedTuple):
     fifo_offset: int
 
 
-class Buffers(NamedTuple):
-    """Where a rank's input and output lie in its user memory, in bytes; in place they overlap."""
-
-    in_offset: int
-    in_bytes: int
-    out_offset: int
-    out_bytes: int
-    total_bytes: int
-
-
 class _Loop(NamedTuple):
     """One loop of a channel: where it starts in its range, bytes in all, the chunk's bytes, slices a message."""
 
@@ -126,15 +115,16 @@ def _lent(schedule: Schedule, in_place: bool) -> Schedule:
 
 
 def lay_out(
-    schedule: Schedule, *, block_count: int, dtype: DtypeName = "float32", redop: RedopName = "sum", in_place: bool = False, direct: bool = False, channels: int = 1, slots: int = 4,
-    chunk_bytes: int = 1 << 17, slot_bytes: int = 0,
+    problem: Problem, schedule: Schedule, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 1 << 17, slot_bytes: int = 0
 ) -> "Plan":
-    """Cut `block_count` elements a block into channels, loops, chunks and slices, and prove the schedule for that.
+    """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for that.
 
     slot_bytes 0 means as large as the widest message needs for one slice. Raises ScheduleError if the knobs do not fit together or the
     schedule fails its proof with them.
     """
-    unit = 16  # a multiple of every element's width
+    if (problem.op, problem.n, problem.root) != (schedule.op, schedule.n, schedule.root):
+        raise ScheduleError(f"a schedule for {schedule.op} over {schedule.n} ranks, root {schedule.root}, does not fit {problem}")
+    in_place, unit = problem.in_place, 16  # a multiple of every element's width
     chunk_bytes -= chunk_bytes % unit
     if chunk_bytes <= 0:
         raise ScheduleError(f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more")
@@ -153,8 +143,8 @@ def lay_out(
         )
     ready, proof = proved(schedule, direct, in_place, slots, slices)
     return Plan(
-        schedule=ready, proof=proof, in_place=in_place, direct=direct, block_count=block_count, dtype=dtype, redop=redop, channels=channels,
-        slots=slots, slot_bytes=slot_bytes, chunk_bytes=chunk_bytes, piece_bytes=piece_bytes,
+        problem=problem, schedule=ready, proof=proof, direct=direct, channels=channels, slots=slots, slot_bytes=slot_bytes, chunk_bytes=chunk_bytes,
+        piece_bytes=piece_bytes,
     )
 
 
@@ -162,17 +152,14 @@ def lay_out(
 class Plan:
     """A proved schedule with its layout. Made by lay_out().
 
-    block_count elements a block; `slots` slots of slot_bytes a connection (0: all messages are lent); a chunk is chunk_bytes
+    `slots` slots of slot_bytes a connection (0: all messages are lent); a chunk is chunk_bytes
     a loop and travels in slices of piece_bytes.
     """
 
+    problem: Problem
     schedule: Schedule
     proof: Proof
-    in_place: bool
     direct: bool
-    block_count: int
-    dtype: DtypeName
-    redop: RedopName
     channels: int
     slots: int
     slot_bytes: int
@@ -183,29 +170,20 @@ class Plan:
     def n(self) -> int:
         return self.schedule.n
 
-    @property
-    def item_bytes(self) -> int:
-        return element(self.dtype).item_bytes
-
-    @property
-    def block_bytes(self) -> int:
-        return self.block_count * self.item_bytes
-
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
         text = repr((
-            self.schedule.op, self.schedule.name, self.schedule.programs, sorted(self.schedule.lent), self.in_place, self.block_count, self.dtype, self.redop,
-            self.channels, self.slots, self.slot_bytes, self.chunk_bytes, self.piece_bytes,
+            self.schedule.op, self.schedule.name, self.schedule.programs, sorted(self.schedule.lent), self.problem, self.channels, self.slots, self.slot_bytes, self.chunk_bytes, self.piece_bytes,
         ))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def channel_range(self, channel: int) -> tuple[int, int]:
         """First byte and size of the channel's part of a block; later channels may be empty."""
-        grain = max(GRAIN_BYTES, self.item_bytes)
-        share = -(-self.block_bytes // (self.channels * grain)) * grain
-        first = min(channel * share, self.block_bytes)
-        return first, min(share, self.block_bytes - first)
+        grain = max(GRAIN_BYTES, self.problem.item_bytes)
+        share = -(-self.problem.block_bytes // (self.channels * grain)) * grain
+        first = min(channel * share, self.problem.block_bytes)
+        return first, min(share, self.problem.block_bytes - first)
 
     def loops(self, channel: int) -> Iterator[_Loop]:
         """The loops of a channel: full chunks, then one of whatever is left, cut evenly."""
@@ -217,24 +195,11 @@ class Plan:
             chunk = self.chunk_bytes
             if left < parts * chunk:
                 even = -(-left // parts)
-                grain = GRAIN_BYTES if even > GRAIN_BYTES else self.item_bytes
+                grain = GRAIN_BYTES if even > GRAIN_BYTES else self.problem.item_bytes
                 chunk = min(-(-even // grain) * grain, self.chunk_bytes)
             span = min(left, parts * chunk)
             yield _Loop(first + done, span, chunk, -(-chunk // self.piece_bytes))
             done += span
-
-    def buffers(self, rank: int) -> Buffers:
-        """The rank's input and output in its user memory: one after the other, or overlapping in place."""
-        what, n, root = collective(self.schedule.op), self.n, self.schedule.root
-        in_bytes = what.blocks("in", n, root, rank) * self.block_bytes
-        out_bytes = what.blocks("out", n, root, rank) * self.block_bytes
-        alias = what.alias(n, root, rank) if self.in_place else None
-        if alias is None:
-            out_offset = -(-in_bytes // GRAIN_BYTES) * GRAIN_BYTES
-            return Buffers(0, in_bytes, out_offset, out_bytes, out_offset + out_bytes)
-        shift = (alias[1] - alias[0]) * self.block_bytes
-        in_offset, out_offset = max(shift, 0), max(-shift, 0)
-        return Buffers(in_offset, in_bytes, out_offset, out_bytes, max(in_offset + in_bytes, out_offset + out_bytes))
 
     @property
     def tmp_bytes(self) -> int:
@@ -381,7 +346,7 @@ class _Lowering:
         elif self.is_interleaved:
             base = loop.offset + operand.chunk * loop.chunk
         else:
-            base = loop.offset + operand.chunk * self.plan.block_bytes
+            base = loop.offset + operand.chunk * self.plan.problem.block_bytes
         return Region(operand.buffer, owner, base + first, size)
 
     def _slot(self, turn: Turn, index: int, chunk: int, loop: _Loop, number: int) -> Region:

@@ -14,6 +14,7 @@ import numpy as np
 from collbench.check import Place
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
+from collbench.host import usable_cores
 from collbench.plan import Action, Actor, Plan, Region, room_wanted
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 LINE_WORDS = 8  # 64-bit words of a cache line
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
-POLLS = 20  # of a flag before the core is offered to others
+POLLS = 50  # of a flag before the core is offered to others, where every rank has a core of its own
+CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
 YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -88,8 +90,8 @@ def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> lis
     targets = [view(region) for region in action.targets]
     if len(operands) == 1:
         return [_copy(target, operands[0]) for target in targets if _address(target) != _address(operands[0])]
-    kind, function = dtype(plan.dtype), ufunc(plan.redop)
-    divides = action.divide and plan.redop == "avg"
+    kind, function = dtype(plan.problem.dtype), ufunc(plan.problem.redop)
+    divides = action.divide and plan.problem.redop == "avg"
     block = BLOCK_BYTES // kind.item_bytes
     in_itself = kind.accumulator() == kind.numpy() and all(_address(targets[0]) != _address(operand) for operand in operands[2:])
     calls: list[Call] = []
@@ -119,6 +121,11 @@ def _address(array: "Array") -> int:
     return address
 
 
+def patience(n: int) -> int:
+    """How often n ranks poll a flag before they offer their core."""
+    return POLLS if n <= usable_cores() else CROWDED_POLLS
+
+
 class Runner:
     """Steps the bound actions of a rank's actors in turn, launch after launch.
 
@@ -127,6 +134,7 @@ class Runner:
 
     def __init__(self, plan: Plan, actors: Sequence[Actor], flags: "memoryview[int]", is_aborted: Callable[[], bool]) -> None:
         self.plan, self.actors, self.flags, self.is_aborted = plan, actors, flags, is_aborted
+        self.polls = patience(plan.n)
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[Bound]], deadline: float) -> None:
@@ -156,7 +164,7 @@ class Runner:
                     positions[index], polls = position, 0
             running = [index for index in running if positions[index] < len(programs[index])]
             polls += 1
-            if polls > POLLS and running:
+            if polls > self.polls and running:
                 os.sched_yield()
                 if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
                     raise StuckError(self._story([(programs[index], positions[index], index) for index in running]))

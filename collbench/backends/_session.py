@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from collbench.collectives import collective
+from collbench.case import BUFFER_GRAIN_BYTES, Problem
+from collbench.group import Crew
+from collbench.host import last_level_cache_bytes
 from collbench.pattern import Wrong, compare, fill, poison
 from collbench.plan import Plan
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 TARGET_S = 0.02  # of one timed batch whose iterations are left to us: about a hundred scheduler slices
+CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
+MAX_ROTATIONS = 256  # small buffers come back after this many launches
+ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
+SLOWEST_FILL_BYTES_S = 2e8  # a machine that writes and compares test data slower than this is not waited for
 MIN_ITERATIONS, MAX_ITERATIONS = 3, 500
 
 
@@ -63,23 +69,51 @@ def auto_iterations(seconds: float) -> int:
     return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
 
 
-def prepare_buffers(plan: Plan, rank: int, source: "Array", target: "Array") -> None:
+def stride_bytes(problem: Problem) -> int:
+    """Bytes of user memory that one rank's buffers take, up to the next cache line."""
+    return -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // BUFFER_GRAIN_BYTES) * BUFFER_GRAIN_BYTES
+
+
+def rotations(problem: Problem, *, hot: bool) -> int:
+    """Sets of user buffers that launches take in turn: enough to pass the last-level cache, one if hot."""
+    return 1 if hot else max(1, min(MAX_ROTATIONS, -(-CACHES_TO_PASS * last_level_cache_bytes() // (stride_bytes(problem) * problem.n))))
+
+
+def fits_in_cache(problem: Problem) -> bool:
+    """Whether all sets of buffers together stay in the last-level cache although they rotate."""
+    return rotations(problem, hot=False) * stride_bytes(problem) * problem.n < last_level_cache_bytes()
+
+
+def prepare_buffers(problem: Problem, rank: int, source: "Array", target: "Array") -> None:
     """Write the rank's input and poison its output (in place, what is input stays)."""
-    op, n, root = plan.schedule.op, plan.n, plan.schedule.root
-    poison(target, op, plan.redop, n, root, rank)
-    if collective(op).blocks("in", n, root, rank):
-        fill(source, op, plan.redop, n, rank)
+    poison(target, problem.op, problem.redop, problem.n, problem.root, rank)
+    if len(source):
+        fill(source, problem.op, problem.redop, problem.n, rank)
 
 
-def compare_output(plan: Plan, rank: int, target: "Array") -> Wrong | None:
+def compare_output(problem: Problem, rank: int, target: "Array") -> Wrong | None:
     """The wrong elements of the rank's output."""
-    return compare(target, plan.schedule.op, plan.redop, plan.n, plan.schedule.root, rank)
+    return compare(target, problem.op, problem.redop, problem.n, problem.root, rank)
 
 
-def verify_in_process(plan: Plan, buffer: Callable[[int, str], "Array"], launch: Callable[[], None]) -> tuple[Wrong, ...]:
+def verify_in_process(problem: Problem, buffer: Callable[[int, str], "Array"], launch: Callable[[], None]) -> tuple[Wrong, ...]:
     """Fill, poison, launch and compare all ranks of a backend that holds them in one process."""
-    for rank in range(plan.n):
-        prepare_buffers(plan, rank, buffer(rank, "in"), buffer(rank, "out"))
+    for rank in range(problem.n):
+        prepare_buffers(problem, rank, buffer(rank, "in"), buffer(rank, "out"))
     launch()
-    found = [compare_output(plan, rank, buffer(rank, "out")) for rank in range(plan.n)]
+    found = [compare_output(problem, rank, buffer(rank, "out")) for rank in range(problem.n)]
     return tuple(wrong for wrong in found if wrong is not None)
+
+
+def repeat(crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool) -> Samples:
+    """One repeat on a crew whose ranks offer prepare() and timed(): run every set of buffers once and compare, warm up, time, compare again."""
+    data_s = rotations(problem, hot=hot) * stride_bytes(problem) * problem.n / SLOWEST_FILL_BYTES_S
+    deadline_s = batch.deadline_s + data_s
+    prepared = crew.call("prepare", key, hot, batch.warmup, batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
+    iterations = batch.iterations or auto_iterations(max(seconds for _, seconds in prepared))
+    timed = crew.call("timed", key, hot, iterations, batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
+    wrong = [first or second for (first, _), (second, _) in zip(prepared, timed, strict=True)]
+    return Samples(
+        seconds=tuple(seconds for _, seconds in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
+        notes=("hot",) if hot else (("in-cache",) if fits_in_cache(problem) else ()),
+    )

@@ -4,6 +4,7 @@ Without a launcher the memory is an anonymous mapping inherited by fork; under M
 the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type.
 """
 
+import os
 import platform
 import time
 from collections.abc import Sequence
@@ -13,23 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends._interpreter import LINE_WORDS, POLLS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words
-from collbench.backends._session import Batch, Samples, auto_iterations, compare_output, prepare_buffers
+from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
+from collbench.backends._session import ANSWER_S, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
-from collbench.host import last_level_cache_bytes, processor_name
+from collbench.host import processor_name
 from collbench.plan import Plan, Region
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
-CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
-MAX_ROTATIONS = 256  # small buffers come back after this many launches
-ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
-SLOWEST_FILL_BYTES_S = 2e8  # a machine that writes and compares test data slower than this is not waited for
-
 _ORDERED = ("x86_64", "amd64", "i686")
 
 
@@ -58,14 +54,13 @@ class Layout:
 @lru_cache(maxsize=256)
 def layout(plan: Plan, hot: bool) -> Layout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its own."""
-    stride = _aligned(max(plan.buffers(rank).total_bytes for rank in range(plan.n)))
-    rotations = 1 if hot else max(1, min(MAX_ROTATIONS, -(-CACHES_TO_PASS * last_level_cache_bytes() // (stride * plan.n))))
+    stride, sets = stride_bytes(plan.problem), rotations(plan.problem, hot=hot)
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
     tmp = _aligned(fifos + plan.fifo_bytes)
     user = _aligned(tmp + plan.n * _aligned(plan.tmp_bytes), 4096)
     return Layout(
-        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=rotations, total=user + rotations * plan.n * stride
+        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * plan.n * stride
     )
 
 
@@ -112,7 +107,7 @@ class Rank:
         return plan.digest
 
     def _viewer(self, plan: Plan, where: Layout, rotation: int) -> Any:
-        element = dtype(plan.dtype).numpy()
+        element = dtype(plan.problem.dtype).numpy()
         fifo = {number: where.fifos + connection.fifo_offset for number, connection in enumerate(plan.connections)}
 
         def view(region: Region) -> "Array":
@@ -121,7 +116,7 @@ class Rank:
             elif region.space == "tmp":
                 base = where.tmp + region.owner * _aligned(plan.tmp_bytes)
             else:
-                at = plan.buffers(region.owner)
+                at = plan.problem.buffers(region.owner)
                 offset = at.in_offset if region.space == "in" else at.out_offset
                 base = where.user + (rotation * plan.n + region.owner) * where.stride + offset
             return self.arena[base + region.offset : base + region.offset + region.size].view(element)
@@ -129,10 +124,10 @@ class Rank:
         return view
 
     def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
-        at, where = loaded.plan.buffers(self.rank), loaded.layout
+        at, where = loaded.plan.problem.buffers(self.rank), loaded.layout
         offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
         base = where.user + (rotation * self.n + self.rank) * where.stride + offset
-        return self.arena[base : base + size].view(dtype(loaded.plan.dtype).numpy())
+        return self.arena[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
     def _barrier(self, deadline: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1."""
@@ -143,10 +138,8 @@ class Rank:
         for rank in range(self.n):
             while words[(rank + 1) * LINE_WORDS] < self.epoch:
                 polls += 1
-                if polls > POLLS:
-                    from os import sched_yield
-
-                    sched_yield()
+                if polls > patience(self.n):
+                    os.sched_yield()
                     if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
                         raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
@@ -156,32 +149,32 @@ class Rank:
         Returns the wrong elements (or None) and the seconds of a launch.
         """
         loaded = self.loaded[digest, hot]
-        plan, rotations = loaded.plan, loaded.layout.rotations
+        plan, sets = loaded.plan, loaded.layout.rotations
         deadline = time.monotonic() + deadline_s
         self._barrier(deadline)
         if self.rank == 0:
             flags = loaded.layout.flags
             self.arena[flags : flags + flag_words(plan) * 8] = 0
         loaded.runner.launches = 0
-        for rotation in range(rotations):
-            prepare_buffers(plan, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
+        for rotation in range(sets):
+            prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
         self._barrier(deadline)
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline)
         wrong = None
-        for rotation in range(rotations if is_checked else 0):
-            wrong = wrong or compare_output(plan, self.rank, self._buffer(loaded, rotation, "out"))
+        for rotation in range(sets if is_checked else 0):
+            wrong = wrong or compare_output(plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
         self._barrier(deadline)
         start = time.perf_counter()
         for launch in range(max(warmup, 1)):
-            loaded.runner.launch(loaded.programs[launch % rotations], deadline)
+            loaded.runner.launch(loaded.programs[launch % sets], deadline)
         return wrong, (time.perf_counter() - start) / max(warmup, 1)
 
     def timed(self, digest: str, hot: bool, iterations: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
         """Time launches behind a barrier; out of place, compare what the last of them left. Returns wrong elements and seconds a launch."""
         loaded = self.loaded[digest, hot]
-        rotations, launch = loaded.layout.rotations, loaded.runner.launch
-        order = [loaded.programs[iteration % rotations] for iteration in range(iterations)]
+        sets, launch = loaded.layout.rotations, loaded.runner.launch
+        order = [loaded.programs[iteration % sets] for iteration in range(iterations)]
         deadline = time.monotonic() + deadline_s
         self._barrier(deadline)
         start = time.perf_counter()
@@ -190,8 +183,8 @@ class Rank:
         seconds = (time.perf_counter() - start) / iterations
         self._barrier(deadline)
         wrong = None
-        for rotation in range(rotations if is_checked and not loaded.plan.in_place else 0):
-            wrong = wrong or compare_output(loaded.plan, self.rank, self._buffer(loaded, rotation, "out"))
+        for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
+            wrong = wrong or compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
         return wrong, seconds
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
@@ -232,21 +225,7 @@ class Session:
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         self._load(plan, self.hot)
-        where = layout(plan, self.hot)
-        data_s = where.rotations * where.stride * plan.n / SLOWEST_FILL_BYTES_S
-        prepared = self._crew.call(
-            "prepare", plan.digest, self.hot, batch.warmup, batch.is_checked, batch.deadline_s + data_s, timeout_s=batch.deadline_s + data_s + ANSWER_S
-        )
-        iterations = batch.iterations or auto_iterations(max(seconds for _, seconds in prepared))
-        timed = self._crew.call(
-            "timed", plan.digest, self.hot, iterations, batch.is_checked, batch.deadline_s + data_s, timeout_s=batch.deadline_s + data_s + ANSWER_S
-        )
-        wrong = [first or second for (first, _), (second, _) in zip(prepared, timed, strict=True)]
-        is_small = not self.hot and where.rotations * where.stride * plan.n < last_level_cache_bytes()
-        return Samples(
-            seconds=tuple(seconds for _, seconds in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
-            notes=("in-cache",) if is_small else (),
-        )
+        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":
     """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg is complete here."""
-    kind = dtype(plan.dtype)
+    kind = dtype(plan.problem.dtype)
     if len(operands) == 1:
         return operands[0]
     total = operands[0].astype(kind.accumulator())
     for operand in operands[1:]:
-        ufunc(plan.redop)(total, operand.astype(total.dtype), total)
-    if is_complete and plan.redop == "avg":
+        ufunc(plan.problem.redop)(total, operand.astype(total.dtype), total)
+    if is_complete and plan.problem.redop == "avg":
         divide(total, plan.n)
     return total.astype(kind.numpy())
 
@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.user = [np.zeros(plan.buffers(rank).total_bytes, np.uint8) for rank in range(plan.n)]
+        self.user = [np.zeros(plan.problem.buffers(rank).total_bytes, np.uint8) for rank in range(plan.n)]
         self.tmp = [np.zeros(plan.tmp_bytes, np.uint8) for _ in range(plan.n)]
         self.slots: dict[int, Array] = {}
         self.filled = [0] * len(plan.connections)
@@ -45,9 +45,9 @@ class Machine:
 
     def buffer(self, rank: int, which: str) -> "Array":
         """A rank's whole input or output, in the element type."""
-        at = self.plan.buffers(rank)
+        at = self.plan.problem.buffers(rank)
         first, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
-        return self.user[rank][first : first + size].view(dtype(self.plan.dtype).numpy())
+        return self.user[rank][first : first + size].view(dtype(self.plan.problem.dtype).numpy())
 
     def view(self, region: Region) -> "Array":
         """The elements of a region."""
@@ -61,7 +61,7 @@ class Machine:
 
     @property
     def _dtype(self) -> "np.dtype[object]":
-        return dtype(self.plan.dtype).numpy()
+        return dtype(self.plan.problem.dtype).numpy()
 
     def launch(self) -> None:
         """Run the plan once on all ranks. Raises StuckError if nobody can go on."""
@@ -115,7 +115,7 @@ class Session:
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """Time whole launches; every rank is given the time of all of them, because one process does all the work."""
         machine = Machine(plan)
-        wrong = verify_in_process(plan, machine.buffer, machine.launch) if batch.is_checked else ()
+        wrong = verify_in_process(plan.problem, machine.buffer, machine.launch) if batch.is_checked else ()
         iterations = batch.iterations or 1
         start = time.perf_counter()
         for _ in range(iterations):

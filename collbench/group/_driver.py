@@ -57,7 +57,7 @@ class Driver:
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
         """Say what became of the ranks that did not answer, and who waited for them."""
         time.sleep(0.05)  # a killed process is reaped a moment after its connection closes
-        fates = [f"rank {rank} {_fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
+        fates = [f"rank {rank} {fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
         waits = [error.message for error in errors]
         return RankLostError("; ".join([*fates, *waits]), "rows finished before are kept; run again with --resume to go on")
 
@@ -68,7 +68,8 @@ def stuck(errors: Sequence[CollbenchError]) -> StuckError:
     return StuckError("; ".join(waits), "raise --timeout if the machine is merely slow")
 
 
-def _fate(pid: int, exit_code: int | None) -> str:
+def fate(pid: int, exit_code: int | None) -> str:
+    """What became of a process, in words that follow its name; "does not answer" if it seems to be running."""
     if exit_code is not None and exit_code < 0:
         return f"was killed by {signal.Signals(-exit_code).name}"
     if exit_code is not None:

@@ -1,0 +1,184 @@
+"""The mpi backend: the MPI library's own collective, timed by the same harness, as the peer of ours.
+
+Its buffers rotate and are checked like ours. Blocking calls are MPI's, so a watchdog thread ends the process if one does not return.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.backends._session import Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.case import Problem
+from collbench.dtypes import dtype
+from collbench.group import Group, RankContext
+from collbench.group._launch import INSTALL_HINT, library_name
+from collbench.host import processor_name
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+IS_PEER = True  # runs a problem its own way: no schedule, no plan
+_TYPES = {"int8": "INT8_T", "uint8": "UINT8_T", "int32": "INT32_T", "int64": "INT64_T", "float32": "FLOAT", "float64": "DOUBLE"}
+_OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
+
+
+def why_waived(problem: Problem, is_reduction: bool) -> str:
+    """Why MPI cannot do this, or an empty text."""
+    if is_reduction and problem.redop not in _OPS:
+        return f"MPI has no reduction {problem.redop}"
+    if is_reduction and problem.dtype not in _TYPES:
+        return f"MPI cannot reduce {problem.dtype}"
+    if problem.op == "reducescatter" and problem.in_place:
+        return "MPI's in-place reduce-scatter leaves the result elsewhere"
+    return ""
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """Sets of buffers of one problem, and the MPI call on each."""
+
+    problem: Problem
+    inputs: list["Array"]
+    outputs: list["Array"]
+    calls: list[Call]
+
+
+class Rank:
+    """One rank's part: private buffers and prepared calls."""
+
+    def __init__(self, context: RankContext) -> None:
+        from mpi4py import MPI
+
+        self.mpi, self.comm, self.rank = MPI, context.comm, context.rank
+        self.prepared: tuple[Problem, _Prepared] | None = None
+
+    def describe(self) -> str:
+        """The library and its version."""
+        return library_name(self.mpi.Get_library_version())
+
+    def _make(self, problem: Problem, hot: bool) -> _Prepared:
+        at, sets, stride = problem.buffers(self.rank), rotations(problem, hot=hot), stride_bytes(problem)
+        memory, element = np.zeros(sets * stride + 4096, np.uint8), dtype(problem.dtype).numpy()
+        memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
+        inputs, outputs = (
+            [memory[base + first : base + first + size].view(element) for base in range(0, sets * stride, stride)]
+            for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
+        )
+        return _Prepared(problem, inputs, outputs, [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)])
+
+    def _call(self, problem: Problem, source: "Array", target: "Array") -> Call:
+        """The library's function for a problem and its arguments."""
+        comm, root = self.comm, problem.root
+        kind = getattr(self.mpi, _TYPES.get(problem.dtype, "BYTE"))
+        width = 1 if problem.dtype in _TYPES else problem.item_bytes
+        is_root, block = self.rank == root, problem.block_count * width
+
+        def spec(buffer: "Array") -> list[Any]:
+            return [buffer.view(np.uint8), len(buffer) * width, kind]
+
+        give, take = spec(source), spec(target)
+        own = self.mpi.IN_PLACE if problem.in_place else give
+        op = getattr(self.mpi, _OPS.get(problem.redop, "SUM"))
+        if problem.op == "broadcast":
+            if is_root and not problem.in_place:
+                return self._broadcast_from, (source, target, give, root)
+            return comm.Bcast, (take, root)
+        calls: dict[str, Call] = {
+            "allreduce": (comm.Allreduce, (own, take, op)),
+            "allgather": (comm.Allgather, (own, [target.view(np.uint8), block, kind])),
+            "reducescatter": (comm.Reduce_scatter_block, (give, take, op)),
+            "reduce": (comm.Reduce, (own if is_root else give, take if is_root else None, op, root)),
+            "alltoall": (comm.Alltoall, ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind])),
+            "gather": (comm.Gather, (own if is_root else give, [target.view(np.uint8), block, kind] if is_root else None, root)),
+            "scatter": (comm.Scatter, ([source.view(np.uint8), block, kind] if is_root else None, self.mpi.IN_PLACE if is_root and problem.in_place else take, root)),
+            "sendrecv": (comm.Sendrecv, (give, (self.rank + 1) % problem.n, 0, take, (self.rank - 1) % problem.n, 0)),
+        }
+        return calls[problem.op]
+
+    def _broadcast_from(self, source: "Array", target: "Array", spec: list[Any], root: int) -> None:
+        """Out of place, the root's output is a copy that MPI_Bcast does not make."""
+        self.comm.Bcast(spec, root)
+        target[...] = source
+
+    def prepare(self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
+        """Write inputs and poison, run every set of buffers once, compare, warm up; returns wrong elements and seconds a launch."""
+        if self.prepared is None or self.prepared[0] != problem:
+            self.prepared = None  # the old buffers go before the new ones come
+            self.prepared = (problem, self._make(problem, hot))
+        ready, wrong = self.prepared[1], None
+        with self._watched(deadline_s):
+            for source, target in zip(ready.inputs, ready.outputs, strict=True):
+                prepare_buffers(problem, self.rank, source, target)
+            self.comm.Barrier()
+            for function, args in ready.calls:
+                function(*args)
+            for target in ready.outputs if is_checked else ():
+                wrong = wrong or compare_output(problem, self.rank, target)
+            self.comm.Barrier()
+            start = time.perf_counter()
+            for launch in range(max(warmup, 1)):
+                function, args = ready.calls[launch % len(ready.calls)]
+                function(*args)
+            return wrong, (time.perf_counter() - start) / max(warmup, 1)
+
+    def timed(self, problem: Problem, hot: bool, iterations: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
+        """Time calls behind a barrier; out of place, compare what the last of them left."""
+        assert self.prepared is not None
+        ready, wrong = self.prepared[1], None
+        calls = [ready.calls[iteration % len(ready.calls)] for iteration in range(iterations)]
+        with self._watched(deadline_s):
+            self.comm.Barrier()
+            start = time.perf_counter()
+            for function, args in calls:
+                function(*args)
+            seconds = (time.perf_counter() - start) / iterations
+            self.comm.Barrier()
+        for target in ready.outputs if is_checked and not problem.in_place else ():
+            wrong = wrong or compare_output(problem, self.rank, target)
+        return wrong, seconds
+
+    @contextmanager
+    def _watched(self, deadline_s: float) -> Iterator[None]:
+        """End the process if the body has not returned by the deadline: MPI's own waits have none."""
+        watchdog = threading.Timer(deadline_s, self._give_up, (deadline_s,))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+
+    def _give_up(self, deadline_s: float) -> None:
+        print(f"collbench: rank {self.rank}: an MPI call did not return within {deadline_s:.0f} s", file=sys.stderr, flush=True)
+        os._exit(4)
+
+
+class Session:
+    """Drives the ranks of the library's collectives."""
+
+    def __init__(self, group: Group, problems: Sequence[Problem], *, hot: bool) -> None:
+        self._crew = group.mpi_crew("mpi", problems[0].n)
+        self.device, self.hot = processor_name(), hot
+        self.version = str(self._crew.call("describe", timeout_s=10)[0])
+
+    def run(self, problem: Problem, batch: Batch) -> Samples:
+        """One repeat: prepare, check, time."""
+        return repeat(self._crew, problem, problem, batch, hot=self.hot)
+
+    def close(self) -> None:
+        self._crew.close()

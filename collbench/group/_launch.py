@@ -1,0 +1,105 @@
+"""Launchers: what the environment says about being under one, and how to start one.
+
+A process under mpirun, mpiexec or srun finds its rank and the number of ranks in variables of its launcher. They are read here, before
+MPI is loaded, because a library of another vendor than its launcher gives one lonely world a process, or aborts inside MPI_Init.
+"""
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from collbench.errors import UnavailableError
+
+# (vendor, number of ranks, rank): Open MPI's mpirun, Hydra (MPICH, Intel MPI), Slurm's srun
+_VARIABLES = (
+    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MPICH", "PMI_SIZE", "PMI_RANK"),
+    ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+)
+INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
+
+# Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The fourth stops it from pinning ranks,
+# the last two from sleeping a second at start-up and from a warning at every window.
+OPEN_MPI_VARIABLES = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_btl": "^ofi",
+    "OMPI_MCA_osc": "^ucx",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """Who started this process as one of several ranks."""
+
+    vendor: str
+    size: int
+    rank: int
+
+
+def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
+    """The launcher above this process, or None if it started a single rank or there is none.
+
+    >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"})
+    Launcher(vendor='MPICH', size=4, rank=2)
+    """
+    for vendor, size, rank in _VARIABLES:
+        if environment.get(size, "").isdigit() and int(environment[size]) > 1:
+            return Launcher(vendor=vendor, size=int(environment[size]), rank=int(environment.get(rank, "0") or 0))
+    return None
+
+
+def load_mpi(found: Launcher | None) -> Any:
+    """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the launcher's, or sees another world."""
+    try:
+        import mpi4py
+    except ImportError:
+        raise UnavailableError("mpi4py is not installed", INSTALL_HINT) from None
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = False
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise UnavailableError(f"mpi4py finds no MPI library: {str(error).splitlines()[0]}", INSTALL_HINT) from None
+    vendor = library_vendor(MPI.Get_library_version())
+    if found is not None and found.vendor != "Slurm" and vendor != found.vendor:
+        raise UnavailableError(
+            f"the launcher is of {found.vendor}, the MPI library is {library_name(MPI.Get_library_version())}", "start with the mpirun of the library that mpi4py uses"
+        )
+    if not MPI.Is_initialized():
+        MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
+    size = MPI.COMM_WORLD.Get_size()
+    if found is not None and size != found.size:
+        raise UnavailableError(
+            f"the launcher started {found.size} ranks, MPI sees {size}", "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs"
+        )
+    return MPI
+
+
+def library_vendor(version: str) -> str:
+    """MPICH (and what shares its launcher) or Open MPI, from MPI_Get_library_version."""
+    return "Open MPI" if "Open MPI" in version else "MPICH"
+
+
+def library_name(version: str) -> str:
+    """A short name and version from MPI_Get_library_version.
+
+    >>> library_name("MPICH Version:      5.0.2\\nMPICH Release date: ...")
+    'MPICH 5.0.2'
+    """
+    first = version.replace("\\x00", "").splitlines()[0].replace("Version:", "").replace(",", " ").split()
+    return " ".join([word for word in first if word != "v"][:3 if first[:1] == ["Open"] else 2])
+
+
+def find_mpirun() -> str:
+    """The mpirun of this Python environment, or else of the PATH. Raises UnavailableError."""
+    own = os.path.join(sysconfig.get_path("scripts"), "mpirun")
+    found = own if os.access(own, os.X_OK) else shutil.which("mpirun") or shutil.which("mpiexec")
+    if found is None:
+        raise UnavailableError("there is no mpirun", INSTALL_HINT)
+    return found

@@ -1,0 +1,30 @@
+"""One rank of a crew that mpirun started: connect back to the driver and serve. Run as a module by _mpirun."""
+
+import os
+import sys
+from multiprocessing.connection import Client
+
+from collbench.errors import CollbenchError
+from collbench.group import RankContext
+from collbench.group._launch import launcher, load_mpi
+from collbench.group._mpirun import KEY_VARIABLE
+from collbench.group._server import die_with_parent, make_part, serve
+
+
+def main(address: str, backend: str) -> None:
+    """Serve one rank of `backend` for the driver at that abstract address."""
+    die_with_parent(os.getppid())
+    endpoint = Client(f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE)))
+    try:
+        mpi = load_mpi(launcher())
+    except CollbenchError as error:
+        endpoint.send((-1, os.getpid(), error.message))
+        sys.exit(error.exit_code)
+    comm = mpi.COMM_WORLD
+    endpoint.send((comm.Get_rank(), os.getpid(), ""))
+    serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm)))
+    mpi.Finalize()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

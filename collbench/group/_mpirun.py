@@ -1,0 +1,96 @@
+"""A crew whose ranks mpirun starts, for an MPI library's own collectives in a sweep that has no launcher itself.
+
+Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind) and then sleeps in the kernel until it is
+called, so that it does not disturb what is measured in between.
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+from collbench.errors import UnavailableError
+from collbench.group._driver import Driver
+from collbench.group._launch import OPEN_MPI_VARIABLES, find_mpirun
+
+KEY_VARIABLE = "COLLBENCH_KEY"
+START_S = 30.0
+
+
+class MpirunCrew:
+    """n ranks under an mpirun of ours."""
+
+    def __init__(self, backend: str, n: int) -> None:
+        key = secrets.token_bytes(16)
+        address = f"collbench-{os.getpid()}-{secrets.token_hex(8)}"
+        with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
+            environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
+            environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
+            self._mpirun = subprocess.Popen(
+                [find_mpirun(), "-n", str(n), sys.executable, "-m", "collbench.group._mpi_worker", address, backend],
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )
+            hello = self._accept(listener, n)
+        self._pids = [pid for _, pid, _ in hello]
+        self._driver = Driver([connection for connection, _, _ in hello], self._pids, lambda rank: None, lambda: None)
+
+    def _accept(self, listener: Listener, n: int) -> list[tuple[Connection, int, int]]:
+        """Connections of all ranks in rank order, with their process ids. Raises UnavailableError if they do not come."""
+        found: dict[int, tuple[Connection, int, int]] = {}
+        problem: list[str] = []
+
+        def accept() -> None:
+            try:
+                for connection in [listener.accept() for _ in range(n)]:  # none says hello before MPI has started on all
+                    rank, pid, error = connection.recv()
+                    if error:
+                        problem.append(error)
+                        return
+                    found[rank] = (connection, pid, rank)
+            except (OSError, EOFError):
+                return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        waited = 0.0
+        while thread.is_alive() and waited < START_S and self._mpirun.poll() is None:
+            thread.join(timeout=0.1)
+            waited += 0.1
+        if len(found) < n:
+            self._kill()
+            stderr = self._mpirun.stderr.read() if self._mpirun.stderr else ""
+            why = problem[0] if problem else next((line for line in stderr.splitlines() if line.strip()), f"{len(found)} of {n} ranks came up in {START_S:.0f} s")
+            raise UnavailableError(f"mpirun could not start {n} ranks: {why}", "try: mpirun -n 2 python -m mpi4py.bench helloworld")
+        return [found[rank] for rank in range(n)]
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        return self._driver.call(method, args, timeout_s)
+
+    def close(self) -> None:
+        for connection in self._driver.connections:
+            try:
+                connection.send(None)
+            except OSError:
+                pass
+            connection.close()
+        self._kill()
+
+    def _kill(self) -> None:
+        """End mpirun, which ends its ranks; a rank that is stopped obeys only a kill."""
+        try:
+            self._mpirun.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            self._mpirun.terminate()
+            for pid in getattr(self, "_pids", []):
+                try:
+                    os.kill(pid, 9)
+                except ProcessLookupError:
+                    pass
+            try:
+                self._mpirun.wait(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                self._mpirun.kill()
+                self._mpirun.wait()

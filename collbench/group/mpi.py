@@ -1,0 +1,186 @@
+"""The mpi group: this process is one rank of several, under mpirun, mpiexec or srun. Rank 0 drives, all ranks (0 too) serve.
+
+Calls and answers are small MPI messages that are polled for, never waited for blindly: a rank that is stopped or lost is noticed within
+a deadline, and then MPI_Abort ends what is left.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from collbench.errors import CollbenchError, RankLostError, StuckError, UnavailableError
+from collbench.group import Crew, GroupKind, RankContext
+from collbench.group._driver import ABORT_GRACE_S, fate, stuck
+from collbench.group._launch import launcher, load_mpi
+from collbench.group._server import make_part, perform
+from collbench.units import format_size
+
+_CALL_TAG, _ANSWER_TAG = 71, 72
+_IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found none
+_BURST = 200
+_LOOK_AT_DRIVER_S = 1.0
+DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
+_START_S = 30.0
+
+
+class MpiGroup:
+    """All ranks of the launcher's world. Rank 0 makes crews; the others call serve()."""
+
+    kind: GroupKind = "mpi"
+
+    def __init__(self) -> None:
+        self._mpi = load_mpi(launcher())
+        self.comm = self._mpi.COMM_WORLD
+        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        me = (socket.gethostname() + _boot_id(), socket.gethostname(), os.getpid())
+        everyone: list[tuple[str, str, int]] = self.comm.allgather(me)
+        self.hosts: Sequence[str] = [host for host, _, _ in everyone]
+        self.names = sorted({name for _, name, _ in everyone})
+        self.pids = [pid for _, _, pid in everyone]
+        self._parts: dict[str, Any] = {}
+        self._arenas: dict[str, memoryview] = {}
+        self._windows: list[Any] = []
+
+    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
+        """All ranks around one MPI shared window."""
+        needed, free = arena_bytes, _shm_free()
+        if needed > free:
+            raise UnavailableError(
+                f"the ranks need {format_size(needed >> 20 << 20)} of shared memory, /dev/shm has {free >> 20}M left",
+                "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size",
+            )
+        crew = _MpiCrew(self, backend)
+        crew.call("open", arena_bytes, timeout_s=_START_S)
+        return crew
+
+    def mpi_crew(self, backend: str, n: int) -> Crew:
+        """All ranks, without shared memory."""
+        crew = _MpiCrew(self, backend)
+        crew.call("open", 0, timeout_s=_START_S)
+        return crew
+
+    def close(self) -> None:
+        """Rank 0: tell the others to leave, and leave MPI with them."""
+        for rank in range(1, self.ranks):
+            self.comm.isend(None, rank, _CALL_TAG).wait()
+        self._finalize()
+
+    def abort(self, exit_code: int) -> None:
+        """End every rank now. Does not return."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.comm.Abort(exit_code)
+        os._exit(exit_code)
+
+    def serve(self) -> None:
+        """Ranks other than 0: answer calls until rank 0 says it is over. Ends the process with code 4 if rank 0 is lost."""
+        while True:
+            message = self._next_call()
+            if message is None:
+                break
+            backend, method, args = message
+            self.comm.isend(self.perform(backend, method, args), 0, _ANSWER_TAG).wait()
+        self._finalize()
+
+    def _finalize(self) -> None:
+        self._parts.clear()
+        self._arenas.clear()
+        for window in self._windows:
+            window.Unlock_all()
+            window.Free()
+        self._mpi.Finalize()
+
+    def _next_call(self) -> Any:
+        looks, looked_at = 0, time.monotonic()
+        stopped_since = None
+        while not self.comm.iprobe(source=0, tag=_CALL_TAG):
+            looks += 1
+            if looks < _BURST:
+                continue
+            time.sleep(_IDLE_S)
+            now = time.monotonic()
+            if now - looked_at < _LOOK_AT_DRIVER_S:
+                continue
+            looked_at = now
+            is_lost = fate(self.pids[0], None) != "does not answer" and self.hosts[0] == self.hosts[self.rank]
+            stopped_since = (stopped_since or now) if is_lost else None
+            if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
+                print(f"collbench: rank {self.rank}: rank 0 {fate(self.pids[0], None)}; giving up", file=sys.stderr, flush=True)
+                self.abort(4)
+        return self.comm.recv(source=0, tag=_CALL_TAG)
+
+    def perform(self, backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+        """Run one call on this rank's part of a backend; "open" makes the part."""
+        if method == "open":
+            arena_bytes = int(str(args[0]))
+            arena = self._allocate(arena_bytes) if arena_bytes else None
+            if arena is not None:
+                self._arenas[backend] = arena
+            self._parts[backend] = make_part(backend, RankContext(rank=self.rank, n=self.ranks, arena=arena, comm=self.comm))
+            return "ok", None
+        return perform(self._parts[backend], method, args)
+
+    def abort_arenas(self) -> None:
+        """Tell ranks that wait in shared memory to give up."""
+        for arena in self._arenas.values():
+            arena[0] = 1
+
+    def _allocate(self, arena_bytes: int) -> memoryview:
+        """One shared window whose memory rank 0 gives."""
+        window = self._mpi.Win.Allocate_shared(arena_bytes if self.rank == 0 else 0, 1, comm=self.comm)
+        window.Lock_all()
+        self._windows.append(window)
+        return memoryview(window.Shared_query(0)[0]).cast("B")
+
+
+class _MpiCrew:
+    """Rank 0's side: send a call to all others, do its own share, collect the answers."""
+
+    def __init__(self, group: MpiGroup, backend: str) -> None:
+        self._group, self._backend = group, backend
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        group, comm = self._group, self._group.comm
+        requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
+        deadline = time.monotonic() + timeout_s
+        answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
+        is_aborted = False
+        while len(answers) < group.ranks:
+            for rank in range(1, group.ranks):
+                if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
+                    answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
+            if not is_aborted and (time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())):
+                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
+                group.abort_arenas()
+            if is_aborted and time.monotonic() > deadline:
+                break
+            os.sched_yield()
+        silent = [rank for rank in range(group.ranks) if rank not in answers]
+        errors: list[CollbenchError] = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
+        if silent:
+            fates = [f"rank {rank} {fate(group.pids[rank], None)}" for rank in silent]
+            raise RankLostError("; ".join([*fates, *(error.message for error in errors)]), "rows finished before are kept; run again with --resume to go on")
+        for request in requests:
+            request.Test()
+        if errors:
+            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+        return [answers[rank][1] for rank in range(group.ranks)]
+
+    def close(self) -> None:
+        """The part lives as long as the group: windows are freed together at the end."""
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _shm_free() -> int:
+    status = os.statvfs("/dev/shm")
+    return status.f_bavail * status.f_frsize
