@@ -26,23 +26,29 @@ MIN_ITERATIONS, MAX_ITERATIONS = 3, 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """How to measure one repeat: untimed launches, timed launches (0: as many as fill TARGET_S), and whether results are compared.
+    """How to measure one repeat: untimed launches, timed iterations (0: as many as fill TARGET_S), and whether results are compared.
 
-    deadline_s: how long no rank may wait for another.
+    An iteration is `aggregate` launches, followed by a barrier of all ranks if blocking. deadline_s: how long no rank may wait for another.
     """
 
     warmup: int = 1
     iterations: int = 0
     is_checked: bool = True
+    aggregate: int = 1
+    blocking: bool = False
     deadline_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """One repeat: each rank's mean seconds a launch, the launches timed, wrong elements by rank, and notes on the conditions."""
+    """One repeat: each rank's mean seconds a launch, iterations timed, wrong elements by rank, notes on the conditions.
+
+    busy_s: processor time of all ranks together, 0 if unknown.
+    """
 
     seconds: tuple[float, ...]
     iterations: int = 1
+    busy_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -105,15 +111,25 @@ def verify_in_process(problem: Problem, buffer: Callable[[int, str], "Array"], l
     return tuple(wrong for wrong in found if wrong is not None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a rank says of one call: its wrong elements, seconds a launch, processor time of the whole call."""
+
+    wrong: Wrong | None
+    seconds: float
+    busy_s: float
+
+
 def repeat(crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool) -> Samples:
     """One repeat on a crew whose ranks offer prepare() and timed(): run every set of buffers once and compare, warm up, time, compare again."""
     data_s = rotations(problem, hot=hot) * stride_bytes(problem) * problem.n / SLOWEST_FILL_BYTES_S
     deadline_s = batch.deadline_s + data_s
     prepared = crew.call("prepare", key, hot, batch.warmup, batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
-    iterations = batch.iterations or auto_iterations(max(seconds for _, seconds in prepared))
-    timed = crew.call("timed", key, hot, iterations, batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
-    wrong = [first or second for (first, _), (second, _) in zip(prepared, timed, strict=True)]
+    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
+    timed = crew.call("timed", key, hot, (iterations, batch.aggregate, batch.blocking), batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
+    wrong = [first.wrong or second.wrong for first, second in zip(prepared, timed, strict=True)]
     return Samples(
-        seconds=tuple(seconds for _, seconds in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
+        seconds=tuple(answer.seconds for answer in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
+        busy_s=sum(answer.busy_s for answer in (*prepared, *timed)),
         notes=("hot",) if hot else (("in-cache",) if fits_in_cache(problem) else ()),
     )

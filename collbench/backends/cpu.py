@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
-from collbench.backends._session import ANSWER_S, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import processor_name
 from collbench.plan import Plan, Region
+from collbench.transports import shm
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -33,9 +34,7 @@ def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     if platform.machine().lower() not in _ORDERED:
         return f"the cpu backend relies on the store order of x86, this is {platform.machine()}"
-    if len(set(group.hosts)) > 1:
-        return f"the ranks are on {len(set(group.hosts))} hosts and share no memory; start them on one host"
-    return ""
+    return shm.why_not(group.hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +142,9 @@ class Rank:
                     if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
                         raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
-    def prepare(self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
-        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm up.
-
-        Returns the wrong elements (or None) and the seconds of a launch.
-        """
+    def prepare(self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> Answer:
+        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm up."""
+        busy = time.process_time()
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
         deadline = time.monotonic() + deadline_s
@@ -168,24 +165,29 @@ class Rank:
         start = time.perf_counter()
         for launch in range(max(warmup, 1)):
             loaded.runner.launch(loaded.programs[launch % sets], deadline)
-        return wrong, (time.perf_counter() - start) / max(warmup, 1)
+        seconds = (time.perf_counter() - start) / max(warmup, 1)
+        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, digest: str, hot: bool, iterations: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
-        """Time launches behind a barrier; out of place, compare what the last of them left. Returns wrong elements and seconds a launch."""
+    def timed(self, digest: str, hot: bool, how: tuple[int, int, bool], is_checked: bool, deadline_s: float) -> Answer:
+        """Time launches behind a barrier; out of place, compare what the last of them left. `how` is iterations, aggregate, blocking."""
+        busy = time.process_time()
         loaded = self.loaded[digest, hot]
+        iterations, aggregate, blocking = how
         sets, launch = loaded.layout.rotations, loaded.runner.launch
-        order = [loaded.programs[iteration % sets] for iteration in range(iterations)]
+        order = [loaded.programs[number % sets] for number in range(iterations * aggregate)]
         deadline = time.monotonic() + deadline_s
         self._barrier(deadline)
         start = time.perf_counter()
-        for programs in order:
+        for number, programs in enumerate(order, start=1):
             launch(programs, deadline)
-        seconds = (time.perf_counter() - start) / iterations
+            if blocking and number % aggregate == 0:
+                self._barrier(deadline)
+        seconds = (time.perf_counter() - start) / len(order)
         self._barrier(deadline)
         wrong = None
         for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
             wrong = wrong or compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
-        return wrong, seconds
+        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
@@ -201,6 +203,11 @@ class Rank:
         loaded.runner.launch(loaded.programs[0], deadline)
         self._barrier(deadline)
         return self._buffer(loaded, 0, "out").copy()
+
+
+def shared_bytes(plan: Plan, *, hot: bool) -> int:
+    """Shared memory that a plan needs."""
+    return layout(plan, hot).total
 
 
 class Session:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends._session import Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends._session import Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.case import Problem
 from collbench.dtypes import dtype
 from collbench.group import Group, RankContext
@@ -101,7 +101,7 @@ class Rank:
         calls: dict[str, Call] = {
             "allreduce": (comm.Allreduce, (own, take, op)),
             "allgather": (comm.Allgather, (own, [target.view(np.uint8), block, kind])),
-            "reducescatter": (comm.Reduce_scatter_block, (give, take, op)),
+            "reducescatter": (comm.Reduce_scatter_block, ([source.view(np.uint8), block, kind], take, op)),
             "reduce": (comm.Reduce, (own if is_root else give, take if is_root else None, op, root)),
             "alltoall": (comm.Alltoall, ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind])),
             "gather": (comm.Gather, (own if is_root else give, [target.view(np.uint8), block, kind] if is_root else None, root)),
@@ -115,8 +115,9 @@ class Rank:
         self.comm.Bcast(spec, root)
         target[...] = source
 
-    def prepare(self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
-        """Write inputs and poison, run every set of buffers once, compare, warm up; returns wrong elements and seconds a launch."""
+    def prepare(self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> Answer:
+        """Write inputs and poison, run every set of buffers once, compare, warm up."""
+        busy = time.process_time()
         if self.prepared is None or self.prepared[0] != problem:
             self.prepared = None  # the old buffers go before the new ones come
             self.prepared = (problem, self._make(problem, hot))
@@ -134,23 +135,27 @@ class Rank:
             for launch in range(max(warmup, 1)):
                 function, args = ready.calls[launch % len(ready.calls)]
                 function(*args)
-            return wrong, (time.perf_counter() - start) / max(warmup, 1)
+            seconds = (time.perf_counter() - start) / max(warmup, 1)
+        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, problem: Problem, hot: bool, iterations: int, is_checked: bool, deadline_s: float) -> tuple[Any, float]:
-        """Time calls behind a barrier; out of place, compare what the last of them left."""
+    def timed(self, problem: Problem, hot: bool, how: tuple[int, int, bool], is_checked: bool, deadline_s: float) -> Answer:
+        """Time calls behind a barrier; out of place, compare what the last of them left. `how` is iterations, aggregate, blocking."""
         assert self.prepared is not None
-        ready, wrong = self.prepared[1], None
-        calls = [ready.calls[iteration % len(ready.calls)] for iteration in range(iterations)]
+        busy, ready, wrong = time.process_time(), self.prepared[1], None
+        iterations, aggregate, blocking = how
+        calls = [ready.calls[number % len(ready.calls)] for number in range(iterations * aggregate)]
         with self._watched(deadline_s):
             self.comm.Barrier()
             start = time.perf_counter()
-            for function, args in calls:
+            for number, (function, args) in enumerate(calls, start=1):
                 function(*args)
-            seconds = (time.perf_counter() - start) / iterations
+                if blocking and number % aggregate == 0:
+                    self.comm.Barrier()
+            seconds = (time.perf_counter() - start) / len(calls)
             self.comm.Barrier()
         for target in ready.outputs if is_checked and not problem.in_place else ():
             wrong = wrong or compare_output(problem, self.rank, target)
-        return wrong, seconds
+        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     @contextmanager
     def _watched(self, deadline_s: float) -> Iterator[None]:

@@ -25,13 +25,13 @@ def make_part(backend: str, context: RankContext) -> Any:
 
 
 def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
-    """Run one call. Errors of ours, and what the machine refuses (memory, files), become an answer."""
+    """Run one call. Whatever it raises becomes an answer: this is the border of a process, past which an exception would be lost."""
     try:
         return "ok", getattr(part, method)(*args)
     except CollbenchError as error:
         return "error", error
-    except (MemoryError, OSError) as error:
-        return "error", CollbenchError(f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return "error", CollbenchError(f"{method} failed: {type(error).__name__}: {error}", "this looks like a mistake in collbench: please report it")
 
 
 def serve(endpoint: Endpoint, part: Any) -> None:

@@ -38,7 +38,11 @@ class LocalGroup:
 
         return MpirunCrew(backend, n)
 
-    def close(self) -> None:
+    def shared_bytes_left(self) -> int:
+        """Shared memory that a crew can still have."""
+        return shared_memory_left()
+
+    def close(self, exit_code: int) -> None:
         """Nothing is held: crews close themselves."""
 
 

@@ -63,10 +63,14 @@ class MpiGroup:
         crew.call("open", 0, timeout_s=_START_S)
         return crew
 
-    def close(self) -> None:
-        """Rank 0: tell the others to leave, and leave MPI with them."""
+    def shared_bytes_left(self) -> int:
+        """Shared memory that a crew can still have."""
+        return _shm_free()
+
+    def close(self, exit_code: int) -> None:
+        """Rank 0: tell the others to leave with that exit code, and leave MPI with them."""
         for rank in range(1, self.ranks):
-            self.comm.isend(None, rank, _CALL_TAG).wait()
+            self.comm.isend(exit_code, rank, _CALL_TAG).wait()
         self._finalize()
 
     def abort(self, exit_code: int) -> None:
@@ -76,15 +80,16 @@ class MpiGroup:
         self.comm.Abort(exit_code)
         os._exit(exit_code)
 
-    def serve(self) -> None:
-        """Ranks other than 0: answer calls until rank 0 says it is over. Ends the process with code 4 if rank 0 is lost."""
+    def serve(self) -> int:
+        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code. Ends the process with 4 if rank 0 is lost."""
         while True:
             message = self._next_call()
-            if message is None:
+            if isinstance(message, int):
                 break
             backend, method, args = message
             self.comm.isend(self.perform(backend, method, args), 0, _ANSWER_TAG).wait()
         self._finalize()
+        return message
 
     def _finalize(self) -> None:
         self._parts.clear()

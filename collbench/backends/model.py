@@ -1,0 +1,92 @@
+"""The model: plays a plan's actions event by event on the cores and the memory of a described machine, and invents times from that.
+
+Makes command-line tests exact, and prices machines nobody has. Each rank runs on core `rank mod cores`, one action at a time; an action
+takes its step time and its bytes at the core's rate, and its bytes also queue at the shared memory. Nothing is computed or checked.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+from collbench.backends._session import Batch, Samples
+from collbench.cost import Machine, machine
+from collbench.errors import StuckError
+from collbench.group import Group
+from collbench.plan import Action, Plan
+
+WANTS_MACHINE = True
+
+_Event = tuple[str, int, int]  # "filled" or "freed", connection, slice
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    return "the model runs in one process: start it without a launcher" if group.kind == "mpi" else ""
+
+
+def play(plan: Plan, on: Machine) -> list[float]:
+    """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a proved schedule always can)."""
+    actors = [(rank, actor.actions) for rank in range(plan.n) for actor in plan.actors(rank)]
+    times: dict[_Event, float] = {}
+    waiting: dict[_Event, list[int]] = {}
+    position, clock = [0] * len(actors), [0.0] * len(actors)
+    cores, memory = [0.0] * on.cores, 0.0
+    hop_s = on.hop_s(plan.n)
+    ready: list[tuple[float, int]] = []
+
+    def enqueue(index: int) -> None:
+        """Put an actor's next action in the queue, or make it wait for the first event that is missing."""
+        rank, actions = actors[index]
+        if position[index] == len(actions):
+            return
+        start = clock[index]
+        for event in _needs(plan, actions[position[index]]):
+            if event not in times:
+                waiting.setdefault(event, []).append(index)
+                return
+            start = max(start, times[event] + hop_s)
+        heapq.heappush(ready, (start, index))
+
+    for index in range(len(actors)):
+        enqueue(index)
+    while ready:
+        start, index = heapq.heappop(ready)
+        rank, actions = actors[index]
+        action, core = actions[position[index]], rank % on.cores
+        start = max(start, cores[core])
+        touched = sum(region.size for region in (*action.operands, *action.targets))
+        memory = max(memory, start) + touched / (on.memory_gbs * 1e9)
+        end = max(start + on.step_us * 1e-6 + touched / (on.rank_gbs * 1e9), memory)
+        clock[index] = cores[core] = end
+        position[index] += 1
+        events: list[_Event] = [("filled", *turn) for turn in action.post] + [("freed", *turn) for turn in action.free]
+        times.update(dict.fromkeys(events, end))
+        for event in events:
+            for waiter in waiting.pop(event, ()):
+                enqueue(waiter)
+        enqueue(index)
+    if any(position[index] < len(actions) for index, (_, actions) in enumerate(actors)):
+        raise StuckError("the model is stuck: some rank waits for ever")
+    return [max((clock[index] for index, (owner, _) in enumerate(actors) if owner == rank), default=0.0) for rank in range(plan.n)]
+
+
+def _needs(plan: Plan, action: Action) -> list[_Event]:
+    """What must have happened before an action: data, loans, and slots used before in the same launch."""
+    needs: list[_Event] = [("filled", *turn) for turn in action.take] + [("freed", *turn) for turn in action.back]
+    return needs + [("freed", edge, number - plan.slots) for edge, number in action.room if number >= plan.slots]
+
+
+class Session:
+    """Plays plans on one machine."""
+
+    version = ""
+
+    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str) -> None:
+        self._machine = machine(machine_name)
+        self.host = self.device = f"model of {self._machine.name}"
+
+    def run(self, plan: Plan, batch: Batch) -> Samples:
+        """One repeat, always the same."""
+        return Samples(seconds=tuple(play(plan, self._machine)), iterations=batch.iterations or 1, notes=("modelled",))
+
+    def close(self) -> None:
+        """Nothing is held."""

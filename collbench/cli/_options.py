@@ -1,0 +1,73 @@
+"""Option types that commands share: comma lists with `all`, sizes, and the screen to write to."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import click
+
+from collbench.errors import CollbenchError
+from collbench.units import parse_size
+
+T = TypeVar("T")
+
+
+class ListOf(click.ParamType, Generic[T]):
+    """A comma list of values read by `parse`; `all` stands for every one of `choices`."""
+
+    def __init__(self, name: str, parse: Callable[[str], T], choices: Sequence[T] = ()) -> None:
+        self.name, self._parse, self._choices = name, parse, tuple(choices)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"{self.name.upper()}[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[T, ...]:
+        if isinstance(value, tuple):
+            return value
+        if value == "all" and self._choices:
+            return self._choices
+        found: list[T] = []
+        for item in str(value).split(","):
+            try:
+                found.append(self._parse(item.strip()))
+            except (ValueError, CollbenchError) as error:
+                self.fail(error.message if isinstance(error, CollbenchError) else f"'{item}' is not a whole number", param, ctx)
+            if self._choices and found[-1] not in self._choices:
+                self.fail(f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+class Size(click.ParamType):
+    """Bytes with an optional suffix."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(str(value))
+        except CollbenchError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on. Raises ValueError."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def width(color: str) -> int:
+    """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
+    return shutil.get_terminal_size((80, 24)).columns if is_terminal(color) or "COLUMNS" in os.environ else 80
+
+
+def is_terminal(color: str) -> bool:
+    """Whether to write for a terminal: colours, a live line. A rank's terminal under a launcher is no such thing."""
+    from collbench.group._launch import launcher
+
+    return color == "always" or (color == "auto" and sys.stdout.isatty() and launcher() is None)

@@ -1,0 +1,204 @@
+"""Carry out a sweep: options and profile to cases, group and measurement, rows to file and screen."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from collbench import profiles, units
+from collbench.cli import sweep as options_of
+from collbench.cli._options import is_terminal, width
+from collbench.cost import machine
+from collbench.errors import CollbenchError, StuckError, UsageError
+from collbench.group import Group
+from collbench.group._launch import launcher
+from collbench.host import usable_cores
+from collbench.measure import Measurement, Point, Settings, estimate_s, is_peer, plan_points
+from collbench.record import Record, Writer, known_keys, read
+from collbench.report.sweep_table import Table, best_lines, table_of
+from collbench.sweep import KNOBS, Sweep, cases, sizes_between
+from collbench.units import format_duration
+
+_SETTINGS = {
+    "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
+}
+
+
+def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
+    """The whole command; returns the exit code."""
+    options = {**_profile(options["profile"]), **{name: value for name, value in options.items() if value is not None}}
+    found = launcher()
+    settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
+    if options.get("dry_run") and found is not None:
+        raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
+    group, code = _group(), 3
+    if getattr(group, "rank", 0) != 0:
+        return int(group.serve())  # type: ignore[attr-defined]
+    try:
+        code = _drive(group, sweep, settings, options, csv)
+    except CollbenchError as error:
+        code = error.exit_code
+        if isinstance(error, StuckError) and group.kind == "mpi":
+            click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+            group.abort(code)  # type: ignore[attr-defined]
+        raise
+    except KeyboardInterrupt:
+        code = 130
+        raise
+    finally:
+        group.close(code)
+    return code
+
+
+def _group() -> Group:
+    if launcher() is not None:
+        from collbench.group.mpi import MpiGroup
+
+        return MpiGroup()
+    from collbench.group.local import LocalGroup
+
+    return LocalGroup()
+
+
+def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
+    """Plan, measure, write and show; returns the exit code."""
+    peers = frozenset(name for name in sweep.backend if is_peer(name))
+    requested = cases(sweep, peers)
+    points = plan_points(requested, group)
+    estimate = sum(estimate_s(point, settings, machine()) for point in points)
+    if options.get("dry_run"):
+        return _show_points(points, estimate)
+    measurement = Measurement(points, group, settings)
+    if options.get("resume") and isinstance(csv, Path) and csv.exists():
+        known = known_keys(read(csv))
+        measurement.points = [point for point in points if measurement.key_of(point) not in known]
+        click.echo(f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv} already", err=True)
+    writer = Writer(Path(csv) if isinstance(csv, Path) else sys.stdout) if csv is not None else None
+    out = sys.stderr if csv == "-" else sys.stdout
+    table = table_of(requested, [point.case for point in points], width(options["color"]))
+    try:
+        measurement.open()
+        records = _measure(measurement, writer, table, out, is_live=is_terminal(options["color"]))
+    finally:
+        measurement.close()
+        if writer is not None:
+            writer.close()
+    lines = best_lines(records)
+    if lines:
+        click.echo("\n" + "\n".join(lines), file=out)
+    return _exit_code(records)
+
+
+def _exit_code(records: list[Record]) -> int:
+    if any(record.status == "wrong" for record in records):
+        return 1
+    if records and all(record.status == "waived" for record in records):
+        reasons = list(dict.fromkeys(record.reason for record in records))
+        click.echo(f"Error: every point was waived: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""), err=True)
+        return 3
+    return 0
+
+
+def _measure(measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], *, is_live: bool) -> list[Record]:
+    """Take the rows as they come: first to the file, then to the screen."""
+    records: list[Record] = []
+    total = sum(estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points)
+    with _screen(out, total, is_live) as (show, advance):
+        measurement.progress = advance
+        show(table.heading(), "bold")
+        for record in measurement.records():
+            if writer is not None:
+                writer.write([record])
+            records.append(record)
+            style = {"ok": "", "waived": "dim"}.get(record.status, "bold red")
+            show(table.line(record), "yellow" if "noisy" in record.notes else style)
+    return records
+
+
+@contextmanager
+def _screen(out: IO[str], total_s: float, is_live: bool) -> Iterator[Any]:
+    """Two functions: show a line, and advance the work by so many estimated seconds. Live, a progress bar stays below the lines."""
+    if not is_live:
+        def show(line: str, style: str) -> None:
+            click.echo(line, file=out)
+
+        yield show, lambda seconds: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    console = Console(file=out, force_terminal=True, highlight=False)
+    columns = (TextColumn("measuring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left"))
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
+        task = progress.add_task("sweep", total=max(total_s, 1e-9))
+
+        def show_live(line: str, style: str) -> None:
+            progress.console.print(Text(line, style=style), soft_wrap=True)
+            progress.refresh()
+
+        def advance(seconds: float) -> None:
+            progress.advance(task, seconds)
+            progress.refresh()
+
+        yield show_live, advance
+
+
+def _show_points(points: list[Point], estimate: float) -> int:
+    """The dry run: every point, then how long they should take."""
+    for point in points:
+        case = point.case
+        knobs = f"{case.dtype} {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks"
+        how = f"waived: {point.waived}" if point.waived else f"direct {case.direct}, {case.channels} ch, {units.format_size(case.chunk)} chunks"
+        click.echo(f"{units.format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {knobs}; {how}")
+    click.echo(f"# {len(points)} points, {sum(bool(p.waived) for p in points)} waived; about {format_duration(estimate)}")
+    return 0
+
+
+def _settings(options: Mapping[str, Any]) -> Settings:
+    chosen = {field: options[name] for name, field in _SETTINGS.items() if name in options}
+    return Settings(**chosen, is_checked=bool(options.get("check", 1)), blocking=bool(options.get("blocking", 0)))
+
+
+def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
+    """The knobs of the sweep: what was asked for, and the defaults."""
+    if options.get("sizes"):
+        ranged = [name for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes") if name in options and name not in _profile(options.get("profile"))]
+        if ranged:
+            raise UsageError("sizes are given as a list and as a range", "use --sizes, or -b, -e and -f or -i")
+        sizes: tuple[int, ...] = options["sizes"]
+    else:
+        first = options.get("minbytes", units.parse_size(options_of.DEFAULT_FIRST))
+        last = options.get("maxbytes", max(first, units.parse_size(options_of.DEFAULT_LAST)))
+        step = options.get("stepbytes", 0)
+        sizes = sizes_between(first, last, factor=options.get("stepfactor", options_of.DEFAULT_FACTOR), step=step)
+    if min(sizes) <= 0:
+        raise UsageError("a size of 0 bytes", "give at least one byte")
+    knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}
+    algos = knobs.get("algo")
+    if algos is not None and set(options_of.ALGORITHMS.names()) <= set(algos):
+        del knobs["algo"]  # "all": those that serve the collective
+    knobs.setdefault("ranks", (launched or max(2, min(8, usable_cores())),))
+    return Sweep(sizes=sizes, **knobs)
+
+
+def _profile(name: str | None) -> dict[str, Any]:
+    """Options from a sweep profile: a TOML table of option names, each read as the command line reads it."""
+    if name is None:
+        return {}
+    table = profiles.load("sweeps", name).get("sweep", {})
+    params = {param.name: param for param in options_of.command.params}
+    for key in table:
+        if key not in params or key in ("profile", "csv", "resume", "dry_run", "color"):
+            raise UsageError(f"sweep profile {name}: there is no option '{key}'", f"it may have: {', '.join(sorted(map(str, params)))}")
+    read_option = {}
+    for key, value in table.items():
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        try:
+            read_option[key] = params[key].type.convert(text, params[key], None)
+        except click.ClickException as error:
+            raise UsageError(f"sweep profile {name}: {key} = {value!r}: {error.message}") from None
+    return read_option

@@ -1,0 +1,109 @@
+"""`collbench sweep`: the product of the knobs, measured, verified and written as it goes."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench.algorithms import FAMILY as ALGORITHMS
+from collbench.backends import FAMILY as BACKENDS
+from collbench.case import DIRECT_MODES, PLACEMENTS
+from collbench.cli._options import ListOf, Size, natural
+from collbench.collectives import OPS, OpName, collective
+from collbench.dtypes import ALIASES, DTYPES, REDOPS
+from collbench.errors import UsageError
+from collbench.protocols import FAMILY as PROTOCOLS
+from collbench.transports import FAMILY as TRANSPORTS
+from collbench.units import parse_size
+
+DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
+
+
+def _op(text: str) -> OpName:
+    return collective(text).name
+
+
+def _dtype(text: str) -> Any:
+    return ALIASES.get(text, text)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+def _placement(text: str) -> Any:
+    return {"out-of-place": "out", "in-place": "in", "out_of_place": "out", "in_place": "in"}.get(text, text)
+
+
+_WHAT = (
+    click.option("--op", type=ListOf("op", _op, OPS), help="Collectives, for example allreduce,allgather. Default: allreduce."),
+    click.option("--algo", type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]), help=f"Algorithms: auto, {', '.join(ALGORITHMS.names())}; all, the default, means all that serve the collective."),
+    click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cpu."),
+    click.option("--ranks", "-g", type=ListOf("ranks", _positive), help="Numbers of ranks, for example 2,4. Default: the usable cores (2 to 8); under a launcher, its ranks."),
+    click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),
+    click.option("-o", "--redop", type=ListOf("redop", str, REDOPS), help=f"Reductions: {', '.join(REDOPS)}. Default: sum."),
+    click.option("-r", "--root", type=ListOf("root", natural), help="Roots of rooted collectives, ranks. Default: 0."),
+    click.option("--placement", type=ListOf("placement", _placement, PLACEMENTS), help="out: output beside the input; in: over it. Default: out."),
+)
+_SIZES = (
+    click.option("-b", "--minbytes", type=Size(), help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}."),
+    click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}."),
+    click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}."),
+    click.option("-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."),
+    click.option("--sizes", type=ListOf("size", parse_size), help="Sizes as a list, for example 1K,1M,3000000, instead of a range."),
+)
+_KNOBS = (
+    click.option("--proto", type=ListOf("proto", str, PROTOCOLS.names()), help=f"Protocols: {', '.join(PROTOCOLS.names())}. Default: simple."),
+    click.option("--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]), help=f"Transports: auto, {', '.join(TRANSPORTS.names())}. Default: auto."),
+    click.option("--direct", type=ListOf("direct", str, DIRECT_MODES), help="Read peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto."),
+    click.option("--channels", type=ListOf("channels", _positive), help="Channels, for example 1,2,4. Default: 1 on processors."),
+    click.option("--threads", type=ListOf("threads", _positive), help="Threads a rank. Processors have 1."),
+    click.option("--buffsize", type=ListOf("bytes", parse_size), help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs."),
+    click.option("--slots", type=ListOf("slots", _positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
+    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 1M direct, 128K through FIFOs."),
+)
+_HOW = (
+    click.option("-n", "--iters", type=click.IntRange(0), help="Timed iterations a repeat, for example 20. Default 0: as many as take 20 ms (3 to 500)."),
+    click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
+    click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),
+    click.option("-m", "--agg-iters", type=click.IntRange(1), help="Launches that count as one iteration. Default: 1."),
+    click.option("-z", "--blocking", type=click.IntRange(0, 1), help="1: a barrier of all ranks after every iteration. Default: 0."),
+    click.option("--repeats", type=click.IntRange(1), help="Repeats of every point, spread over the sweep. Default: 3."),
+    click.option("--hot", is_flag=True, default=None, help="Use the same buffers in every launch instead of rotating past the cache."),
+    click.option("--timeout", type=click.FloatRange(0.1), help="Seconds past the estimate after which a point is given up. Default: 10."),
+    click.option("--machine", help="Machine of the model backend: a profile or a file. Default: cpu-2."),
+)
+_FILES = (
+    click.option("--csv", type=click.Path(dir_okay=False, allow_dash=True), help="Append every row to this file as it is measured; - writes to stdout."),
+    click.option("--resume", is_flag=True, help="Skip points that the CSV file has already."),
+    click.option("--sweep", "profile", help="Take options from a sweep profile (quick, protocols, channels, buffers) or file; options given here win."),
+    click.option("--dry-run", is_flag=True, help="Print the points and an estimate of the time, measure nothing."),
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours and a live line."),
+)
+
+
+@click.command(name="sweep")
+def command(**options: Any) -> int:
+    """Measure collectives: every combination of the values given, each verified, with its bus bandwidth.
+
+    Options take comma lists and, where values are named, `all`. Sizes are bytes with binary suffixes; bandwidths are decimal GB/s.
+
+    \b
+    Examples:
+      collbench sweep --op allreduce
+      collbench sweep --op all --algo auto --backend cpu,mpi --ranks 4 --csv out.csv
+      mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
+    """
+    from collbench.cli._run_sweep import run_sweep
+
+    if options["resume"] and options["csv"] in (None, "-"):
+        raise UsageError("--resume needs a CSV file to read", "give it with --csv FILE")
+    csv = options.pop("csv")
+    return run_sweep(options, csv="-" if csv == "-" else Path(csv) if csv else None)
+
+
+for _option in reversed((*_WHAT, *_SIZES, *_KNOBS, *_HOW, *_FILES)):
+    command = _option(command)

@@ -1,0 +1,71 @@
+"""What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The model backend plays the same machine event by event."""
+
+from dataclasses import dataclass, fields
+
+from collbench import profiles
+from collbench.collectives import collective
+from collbench.errors import UsageError
+from collbench.passes import traffic
+from collbench.plan import Plan
+
+DEFAULT_MACHINE = "cpu-2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine as profiles/machines/*.toml describes it.
+
+    cores: ranks beyond them share. step_us: one action of a schedule beside its bytes. hop_us: until a flag is seen by a waiting rank;
+    switch_us: the same where ranks share cores. rank_gbs: bytes read and written by one core. memory_gbs: the same by all of them.
+    """
+
+    name: str
+    cores: int
+    step_us: float
+    hop_us: float
+    switch_us: float
+    rank_gbs: float
+    memory_gbs: float
+
+    def crowd(self, n: int) -> int:
+        """Ranks on the fullest core."""
+        return -(-n // self.cores)
+
+    def hop_s(self, n: int) -> float:
+        """Seconds until a flag is seen."""
+        return (self.switch_us if n > self.cores else self.hop_us) * 1e-6
+
+
+def machine(name: str = DEFAULT_MACHINE) -> Machine:
+    """The machine of a profile. Raises UsageError if a number is missing, unknown or not positive.
+
+    >>> machine("cpu-2").cores
+    2
+    """
+    table = profiles.load("machines", name).get("machine", {})
+    wanted = {field.name for field in fields(Machine)} - {"name"}
+    if set(table) != wanted:
+        raise UsageError(f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}", f"it must have exactly: {', '.join(sorted(wanted))}")
+    for key, value in table.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise UsageError(f"machine profile {name}: {key} = {value!r} is not a positive number")
+    return Machine(name=name, **table)
+
+
+def price(plan: Plan, on: Machine) -> float:
+    """Seconds of one launch: the busiest rank's actions and bytes, times the ranks on a core, plus the hops one after the other.
+
+    >>> from collbench.case import Problem
+    >>> from collbench.plan import lay_out, registered
+    >>> from collbench.world import World
+    >>> small = Problem(op="allreduce", n=2, root=0, block_count=256, dtype="float32", redop="sum", in_place=False)
+    >>> 1e-6 < price(lay_out(small, registered("allreduce", "ring", World(n=2))), machine()) < 1e-4
+    True
+    """
+    moved = traffic(plan.schedule)
+    size_bytes = plan.problem.block_bytes * (plan.n if collective(plan.problem.op).size_in_blocks else 1)
+    loops = sum(1 for channel in range(plan.channels) for _ in plan.loops(channel))
+    bytes_touched = 2 * float(moved.sent + moved.received) * size_bytes
+    work_s = moved.messages * loops * on.step_us * 1e-6 + bytes_touched / (on.rank_gbs * 1e9)
+    return on.crowd(plan.n) * work_s + plan.proof.hops * on.hop_s(plan.n)
+

@@ -1,0 +1,291 @@
+"""Case to record: plans every point, measures its repeats spread over the sweep, verifies, and turns samples into rows.
+
+Points are taken in a sliding order: repeat k of a point comes some points after repeat k - 1, so that drift shows in the spread of the
+repeats while rows still finish all along. Backends are reached only through their sessions.
+"""
+
+import hashlib
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from collbench import __version__
+from collbench.backends import FAMILY
+from collbench.backends._session import Batch, Samples, auto_iterations, rotations
+from collbench.case import Case, Problem
+from collbench.collectives import collective
+from collbench.cost import Machine, machine, price
+from collbench.errors import CollbenchError, ScheduleError, StuckError, UnavailableError
+from collbench.group import Group
+from collbench.host import busy_seconds
+from collbench.plan import Plan
+from collbench.record import Record
+from collbench.stats import interval, is_noisy
+from collbench.tuning import resolve
+from collbench.units import rate_gbs, to_us
+
+STRIDE = 24  # points between two repeats of one point, in a sweep long enough
+FOREIGN_SHARE = 0.25  # of a core taken by others while a point was measured, above which the row is noisy
+FOREIGN_MIN_S = 0.05  # and at least this much: the kernel counts in hundredths of seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to measure: repeats, launches, checks, deadlines; `machine` is the model's."""
+
+    repeats: int = 3
+    iterations: int = 0
+    warmup: int = 1
+    is_checked: bool = True
+    timeout_s: float = 10.0
+    hot: bool = False
+    aggregate: int = 1
+    blocking: bool = False
+    machine: str = "cpu-2"
+
+
+@dataclass(slots=True)
+class Point:
+    """A case on its way to a record: resolved, planned, or waived with a reason."""
+
+    case: Case
+    plan: Plan | None = None
+    waived: str = ""
+    repeats: list[Samples] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    foreign_s: float = 0.0
+
+    @property
+    def job(self) -> Plan | Problem:
+        return self.plan if self.plan is not None else self.case.problem()
+
+
+def is_peer(backend: str) -> bool:
+    """Whether a backend is a library with its own algorithms."""
+    return bool(getattr(FAMILY.load(backend), "IS_PEER", False))
+
+
+def plan_points(cases: Sequence[Case], group: Group) -> list[Point]:
+    """Resolve and lay out every case; what cannot run is waived with its reason."""
+    refused: dict[str, str] = {}
+    points = []
+    for case in cases:
+        module = FAMILY.load(case.backend)
+        if case.backend not in refused:
+            refused[case.backend] = module.why_not(group)
+        why = refused[case.backend] or case.why_senseless()
+        if not why and group.ranks and case.ranks != group.ranks:
+            why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
+        points.append(Point(case, waived=why) if why else _planned(case, module))
+    return points
+
+
+def _planned(case: Case, module: Any) -> Point:
+    if getattr(module, "IS_PEER", False):
+        return Point(case, waived=module.why_waived(case.problem(), collective(case.op).is_reduction))
+    try:
+        choice = resolve(case)
+    except ScheduleError as error:
+        return Point(case, waived=error.message)
+    return Point(choice.case, choice.plan)
+
+
+def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
+    """Seconds that all repeats of a point should take, its data included."""
+    if point.waived:
+        return 0.0
+    launch_s = _launch_s(point, on)
+    launches = (settings.iterations or auto_iterations(launch_s)) * settings.aggregate + settings.warmup
+    sets = rotations(point.case.problem(), hot=settings.hot)
+    data_s = sets * point.case.ranks * point.case.size_bytes * 4 / 2e9  # written and compared at 2 GB/s
+    return settings.repeats * (0.005 + (launches + sets) * launch_s + (data_s if settings.is_checked else 0))
+
+
+def _launch_s(point: Point, on: Machine) -> float:
+    if point.plan is not None:
+        return price(point.plan, on)
+    size_s = point.case.ranks * point.case.size_bytes * 8 / (on.memory_gbs * 1e9)
+    return on.crowd(point.case.ranks) * size_s + 10 * on.hop_s(point.case.ranks)
+
+
+def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
+    """(point, repeat) in the order of measurement: every repeat `stride` points after the one before.
+
+    >>> list(order(3, 2))
+    [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    """
+    stride = max(1, min(STRIDE, points))
+    for turn in range(points + stride * (repeats - 1)):
+        for repeat in range(repeats):
+            point = turn - repeat * stride
+            if 0 <= point < points:
+                yield point, repeat
+
+
+class Measurement:
+    """Measures points and hands out records in the order in which they finish.
+
+    progress is called after every repeat with the seconds of work that the estimate says are done.
+    """
+
+    def __init__(self, points: Sequence[Point], group: Group, settings: Settings, progress: Callable[[float], None] = lambda done_s: None) -> None:
+        self.points, self.group, self.settings, self.progress = points, group, settings, progress
+        self.machine = machine()
+        self.sessions: dict[tuple[str, int], Any] = {}
+        started = datetime.now(UTC)
+        self.run_id = started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{id(self)}".encode()).hexdigest()[:6]
+
+    def key_of(self, point: Point) -> tuple[object, ...]:
+        """The key that the point's row will have."""
+        return self._record(point, error=CollbenchError("")).key
+
+    def open(self) -> None:
+        """Open a session for each backend and number of ranks; points whose session cannot be opened are waived."""
+        wanted: dict[tuple[str, int], list[Point]] = {}
+        for point in self.points:
+            if not point.waived:
+                wanted.setdefault((point.case.backend, point.case.ranks), []).append(point)
+        for key, points in wanted.items():
+            module = FAMILY.load(key[0])
+            try:
+                self._waive_too_large(module, points)
+                jobs = [point.job for point in points if not point.waived]
+                if jobs:
+                    self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings))
+            except UnavailableError as error:
+                for point in points:
+                    point.waived = error.message + (f"; {error.hint}" if error.hint else "")
+
+    def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
+        """Waive the points whose memory the ranks cannot have, so that the others still run."""
+        if not hasattr(module, "shared_bytes"):
+            return
+        left = self.group.shared_bytes_left()
+        for point in points:
+            needed = module.shared_bytes(point.plan, hot=self.settings.hot)
+            if needed > left:
+                point.waived = f"needs {-(-needed >> 20)}M of shared memory, {left >> 20}M are left"
+
+    def records(self) -> Iterator[Record]:
+        """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after the row that says so."""
+        for point in self.points:
+            if point.waived:
+                yield self._record(point)
+        live = [point for point in self.points if not point.waived]
+        for index, repeat in order(len(live), self.settings.repeats):
+            point = live[index]
+            try:
+                self._repeat(point)
+            except CollbenchError as error:
+                yield self._record(point, error=error)
+                if isinstance(error, StuckError) or not isinstance(error, ScheduleError):
+                    raise
+                continue
+            self.progress(estimate_s(point, self.settings, self.machine) / self.settings.repeats)
+            if repeat == self.settings.repeats - 1:
+                yield self._record(point)
+                point.plan = None  # lowered actions are large
+
+    def _repeat(self, point: Point) -> None:
+        settings, session = self.settings, self.sessions[point.case.backend, point.case.ranks]
+        launch_s = _launch_s(point, self.machine)
+        iterations = point.repeats[0].iterations if point.repeats else settings.iterations
+        launches = (iterations or auto_iterations(launch_s)) * settings.aggregate + settings.warmup + rotations(point.case.problem(), hot=settings.hot)
+        batch = Batch(
+            warmup=settings.warmup, iterations=iterations, is_checked=settings.is_checked, aggregate=settings.aggregate, blocking=settings.blocking,
+            deadline_s=settings.timeout_s + launches * launch_s,
+        )
+        start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
+        samples: Samples = session.run(point.job, batch)
+        elapsed = time.monotonic() - start
+        point.repeats.append(samples)
+        point.elapsed_s += elapsed
+        if samples.busy_s:
+            point.foreign_s += max(0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s)
+
+    def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
+        case, settings = point.case, self.settings
+        session = self.sessions.get((case.backend, case.ranks))
+        base: dict[str, Any] = {
+            name: getattr(case, name)
+            for name in (
+                "op", "backend", "algo", "proto", "transport", "direct", "channels", "threads", "buffsize", "slots", "chunk", "dtype", "redop", "root",
+                "placement", "ranks", "size_bytes",
+            )
+        }
+        base |= {
+            "ctas": 0, "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
+            "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
+            "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
+            "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        if point.waived:
+            return Record(**base, status="waived", reason=point.waived)
+        if error is not None:
+            return Record(**base, status="error", reason=error.message)
+        wrong = [found for samples in point.repeats for found in samples.wrong]
+        if wrong:
+            return Record(
+                **base, status="wrong", wrong=sum(found.count for found in wrong), repeats=len(point.repeats), iters=point.repeats[0].iterations,
+                reason=describe_wrong(wrong[0], point.plan),
+            )
+        times = [max(samples.seconds) for samples in point.repeats]
+        bounds = interval(times)
+        algbw = rate_gbs(case.size_bytes, bounds.median)
+        return Record(
+            **base, time_us=to_us(bounds.median), time_low_us=to_us(bounds.low), time_high_us=to_us(bounds.high), repeats=len(times),
+            repeat_times_us=tuple(map(to_us, times)), iters=point.repeats[0].iterations, algbw_gbs=algbw,
+            busbw_gbs=algbw * collective(case.op).factor(case.ranks), wrong=0 if settings.is_checked and not is_modelled(point) else None, status="ok",
+            notes=" ".join(self._notes(point, times)),
+        )
+
+    def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
+        notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
+        if not self.settings.is_checked and not is_modelled(point):
+            notes.append("unchecked")
+        if self.settings.blocking:
+            notes.append("blocking")
+        is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
+        if len(times) > 1 and (is_noisy(times) or is_busy):
+            notes.append("noisy")
+        return notes
+
+    def close(self) -> None:
+        """Close every session."""
+        for session in self.sessions.values():
+            session.close()
+        self.sessions.clear()
+
+
+def is_modelled(point: Point) -> bool:
+    """Whether the point's times are invented by the model rather than measured."""
+    return any("modelled" in samples.notes for samples in point.repeats)
+
+
+def module_options(module: Any, settings: Settings) -> dict[str, str]:
+    """What a backend's session is told beyond the usual."""
+    return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}
+
+
+def describe_wrong(wrong: Any, plan: Plan | None) -> str:
+    """Rank, index, values, and which round should have written the first wrong element."""
+    text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
+    writer = _writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes) if plan is not None else ""
+    return f"{text}; {writer}" if writer else text
+
+
+def _writer_of(plan: Plan, rank: int, offset: int) -> str:
+    """The last action that writes a byte of the rank's output."""
+    found = ""
+    for actor in plan.actors(rank):
+        for action in actor.actions:
+            for region in action.targets:
+                if region.space == "out" and region.offset <= offset < region.offset + region.size:
+                    sources = {plan.connections[edge].src for edge, _ in action.take}
+                    received = f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
+                    found = f"written by channel {actor.channel}, track {actor.track}, round {action.place.round}{received}"
+    return found

@@ -1,0 +1,195 @@
+"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured and read back by the same module.
+
+SCHEMA counts changes of the columns; a file of another schema is refused, because its numbers may mean something else.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+from collbench.errors import UnavailableError, UsageError
+
+SCHEMA = 1
+Status = Literal["ok", "wrong", "waived", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One row. Fields up to `count` are the independent variables; times are microseconds, bandwidths decimal GB/s.
+
+    time_us is the median over repeats of the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose
+    status is not ok has no times, and a reason.
+    """
+
+    op: str
+    backend: str
+    algo: str
+    proto: str
+    transport: str
+    direct: str
+    channels: int
+    threads: int
+    ctas: int
+    buffsize: int
+    slots: int
+    chunk: int
+    dtype: str
+    redop: str
+    root: int
+    placement: str
+    group: str
+    ranks: int
+    hosts: int
+    size_bytes: int
+    count: int
+    time_us: float | None = None
+    time_low_us: float | None = None
+    time_high_us: float | None = None
+    repeats: int = 0
+    repeat_times_us: tuple[float, ...] = ()
+    iters: int = 0
+    algbw_gbs: float | None = None
+    busbw_gbs: float | None = None
+    wrong: int | None = None
+    status: Status
+    reason: str = ""
+    notes: str = ""
+    run: str = ""
+    host: str = ""
+    device: str = ""
+    versions: str = ""
+    timestamp: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The independent variables: two rows with the same key measured the same thing."""
+        return tuple(getattr(self, name) for name in KEY)
+
+
+COLUMNS = tuple(field.name for field in fields(Record))
+KEY = COLUMNS[: COLUMNS.index("count") + 1]
+_INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
+_MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
+
+
+def to_line(record: Record) -> str:
+    """The row as a CSV line with its line end. Numbers keep six significant digits."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow([_cell(getattr(record, name)) for name in COLUMNS])
+    return out.getvalue()
+
+
+def header() -> str:
+    """The first line of a file."""
+    return ",".join(COLUMNS) + "\n"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple):
+        return ";".join(f"{item:.6g}" for item in value)
+    return str(value)
+
+
+def from_cells(cells: dict[str, str]) -> Record:
+    """A row from its cells by column name. Raises ValueError if one is not what its column holds."""
+    values: dict[str, object] = {}
+    for name in COLUMNS:
+        text = cells[name]
+        if name in _INTEGERS:
+            values[name] = int(text)
+        elif name in _MEASURED:
+            values[name] = float(text) if text else None
+        elif name == "wrong":
+            values[name] = int(text) if text else None
+        elif name == "repeat_times_us":
+            values[name] = tuple(float(item) for item in text.split(";") if item)
+        elif name == "status" and text not in get_args(Status):
+            raise ValueError(f"status '{text}'")
+        else:
+            values[name] = text
+    return Record(**values)  # type: ignore[arg-type]
+
+
+def read(file: Path) -> list[Record]:
+    """All rows of a CSV file; a last line cut short by a crash is left out.
+
+    Raises UsageError if the file cannot be read, has another schema or a broken row.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {_why(error)}") from None
+    return list(_parse(file, text[: text.rfind("\n") + 1]))
+
+
+def _parse(file: Path, text: str) -> Iterator[Record]:
+    if not text:
+        return
+    rows = csv.DictReader(io.StringIO(text))
+    if tuple(rows.fieldnames or ()) != COLUMNS:
+        raise UsageError(f"{file} has not the columns of schema {SCHEMA}", "it was written by another version, or is no sweep: give another file")
+    for number, row in enumerate(rows, start=2):
+        try:
+            if row["schema"] != str(SCHEMA):
+                raise UsageError(f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}", "give another file")
+            yield from_cells({name: value or "" for name, value in row.items() if name is not None})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file}, line {number}: {error}", "mend or delete that line") from None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+class Writer:
+    """Appends rows to a CSV file, or to an open stream, each as soon as it is known.
+
+    Raises UsageError for a file of another schema and UnavailableError if writing fails.
+    """
+
+    def __init__(self, target: Path | IO[str]) -> None:
+        self._name = str(target) if isinstance(target, Path) else "stdout"
+        try:
+            self._file = self._open(target) if isinstance(target, Path) else target
+            if not isinstance(target, Path) or os.path.getsize(target) == 0:
+                self._write(header())
+        except OSError as error:
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None
+
+    def _open(self, file: Path) -> IO[str]:
+        if file.exists() and file.stat().st_size:
+            text = file.read_text(encoding="utf-8", errors="replace")
+            list(_parse(file, text[: text.rfind("\n") + 1]))
+            if not text.endswith("\n"):  # a crash cut the last line
+                os.truncate(file, len(text[: text.rfind("\n") + 1].encode()))
+        return file.open("a", encoding="utf-8")
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Append rows and hand them to the operating system."""
+        try:
+            for record in records:
+                self._write(to_line(record))
+        except OSError as error:
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "rows before this one are in the file") from None
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._name != "stdout":
+            self._file.close()
+
+
+def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
+    """Keys of rows that need no second measurement: all but those that ended in an error."""
+    return {record.key for record in records if record.status != "error"}

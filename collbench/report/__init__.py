@@ -1,0 +1,1 @@
+"""Tables and pictures for people: data in, text out. Nothing here measures."""

@@ -1,0 +1,66 @@
+"""Statistics of repeats: medians, intervals, disagreement, and a best that is not flattered."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+COVERAGE = 0.95
+NOISY_SPREAD = 0.3  # of the median between the slowest and the fastest of three repeats; twice what a quiet machine shows here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value with the bounds between which the true median lies."""
+
+    median: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Median and the tightest pair of order statistics that covers the true median with COVERAGE; with fewer than 6 values, all of them.
+
+    Distribution-free: the k-th smallest and the k-th largest of n values miss the median with probability 2 P(B <= k-1), B ~ Binomial(n, 1/2).
+
+    >>> interval([3.0, 1.0, 2.0])
+    Interval(median=2.0, low=1.0, high=3.0)
+    """
+    ordered, n = sorted(values), len(values)
+    drop, missed = 0, 2 * (1 + n) / 2**n  # by the second smallest and second largest
+    while missed <= 1 - COVERAGE:
+        drop += 1
+        missed += 2 * math.comb(n, drop + 1) / 2**n
+    return Interval(median=median(ordered), low=ordered[drop], high=ordered[n - 1 - drop])
+
+
+def is_noisy(values: Sequence[float]) -> bool:
+    """Whether repeats disagree: the middle half of them (all, if fewer than four) spreads over more than NOISY_SPREAD of the median.
+
+    >>> is_noisy([1.0, 1.05, 1.1]), is_noisy([1.0, 1.05, 1.6])
+    (False, True)
+    """
+    ordered = sorted(values)
+    cut = len(ordered) // 4
+    inner = ordered[cut : len(ordered) - cut]
+    return inner[-1] - inner[0] > NOISY_SPREAD * median(ordered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The fastest of several, and its time on repeats that had no part in choosing it (all of them, if there is one repeat only)."""
+
+    index: int
+    seconds: float
+    is_held_out: bool
+
+
+def best(repeats: Sequence[Sequence[float]]) -> Best:
+    """Choose by the median of the even repeats, report the median of the odd ones.
+
+    >>> best([[3.0, 3.0, 3.0], [2.0, 9.0, 2.0]])
+    Best(index=1, seconds=9.0, is_held_out=True)
+    """
+    index = min(range(len(repeats)), key=lambda i: median(repeats[i][0::2]))
+    held_out = repeats[index][1::2]
+    return Best(index=index, seconds=median(held_out or repeats[index]), is_held_out=bool(held_out))

@@ -1,0 +1,111 @@
+"""A sweep: lists of values for every knob and a range of sizes, and the cases that their product makes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from itertools import product
+
+from collbench.case import Case, DirectMode, Placement
+from collbench.collectives import OpName
+from collbench.dtypes import DtypeName, RedopName
+from collbench.errors import UsageError
+from collbench.units import format_size, parse_size
+
+MAX_POINTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Values of every knob; a case for each combination. Whole-number knobs are 0 where the tool decides.
+
+    algo None means every algorithm of each collective.
+    """
+
+    sizes: tuple[int, ...]
+    op: tuple[OpName, ...] = ("allreduce",)
+    algo: tuple[str, ...] | None = None
+    proto: tuple[str, ...] = ("simple",)
+    transport: tuple[str, ...] = ("auto",)
+    channels: tuple[int, ...] = (0,)
+    threads: tuple[int, ...] = (0,)
+    buffsize: tuple[int, ...] = (0,)
+    slots: tuple[int, ...] = (0,)
+    chunk: tuple[int, ...] = (0,)
+    dtype: tuple[DtypeName, ...] = ("float32",)
+    redop: tuple[RedopName, ...] = ("sum",)
+    root: tuple[int, ...] = (0,)
+    placement: tuple[Placement, ...] = ("out",)
+    direct: tuple[DirectMode, ...] = ("auto",)
+    backend: tuple[str, ...] = ("cpu",)
+    ranks: tuple[int, ...] = field(default=(2,))
+
+
+def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
+    """Sizes from first to last, each `factor` times or `step` more than the one before. Raises UsageError.
+
+    >>> sizes_between(8, 100, factor=2), sizes_between(8, 20, step=6)
+    ((8, 16, 32, 64), (8, 14, 20))
+    """
+    if first <= 0:
+        raise UsageError(f"the smallest size is {first}", "give at least one byte with -b")
+    if first > last:
+        raise UsageError(f"the smallest size {format_size(first)} is above the largest {format_size(last)}", "give -b and -e in order")
+    if step <= 0 and factor <= 1:
+        raise UsageError(f"the factor between sizes is {factor:g}", "give -f above 1, or an additive step with -i")
+    sizes = []
+    size = float(first)
+    while size <= last:
+        if not sizes or int(size) > sizes[-1]:
+            sizes.append(int(size))
+        size = size + step if step > 0 else size * factor
+        if len(sizes) > MAX_POINTS:
+            raise UsageError(f"more than {MAX_POINTS} sizes", "give a larger step with -i or factor with -f")
+    return tuple(sizes)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """A comma list of sizes.
+
+    >>> parse_sizes("1K,64K")
+    (1024, 65536)
+    """
+    sizes = tuple(parse_size(item) for item in text.split(","))
+    if min(sizes) <= 0:
+        raise UsageError(f"a size of 0 bytes in '{text}'", "give at least one byte")
+    return sizes
+
+
+def cases(sweep: Sweep, peers: frozenset[str]) -> list[Case]:
+    """All cases, sizes together, so that what is compared is measured close in time; each once.
+
+    Backends in `peers` choose their own way: they are asked once for every problem, not once for every algorithm and knob of ours.
+    Raises UsageError if there are too many.
+    """
+    points = dict.fromkeys(_cases(sweep, peers))
+    if len(points) > MAX_POINTS:
+        raise UsageError(f"{len(points)} points", f"at most {MAX_POINTS}: give fewer values")
+    return list(points)
+
+
+def _cases(sweep: Sweep, peers: frozenset[str]) -> Iterator[Case]:
+    from collbench.tuning import algorithms_of
+
+    outer = product(sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes)
+    count = 0
+    for ranks, op, dtype, redop, root, placement, size in outer:
+        for backend in sweep.backend:
+            is_peer = backend in peers
+            algos = ("library",) if is_peer else sweep.algo or algorithms_of(op)
+            knobs = (("auto",), ("auto",), (0,), (0,), (0,), (0,), (0,)) if is_peer else (
+                sweep.transport, sweep.direct, sweep.channels, sweep.threads, sweep.buffsize, sweep.slots, sweep.chunk
+            )
+            for algo, proto, transport, direct, channels, threads, buffsize, slots, chunk in product(algos, ("",) if is_peer else sweep.proto, *knobs):
+                count += 1
+                if count > 10 * MAX_POINTS:
+                    raise UsageError(f"more than {count - 1} combinations", f"at most {MAX_POINTS} points: give fewer values")
+                yield Case(
+                    op=op, backend=backend, algo=algo, proto=proto, transport=transport, direct=direct, channels=channels, threads=threads,
+                    buffsize=buffsize, slots=slots, chunk=chunk, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
+                ).rounded()
+
+
+KNOBS = tuple(knob.name for knob in fields(Sweep))

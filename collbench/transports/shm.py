@@ -1,0 +1,13 @@
+"""shm: memory of one host that both ends map. Slots, flags and lent buffers are read and written by the processors themselves."""
+
+from collections.abc import Sequence
+
+
+def why_not(hosts: Sequence[str]) -> str:
+    """Why ranks on those hosts (one name a rank) cannot use it, or an empty text.
+
+    >>> why_not(["a", "a"]), why_not(["a", "b"])
+    ('', 'the ranks are on 2 hosts and share no memory; start them on one host')
+    """
+    different = len(set(hosts))
+    return f"the ranks are on {different} hosts and share no memory; start them on one host" if different > 1 else ""

@@ -1,0 +1,103 @@
+"""What "auto" means: the choice of algorithm, direct access, chunk and slots. One table, each number with the sweep that justifies it.
+
+The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4 ranks, float32 sum, 1 KiB to 64 MiB.
+"""
+
+from dataclasses import dataclass, replace
+
+from collbench.algorithms import FAMILY
+from collbench.case import AUTO, Case
+from collbench.errors import ScheduleError
+from collbench.passes import widest_message
+from collbench.plan import Plan, lay_out, registered
+from collbench.protocols import FAMILY as PROTOCOLS
+from collbench.schedule import Schedule
+from collbench.world import World
+
+# Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
+# one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115 at 256 KiB (119), 436 at 1 MiB (392).
+_ONESHOT_UP_TO_BYTES = 64 << 10
+# Broadcast over 2 ranks: direct 11.0 us at 64 KiB (two-shot 11.1), 434 at 4 MiB (353); over 4 ranks direct 727 at 4 MiB (two-shot 671),
+# 13.3 ms at 64 MiB (15.9): the sources of a two-shot are spread, which pays where every rank has a core.
+_PREFERENCE = {
+    "allreduce": ("oneshot", "twoshot"),
+    "allgather": ("direct", "direct"),
+    "reducescatter": ("direct", "direct"),
+    "broadcast": ("direct", "direct"),
+    "reduce": ("star", "twoshot"),
+    "alltoall": ("direct", "direct"),
+    "gather": ("direct", "direct"),
+    "scatter": ("direct", "direct"),
+    "sendrecv": ("direct", "direct"),
+}
+# Direct: 1 MiB chunks against 128 KiB: two-shot of 2 ranks 1.83 ms against 2.20 at 16 MiB, 8.6 against 10.2 at 64 MiB; of 4 ranks 4.9
+# against 5.5 and 19.5 against 25.2. Through FIFOs, whose slots must stay in the cache, 128 KiB is within 10 % of the best.
+_DIRECT_CHUNK_BYTES = 1 << 20
+_FIFO_CHUNK_BYTES = 128 << 10
+_SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
+CPU_THREADS = 1
+MAX_CHANNELS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A case with nothing left to decide, and its plan."""
+
+    case: Case
+    plan: Plan
+
+
+def resolve(case: Case) -> Choice:
+    """Decide what the case leaves open and lay it out. Raises ScheduleError if it cannot be done.
+
+    >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
+    'twoshot'
+    """
+    if case.threads not in (AUTO, CPU_THREADS):
+        raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
+    if case.channels > MAX_CHANNELS:
+        raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
+    if case.algo != "auto":
+        return _lay_out(case, case.algo)
+    small, large = _PREFERENCE[case.op]
+    return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large)
+
+
+def algorithms_of(op: str) -> tuple[str, ...]:
+    """The registered algorithms that serve a collective."""
+    return tuple(name for name in FAMILY if op in FAMILY.load(name).SERVES)
+
+
+def _lay_out(case: Case, algo: str) -> Choice:
+    schedule = registered(case.op, algo, World(n=case.ranks, root=case.root))
+    protocol = PROTOCOLS.load(case.proto)
+    slots = case.slots or _SLOTS
+    first: ScheduleError | None = None
+    for direct in {"on": (True,), "off": (False,), "auto": (True, False)}[case.direct]:
+        slot_bytes = protocol.payload_bytes(case.buffsize // slots)
+        try:
+            if case.buffsize and not slot_bytes:
+                raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
+            plan = lay_out(
+                case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes,
+                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct),
+            )
+        except ScheduleError as error:
+            first = first or error
+            continue
+        done = replace(
+            case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
+            buffsize=plan.slots * plan.slot_bytes, transport="shm",
+        )
+        return Choice(case=done, plan=plan)
+    assert first is not None
+    raise first
+
+
+def _chunk_bytes(case: Case, schedule: Schedule, slot_bytes: int, *, direct: bool) -> int:
+    """The chunk asked for, or one that a slot carries whole, or the table's."""
+    if case.chunk:
+        return case.chunk
+    if slot_bytes and not direct:
+        return max(16, slot_bytes // widest_message(schedule))
+    return _DIRECT_CHUNK_BYTES if direct else _FIFO_CHUNK_BYTES
