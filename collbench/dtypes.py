@@ -24,7 +24,10 @@ _ITEM_BYTES = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "float16": 2, "bfl
 # The largest whole number below which every whole number is exact: 2^(mantissa bits), or the largest value of an integer.
 _EXACT_UP_TO = {"int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**53, "float16": 2048, "bfloat16": 256, "float32": 2**24, "float64": 2**53}
 # nccl-tests' short names
-ALIASES = {"float": "float32", "double": "float64", "half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int": "int32", "char": "int8"}
+ALIASES = {
+    "float": "float32", "double": "float64", "half": "float16", "int": "int32", "char": "int8",
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +62,11 @@ def dtype(name: DtypeName) -> Dtype:
 
 @cache
 def _numpy_dtype(name: str) -> "np.dtype[Any]":
+    import ml_dtypes
     import numpy as np
 
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    return found
 
 
 def ufunc(redop: RedopName) -> "Ufunc":

@@ -41,7 +41,7 @@ class ScheduleError(UsageError):
 
 
 class UnavailableError(CollbenchError):
-    """This environment cannot run it."""
+    """The environment cannot run it."""
 
     exit_code = 3
 

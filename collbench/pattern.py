@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.collectives import OpName, collective
-from collbench.dtypes import Dtype, DtypeName, RedopName, divide, dtype, ufunc
+from collbench.dtypes import DTYPES, Dtype, DtypeName, RedopName, divide, dtype, ufunc
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -35,16 +35,18 @@ class Wrong:
 
 def _hash(seed: int, rank: int) -> "Array":
     """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3, Appleby 2008)."""
-    mixed = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32((seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF)
+    mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32((seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF)
     for multiplier in (0x85EBCA6B, 0xC2B2AE35):
         mixed ^= mixed >> np.uint32(15)
         mixed *= np.uint32(multiplier)
-    return mixed ^ (mixed >> np.uint32(16))
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
 
 
 def _spread(hashed: "Array", low: int, high: int) -> "Array":
     """Whole numbers low..high from hashes."""
-    return low + (hashed % np.uint32(high - low + 1)).astype(np.int64)
+    spread: Array = low + (hashed % np.uint32(high - low + 1)).astype(np.int64)
+    return spread
 
 
 @lru_cache(maxsize=256)
@@ -65,7 +67,8 @@ def inputs(name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: b
     if redop == "avg":  # n times a common value, plus one here and minus one there: the sum is a multiple of n
         high = min(_RANGE, (kind.exact_up_to - 1) // n)
         common = _spread(_hash(2, 0), -high if signed else min(1, high), high)
-        return (common + ((index + rank) % n == 0) - ((index + rank) % n == 1)).astype(kind.numpy())
+        values: Array = common + ((index + rank) % n == 0) - ((index + rank) % n == 1)
+        return values.astype(kind.numpy())
     high = min(_RANGE, kind.exact_up_to // n)
     if high == 0:  # more ranks than the type can count: only so many of them give a one
         return ((index + rank) % n < kind.exact_up_to).astype(kind.numpy())
@@ -75,7 +78,8 @@ def inputs(name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: b
 def _factors(kind: Dtype, n: int, rank: int, hashed: "Array", index: "Array") -> "Array":
     """Factors: small odd integers (products wrap, exactly), or signed powers of two for floats."""
     if not kind.is_float:
-        return (_spread(hashed, 0, 3) * 2 - (3 if kind.name != "uint8" else -1)).astype(kind.numpy())
+        odd = _spread(hashed, 0, 3) * 2 - (3 if kind.name != "uint8" else -1)
+        return odd.astype(kind.numpy())
     scaled = (index + rank) % n < _SCALED_RANKS
     exponent = np.where(scaled, _spread(hashed >> np.uint32(8), -1, 1), 0)
     sign = 1 - 2 * (hashed & np.uint32(1)).astype(np.int64)
@@ -86,7 +90,7 @@ def _factors(kind: Dtype, n: int, rank: int, hashed: "Array", index: "Array") ->
 def reduced(name: DtypeName, redop: RedopName, n: int) -> "Array":
     """One period of the reduction over all ranks."""
     kind = dtype(name)
-    total = inputs(name, redop, n, 0).astype(kind.accumulator())
+    total: Array = inputs(name, redop, n, 0).astype(kind.accumulator())
     for rank in range(1, n):
         ufunc(redop)(total, inputs(name, redop, n, rank).astype(total.dtype), total)
     if redop == "avg":
@@ -148,5 +152,4 @@ def _bits(values: "Array") -> "Array":
 
 
 def _name_of(buffer: "Array") -> DtypeName:
-    name: DtypeName = buffer.dtype.name
-    return name
+    return next(name for name in DTYPES if name == buffer.dtype.name)

@@ -134,12 +134,14 @@ def lay_out(
     piece_bytes = min(piece_bytes - piece_bytes % unit, chunk_bytes)
     if piece_bytes <= 0:
         raise ScheduleError(
-            f"a slot of {format_size(slot_bytes)} cannot carry {widest} chunks of a message", f"use --buffsize {format_size(widest * unit * slots)} or more"
+            f"a slot of {format_size(slot_bytes)} cannot carry {widest} chunks of a message",
+            f"use --buffsize {format_size(widest * unit * slots)} or more",
         )
     slices = -(-chunk_bytes // piece_bytes)
     if slices > MAX_SLICES:
         raise ScheduleError(
-            f"a chunk of {format_size(chunk_bytes)} needs {slices} slices of {format_size(piece_bytes)}", f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk"
+            f"a chunk of {format_size(chunk_bytes)} needs {slices} slices of {format_size(piece_bytes)}",
+            f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
     ready, proof = proved(schedule, direct, in_place, slots, slices)
     return Plan(
@@ -174,7 +176,8 @@ class Plan:
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
         text = repr((
-            self.schedule.op, self.schedule.name, self.schedule.programs, sorted(self.schedule.lent), self.problem, self.channels, self.slots, self.slot_bytes, self.chunk_bytes, self.piece_bytes,
+            self.schedule.op, self.schedule.name, self.schedule.programs, sorted(self.schedule.lent), self.problem, self.channels, self.slots,
+            self.slot_bytes, self.chunk_bytes, self.piece_bytes,
         ))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -212,7 +215,7 @@ class Plan:
         return sum(self.slots * self.slot_bytes for connection in self.connections if connection.fifo_offset >= 0)
 
     @cached_property
-    def _messages(self) -> dict[tuple[int, int, str], list[tuple[bool, list[Operand]]]]:
+    def messages_of_port(self) -> dict[tuple[int, int, str], list[tuple[bool, list[Operand]]]]:
         """For each port, its messages in one loop: whether lent, and where each of its chunks then lies."""
         messages: dict[tuple[int, int, str], list[tuple[bool, list[Operand]]]] = {}
         for rank in range(self.n):
@@ -231,14 +234,15 @@ class Plan:
         offset = 0
         for channel in range(self.channels):
             slices_a_message = sum(loop.slices for loop in self.loops(channel))
-            for (src, dst, port), messages in self._messages.items():
+            for (src, dst, port), messages in self.messages_of_port.items():
                 has_fifo = not all(lent for lent, _ in messages)
                 found.append(Connection(src, dst, port, channel, slices_a_message * len(messages), offset if has_fifo else -1))
                 offset += self.slots * self.slot_bytes if has_fifo else 0
         return found
 
     @cached_property
-    def _numbers(self) -> dict[tuple[int, int, int, str], int]:
+    def numbers(self) -> dict[tuple[int, int, int, str], int]:
+        """The number of each connection by channel, source, destination and port."""
         return {(c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)}
 
     def actors(self, rank: int) -> list[Actor]:
@@ -277,10 +281,10 @@ class _Lowering:
         return Actor(self.channel, track.name, actions, tuple(last_lent.values()))
 
     def _out(self, edge: Edge) -> int:
-        return self.plan._numbers[self.channel, self.rank, edge.peer, edge.port]
+        return self.plan.numbers[self.channel, self.rank, edge.peer, edge.port]
 
     def _in(self, edge: Edge) -> int:
-        return self.plan._numbers[self.channel, edge.peer, self.rank, edge.port]
+        return self.plan.numbers[self.channel, edge.peer, self.rank, edge.port]
 
     def _round(self, r: int, steps: tuple[Step, ...], loop: _Loop, number: int, messages_before: dict[Edge, int]) -> list[Action]:
         schedule = self.plan.schedule
@@ -293,14 +297,17 @@ class _Lowering:
         for s in execution_order(steps):
             step, place = steps[s], Place(self.rank, self.track, r, s)
             chunk = self._chunk_of(place)
-            take, room, post, free = [], [], [], []
+            take: list[Turn] = []
+            room: list[Turn] = []
+            post: list[Turn] = []
+            free: list[Turn] = []
             operands = [self._region(self.rank, operand, chunk, loop, number) for operand in step.src]
             for edge in step.recv:
                 if edge not in taking:
                     taking[edge] = Turn(self._in(edge), self.received.get(edge, 0))
                     self.received[edge] = taking[edge].number + 1
                     take.append(taking[edge])
-                is_lent, homes = self.plan._messages[edge.peer, self.rank, edge.port][messages_before.get(edge, 0)]
+                is_lent, homes = self.plan.messages_of_port[edge.peer, self.rank, edge.port][messages_before.get(edge, 0)]
                 if is_lent:
                     operands.append(self._region(edge.peer, homes[taken_index[s, edge]], chunk, loop, number))
                 else:
@@ -320,9 +327,9 @@ class _Lowering:
                 to_send[edge] -= 1
                 if not to_send[edge]:
                     post.append(sending[edge])
-            back = [self.posted[loan.round, loan.edge, number] for loan in schedule.returns_at(self.rank, self.track, r, s)]
+            back = tuple(self.posted[loan.round, loan.edge, number] for loan in schedule.returns_at(self.rank, self.track, r, s))
             divide = Place(0 if schedule.is_symmetric else self.rank, self.track, r, s) in self.plan.proof.complete
-            actions.append(Action(place, *map(tuple, (take, room, back, operands, targets)), divide, tuple(post), tuple(free)))
+            actions.append(Action(place, tuple(take), tuple(room), back, tuple(operands), tuple(targets), divide, tuple(post), tuple(free)))
         return actions
 
     def _chunk_of(self, place: Place) -> int:

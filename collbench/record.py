@@ -160,7 +160,7 @@ class Writer:
         self._name = str(target) if isinstance(target, Path) else "stdout"
         try:
             self._file = self._open(target) if isinstance(target, Path) else target
-            if not isinstance(target, Path) or os.path.getsize(target) == 0:
+            if not isinstance(target, Path) or target.stat().st_size == 0:
                 self._write(header())
         except OSError as error:
             raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None

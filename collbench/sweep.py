@@ -51,7 +51,7 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
         raise UsageError(f"the smallest size {format_size(first)} is above the largest {format_size(last)}", "give -b and -e in order")
     if step <= 0 and factor <= 1:
         raise UsageError(f"the factor between sizes is {factor:g}", "give -f above 1, or an additive step with -i")
-    sizes = []
+    sizes: list[int] = []
     size = float(first)
     while size <= last:
         if not sizes or int(size) > sizes[-1]:

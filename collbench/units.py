@@ -69,7 +69,7 @@ def format_duration(seconds: float) -> str:
     """A waiting time for people.
 
     >>> format_duration(7.4), format_duration(75), format_duration(7300)
-    ('7 s', '1 min 15 s', '2 h 2 min')
+    ('7 s', '1 min 15 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

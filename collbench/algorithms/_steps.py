@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from collbench.schedule import Edge, Operand, Program, Round, Step, Track
+from collbench.schedule import Edge, Operand, Program, Round, Track
 from collbench.world import World
 
 ProgramOf = Callable[[World, int], Program]

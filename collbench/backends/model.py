@@ -35,7 +35,7 @@ def play(plan: Plan, on: Machine) -> list[float]:
 
     def enqueue(index: int) -> None:
         """Put an actor's next action in the queue, or make it wait for the first event that is missing."""
-        rank, actions = actors[index]
+        _, actions = actors[index]
         if position[index] == len(actions):
             return
         start = clock[index]

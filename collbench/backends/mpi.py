@@ -93,6 +93,7 @@ class Rank:
 
         give, take = spec(source), spec(target)
         own = self.mpi.IN_PLACE if problem.in_place else give
+        kept = self.mpi.IN_PLACE if problem.in_place else take
         op = getattr(self.mpi, _OPS.get(problem.redop, "SUM"))
         if problem.op == "broadcast":
             if is_root and not problem.in_place:
@@ -105,7 +106,7 @@ class Rank:
             "reduce": (comm.Reduce, (own if is_root else give, take if is_root else None, op, root)),
             "alltoall": (comm.Alltoall, ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind])),
             "gather": (comm.Gather, (own if is_root else give, [target.view(np.uint8), block, kind] if is_root else None, root)),
-            "scatter": (comm.Scatter, ([source.view(np.uint8), block, kind] if is_root else None, self.mpi.IN_PLACE if is_root and problem.in_place else take, root)),
+            "scatter": (comm.Scatter, ([source.view(np.uint8), block, kind] if is_root else None, kept if is_root else take, root)),
             "sendrecv": (comm.Sendrecv, (give, (self.rank + 1) % problem.n, 0, take, (self.rank - 1) % problem.n, 0)),
         }
         return calls[problem.op]

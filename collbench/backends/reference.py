@@ -5,7 +5,7 @@ Slow on purpose: it resolves every region anew, moves real bytes through real sl
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Machine:
         return memory[region.offset : region.offset + region.size].view(self._dtype)
 
     @property
-    def _dtype(self) -> "np.dtype[object]":
+    def _dtype(self) -> "np.dtype[Any]":
         return dtype(self.plan.problem.dtype).numpy()
 
     def launch(self) -> None:

@@ -14,7 +14,7 @@ from collbench.units import parse_size
 T = TypeVar("T")
 
 
-class ListOf(click.ParamType, Generic[T]):
+class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
     """A comma list of values read by `parse`; `all` stands for every one of `choices`."""
 
     def __init__(self, name: str, parse: Callable[[str], T], choices: Sequence[T] = ()) -> None:
@@ -39,7 +39,7 @@ class ListOf(click.ParamType, Generic[T]):
         return tuple(dict.fromkeys(found))
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg]
     """Bytes with an optional suffix."""
 
     name = "size"

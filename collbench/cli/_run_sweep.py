@@ -9,6 +9,7 @@ from typing import IO, Any
 import click
 
 from collbench import profiles, units
+from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
 from collbench.cost import machine
@@ -179,7 +180,7 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}
     algos = knobs.get("algo")
-    if algos is not None and set(options_of.ALGORITHMS.names()) <= set(algos):
+    if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
     knobs.setdefault("ranks", (launched or max(2, min(8, usable_cores())),))
     return Sweep(sizes=sizes, **knobs)

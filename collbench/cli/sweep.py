@@ -40,9 +40,15 @@ def _placement(text: str) -> Any:
 
 _WHAT = (
     click.option("--op", type=ListOf("op", _op, OPS), help="Collectives, for example allreduce,allgather. Default: allreduce."),
-    click.option("--algo", type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]), help=f"Algorithms: auto, {', '.join(ALGORITHMS.names())}; all, the default, means all that serve the collective."),
+    click.option(
+        "--algo", type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]),
+        help=f"Algorithms: auto, {', '.join(ALGORITHMS.names())}. Default: all that serve the collective.",
+    ),
     click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cpu."),
-    click.option("--ranks", "-g", type=ListOf("ranks", _positive), help="Numbers of ranks, for example 2,4. Default: the usable cores (2 to 8); under a launcher, its ranks."),
+    click.option(
+        "--ranks", "-g", type=ListOf("ranks", _positive),
+        help="Numbers of ranks, for example 2,4. Default: the usable cores (2 to 8); under a launcher, its ranks.",
+    ),
     click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),
     click.option("-o", "--redop", type=ListOf("redop", str, REDOPS), help=f"Reductions: {', '.join(REDOPS)}. Default: sum."),
     click.option("-r", "--root", type=ListOf("root", natural), help="Roots of rooted collectives, ranks. Default: 0."),
@@ -57,16 +63,28 @@ _SIZES = (
 )
 _KNOBS = (
     click.option("--proto", type=ListOf("proto", str, PROTOCOLS.names()), help=f"Protocols: {', '.join(PROTOCOLS.names())}. Default: simple."),
-    click.option("--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]), help=f"Transports: auto, {', '.join(TRANSPORTS.names())}. Default: auto."),
-    click.option("--direct", type=ListOf("direct", str, DIRECT_MODES), help="Read peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto."),
+    click.option(
+        "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]),
+        help=f"Transports: auto, {', '.join(TRANSPORTS.names())}. Default: auto.",
+    ),
+    click.option(
+        "--direct", type=ListOf("direct", str, DIRECT_MODES),
+        help="Read peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto.",
+    ),
     click.option("--channels", type=ListOf("channels", _positive), help="Channels, for example 1,2,4. Default: 1 on processors."),
     click.option("--threads", type=ListOf("threads", _positive), help="Threads a rank. Processors have 1."),
-    click.option("--buffsize", type=ListOf("bytes", parse_size), help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs."),
+    click.option(
+        "--buffsize", type=ListOf("bytes", parse_size),
+        help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
+    ),
     click.option("--slots", type=ListOf("slots", _positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
     click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 1M direct, 128K through FIFOs."),
 )
 _HOW = (
-    click.option("-n", "--iters", type=click.IntRange(0), help="Timed iterations a repeat, for example 20. Default 0: as many as take 20 ms (3 to 500)."),
+    click.option(
+        "-n", "--iters", type=click.IntRange(0),
+        help="Timed iterations a repeat, for example 20. Default 0: as many as take 20 ms (3 to 500).",
+    ),
     click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
     click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),
     click.option("-m", "--agg-iters", type=click.IntRange(1), help="Launches that count as one iteration. Default: 1."),
@@ -77,9 +95,15 @@ _HOW = (
     click.option("--machine", help="Machine of the model backend: a profile or a file. Default: cpu-2."),
 )
 _FILES = (
-    click.option("--csv", type=click.Path(dir_okay=False, allow_dash=True), help="Append every row to this file as it is measured; - writes to stdout."),
+    click.option(
+        "--csv", type=click.Path(dir_okay=False, allow_dash=True),
+        help="Append every row to this file as it is measured; - writes to stdout.",
+    ),
     click.option("--resume", is_flag=True, help="Skip points that the CSV file has already."),
-    click.option("--sweep", "profile", help="Take options from a sweep profile (quick, protocols, channels, buffers) or file; options given here win."),
+    click.option(
+        "--sweep", "profile",
+        help="Take options from a sweep profile (quick, protocols, channels, buffers) or file; options given here win.",
+    ),
     click.option("--dry-run", is_flag=True, help="Print the points and an estimate of the time, measure nothing."),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours and a live line."),
 )

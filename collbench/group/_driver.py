@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError, RankLostError, StuckError
@@ -30,15 +31,15 @@ class Driver:
         is_aborted = False
         while len(answers) + len(lost) < len(self.connections):
             left = deadline - time.monotonic()
-            open_connections = [c for rank, c in enumerate(self.connections) if rank not in answers and rank not in lost]
-            ready = wait(open_connections, timeout=max(left, 0)) if left > 0 else []
+            unheard = [c for rank, c in enumerate(self.connections) if rank not in answers and rank not in lost]
+            ready = wait(unheard, timeout=left) if left > 0 else []
             if not ready and left <= 0:
                 if is_aborted:
                     break
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-            for connection in ready:
-                rank = self.connections.index(connection)  # type: ignore[arg-type]
+            for heard in ready:
+                rank = next(rank for rank, mine in enumerate(self.connections) if mine is heard)
                 try:
                     answers[rank] = self.connections[rank].recv()
                 except (EOFError, OSError):
@@ -75,8 +76,7 @@ def fate(pid: int, exit_code: int | None) -> str:
     if exit_code is not None:
         return f"ended with code {exit_code}"
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            state = file.read().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "is gone"
     states = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "Z": "is dead", "D": "hangs in the kernel"}

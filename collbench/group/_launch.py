@@ -9,6 +9,7 @@ import shutil
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from collbench.errors import UnavailableError
@@ -69,14 +70,16 @@ def load_mpi(found: Launcher | None) -> Any:
     vendor = library_vendor(MPI.Get_library_version())
     if found is not None and found.vendor != "Slurm" and vendor != found.vendor:
         raise UnavailableError(
-            f"the launcher is of {found.vendor}, the MPI library is {library_name(MPI.Get_library_version())}", "start with the mpirun of the library that mpi4py uses"
+            f"the launcher is of {found.vendor}, the MPI library is {library_name(MPI.Get_library_version())}",
+            "start with the mpirun of the library that mpi4py uses",
         )
     if not MPI.Is_initialized():
         MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
     size = MPI.COMM_WORLD.Get_size()
     if found is not None and size != found.size:
         raise UnavailableError(
-            f"the launcher started {found.size} ranks, MPI sees {size}", "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs"
+            f"the launcher started {found.size} ranks, MPI sees {size}",
+            "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs",
         )
     return MPI
 
@@ -89,16 +92,16 @@ def library_vendor(version: str) -> str:
 def library_name(version: str) -> str:
     """A short name and version from MPI_Get_library_version.
 
-    >>> library_name("MPICH Version:      5.0.2\\nMPICH Release date: ...")
-    'MPICH 5.0.2'
+    >>> library_name("MPICH Version:      5.0.2"), library_name("Open MPI v5.0.11, package: ...")
+    ('MPICH 5.0.2', 'Open MPI v5.0.11')
     """
-    first = version.replace("\\x00", "").splitlines()[0].replace("Version:", "").replace(",", " ").split()
-    return " ".join([word for word in first if word != "v"][:3 if first[:1] == ["Open"] else 2])
+    first = version.splitlines()[0].replace("Version:", "").replace(",", " ").split()
+    return " ".join(first[: 3 if first[:1] == ["Open"] else 2]).rstrip("\0")
 
 
 def find_mpirun() -> str:
     """The mpirun of this Python environment, or else of the PATH. Raises UnavailableError."""
-    own = os.path.join(sysconfig.get_path("scripts"), "mpirun")
+    own = str(Path(sysconfig.get_path("scripts")) / "mpirun")
     found = own if os.access(own, os.X_OK) else shutil.which("mpirun") or shutil.which("mpiexec")
     if found is None:
         raise UnavailableError("there is no mpirun", INSTALL_HINT)

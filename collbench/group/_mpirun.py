@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
@@ -62,7 +63,8 @@ class MpirunCrew:
         if len(found) < n:
             self._kill()
             stderr = self._mpirun.stderr.read() if self._mpirun.stderr else ""
-            why = problem[0] if problem else next((line for line in stderr.splitlines() if line.strip()), f"{len(found)} of {n} ranks came up in {START_S:.0f} s")
+            last = [line for line in stderr.splitlines() if line.strip()][-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
+            why = (problem or last)[0]
             raise UnavailableError(f"mpirun could not start {n} ranks: {why}", "try: mpirun -n 2 python -m mpi4py.bench helloworld")
         return [found[rank] for rank in range(n)]
 
@@ -71,10 +73,8 @@ class MpirunCrew:
 
     def close(self) -> None:
         for connection in self._driver.connections:
-            try:
+            with suppress(OSError):
                 connection.send(None)
-            except OSError:
-                pass
             connection.close()
         self._kill()
 
@@ -85,10 +85,8 @@ class MpirunCrew:
         except subprocess.TimeoutExpired:
             self._mpirun.terminate()
             for pid in getattr(self, "_pids", []):
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, 9)
-                except ProcessLookupError:
-                    pass
             try:
                 self._mpirun.wait(timeout=2.0)
             except subprocess.TimeoutExpired:

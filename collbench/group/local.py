@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from collbench.errors import UnavailableError
@@ -16,6 +17,7 @@ from collbench.group._driver import Driver
 from collbench.group._server import die_with_parent, make_part, serve
 from collbench.units import format_size
 
+_CGROUP = Path("/sys/fs/cgroup")
 _MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 
 
@@ -29,11 +31,11 @@ class LocalGroup:
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
     def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
-        """n forked ranks around one anonymous shared mapping, which has no name and goes with the last of them."""
+        """N forked ranks around one anonymous shared mapping, which has no name and goes with the last of them."""
         return _ForkedCrew(backend, n, arena_bytes)
 
     def mpi_crew(self, backend: str, n: int) -> Crew:
-        """n ranks started by mpirun."""
+        """N ranks started by mpirun."""
         from collbench.group._mpirun import MpirunCrew
 
         return MpirunCrew(backend, n)
@@ -49,15 +51,13 @@ class LocalGroup:
 def shared_memory_left() -> int:
     """Bytes that shared mappings may still take: what the kernel calls available, or less where a cgroup says so."""
     available = 1 << 62
-    with open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
     try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
-            text = limit.read().strip()
-            if text != "max":
-                available = min(available, int(text) - int(current.read()))
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            available = min(available, int(limit) - int((_CGROUP / "memory.current").read_text()))
     except OSError:
         pass
     return available
@@ -70,7 +70,8 @@ class _ForkedCrew:
         left = shared_memory_left()
         if arena_bytes > left:
             raise UnavailableError(
-                f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory, {left >> 20}M are left", "use smaller sizes, fewer ranks or a smaller --buffsize"
+                f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory, {left >> 20}M are left",
+                "use smaller sizes, fewer ranks or a smaller --buffsize",
             )
         try:
             self._arena = mmap.mmap(-1, max(arena_bytes, mmap.PAGESIZE), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)

@@ -77,7 +77,7 @@ def best_lines(records: Sequence[Record]) -> list[str]:
     problems: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.status == "ok":
-            same = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes)
+            same: tuple[object, ...] = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes)
             problems.setdefault(same, []).append(record)
     ours = {same: [r for r in rows if r.algo != _PEER_ALGO] for same, rows in problems.items()}
     choices = {same: rows for same, rows in ours.items() if rows and len(problems[same]) > 1}
