@@ -73,6 +73,7 @@ class Record:
 
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
+_KEPT = "rows before this one are in the file"
 _INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
 _MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
 
@@ -179,15 +180,19 @@ class Writer:
             for record in records:
                 self._write(to_line(record))
         except OSError as error:
-            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "rows before this one are in the file") from None
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
 
     def _write(self, line: str) -> None:
         self._file.write(line)
         self._file.flush()
 
     def close(self) -> None:
+        """Close the file, which writes again what a full disk did not take before."""
         if self._name != "stdout":
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
