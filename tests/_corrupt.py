@@ -2,17 +2,20 @@
 
 element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it should do last; a library's collective
 does nothing. late: every rank's results are spoilt from the third launch on, after the first check. load, timed: rank 1 stops itself with
-SIGSTOP when that is asked of it for the third time.
+SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute late.
 """
 
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from collbench.backends import _interpreter, cpu, mpi
 from collbench.cli import main
+from collbench.group import mpi as mpi_group
+from collbench.group._launch import Launcher, load_mpi
 from collbench.plan import Action, Plan
 
 _calls, _launch = _interpreter._calls, _interpreter.Runner.launch  # noqa: SLF001
@@ -57,10 +60,18 @@ def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def late_to_start(found: Launcher | None) -> Any:
+    if found is not None and found.rank == 1:
+        time.sleep(60)
+    return load_mpi(found)
+
+
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
     if defect in ("load", "timed"):
         setattr(cpu.Rank, defect, stops(getattr(cpu.Rank, defect)))
+    elif defect == "start":
+        setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
     elif defect == "late":
         _interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:

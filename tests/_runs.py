@@ -24,7 +24,7 @@ from collbench.record import Record, read
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
 STUCK_LIMIT_S = 45.0  # in which a run with a stopped rank and a --timeout of STUCK_TIMEOUT_S must be over
-STUCK_TIMEOUT_S = 3
+STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
 LONG = ("--algo", "ring", "--hot", "-b", "1M", "-e", "2M", "-i", "1K", "--iters", "20", "--repeats", "1")  # 1025 points of some milliseconds
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")

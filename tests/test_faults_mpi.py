@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
         assert run.finish() == 130
         assert run.stderr.count("Interrupted. Rows finished before are kept.") == 1
         assert run.csv.read_text().startswith(kept)
+
+
+def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
+    """Rank 0 sits in MPI_Init, where no handler of Python's runs."""
+    with Run(tmp_path, under_mpirun(2, corrupt("start", long_sweep(tmp_path)))) as run:
+        run.wait_until(lambda: any("libmpi" in Path(f"/proc/{pid}/maps").read_text() for pid in run.pids()))
+        time.sleep(0.5)
+        os.killpg(run.process.pid, signal.SIGINT)
+        assert run.finish(STUCK_LIMIT_S) != 0
 
 
 def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:

@@ -48,8 +48,7 @@ def serve(endpoint: Endpoint, part: Any) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies, and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ask the kernel to kill this process when its parent dies."""
     import ctypes
 
     pr_set_pdeathsig = 1

@@ -22,15 +22,17 @@ _TURN_S = 0.5  # a rank waits so long for a lower one to speak: one message is e
 
 @contextmanager
 def alarmed(deadline_s: float) -> Iterator[None]:
-    """Let the kernel end this process, without a word, if the body has not returned by the deadline.
+    """Let the kernel end this process, without a word, if the body has not returned by the deadline, or on Ctrl-C.
 
-    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that no thread of ours could do it.
+    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread nor a handler of ours could do it.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s)
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, before)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

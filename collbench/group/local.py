@@ -100,7 +100,7 @@ class _ForkedCrew:
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back: a fork that it hits before it ignores it would die with a traceback."""
+    """Hold Ctrl-C back here, and for good in what is forked meanwhile: the driver decides what becomes of its ranks."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
