@@ -181,4 +181,4 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
     programs: list[Program] = [()] * schedule.n
     for position in range(schedule.n):
         programs[order[position]] = tuple(map(track, schedule.program(position)))
-    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=order[schedule.root], lent={}, returns={})
+    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=order[schedule.root] if what.is_rooted else schedule.root, lent={}, returns={})

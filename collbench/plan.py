@@ -10,7 +10,7 @@ is one place where bytes are counted. Offsets are bytes from the start of the bu
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
@@ -99,7 +99,10 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     serves = FAMILY.load(algo).SERVES
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")
-    return reorder(build(op, algo, serves[op], world.positions()), world.order)
+    what = collective(op)
+    order = world.order if what.follows_order else ()
+    positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
+    return reorder(build(op, algo, serves[op], positions), order)
 
 
 @lru_cache(maxsize=512)
@@ -351,7 +354,7 @@ class _Lowering:
         if operand.buffer == "tmp":
             base = (self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk) * self.plan.chunk_bytes
         elif self.is_interleaved:
-            base = loop.offset + operand.chunk * loop.chunk
+            base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
         else:
             base = loop.offset + operand.chunk * self.plan.problem.block_bytes
         return Region(operand.buffer, owner, base + first, size)

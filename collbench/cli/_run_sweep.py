@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from collbench import profiles, units
+from collbench import catalog, units
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
@@ -190,7 +190,7 @@ def _profile(name: str | None) -> dict[str, Any]:
     """Options from a sweep profile: a TOML table of option names, each read as the command line reads it."""
     if name is None:
         return {}
-    table = profiles.load("sweeps", name).get("sweep", {})
+    table = catalog.load("sweeps", name).get("sweep", {})
     params = {param.name: param for param in options_of.command.params}
     for key in table:
         if key not in params or key in ("profile", "csv", "resume", "dry_run", "color"):
