@@ -60,7 +60,7 @@ def random_blocks(draw: st.DrawFn) -> Schedule:
             return Operand("in", 0 if op == "allgather" else dst)
 
         first, second, last = [], [], []
-        for (src, dst), _ in relays.items():
+        for src, dst in relays:
             relay = relay_of(src, dst)
             scratch = Operand("tmp", src * n + dst)
             if rank == src:

@@ -1,5 +1,7 @@
 """The battery: every registered algorithm for every collective that it serves, on the check and on the reference."""
 
+from collections.abc import Callable
+
 import pytest
 
 from collbench.check import check
@@ -64,7 +66,7 @@ def test_any_rank_order(op: OpName, algo: str) -> None:
 
 
 # hops and bytes that the busiest rank sends, as functions of n
-FORMULAS = {
+FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
     ("allreduce", "ring"): lambda n: (2 * (n - 1), 2 * (n - 1) / n),
     ("allreduce", "twoshot"): lambda n: (2, 2 * (n - 1) / n),
     ("allreduce", "oneshot"): lambda n: (1, n - 1),

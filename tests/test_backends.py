@@ -25,6 +25,12 @@ GROUP = LocalGroup()
 BIG = 6 << 20  # bytes of arena that every plan of these tests fits in
 
 
+MIXED: tuple[tuple[OpName, str, bool, bool, int], ...] = (
+    ("allreduce", "ring", True, True, 2), ("allgather", "direct", True, True, 3), ("broadcast", "tree", False, False, 1),
+    ("allreduce", "halving", False, True, 1), ("reduce", "twoshot", False, True, 2), ("alltoall", "direct", False, False, 3),
+)
+
+
 class Crowd:
     """cpu sessions kept open, one for each number of ranks: forking anew for every example would take the test's time."""
 
@@ -111,10 +117,7 @@ def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
     plans = [
         plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2)
         for count in (1, 100, 2000)
-        for op, algo, in_place, direct, channels in (
-            ("allreduce", "ring", True, True, 2), ("allgather", "direct", True, True, 3), ("broadcast", "tree", False, False, 1),
-            ("allreduce", "halving", False, True, 1), ("reduce", "twoshot", False, True, 2), ("alltoall", "direct", False, False, 3),
-        )
+        for op, algo, in_place, direct, channels in MIXED
     ]
     session = cpu.Session(GROUP, plans, hot=False)
     try:

@@ -1,5 +1,7 @@
 """What the check must refuse: each schedule here has one thing wrong."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from collbench.check import check
@@ -12,7 +14,7 @@ from collbench.world import World
 IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
 
 
-def schedule_of(programs: list[Program], op: OpName = "allreduce", root: int = 0) -> Schedule:
+def schedule_of(programs: Sequence[Program], op: OpName = "allreduce", root: int = 0) -> Schedule:
     return build(op, "test", lambda world, rank: programs[rank], World(n=len(programs), root=root))
 
 
@@ -28,9 +30,9 @@ def exchange(port: str = "x", **changes: object) -> list[Program]:
     ]
 
 
-def refuse(programs: list[Program], match: str, op: OpName = "allreduce", root: int = 0, **limits: int) -> None:
+def refuse(programs: Sequence[Program], match: str, op: OpName = "allreduce", root: int = 0, *, loops: int = 2, launches: int = 2) -> None:
     with pytest.raises(ScheduleError, match=match):
-        check(schedule_of(programs, op, root), **limits)
+        check(schedule_of(programs, op, root), loops=loops, launches=launches)
 
 
 def test_accepts_an_exchange() -> None:
@@ -86,7 +88,7 @@ def test_slots_left_full() -> None:
 
 def test_a_port_of_two_tracks() -> None:
     programs = exchange()
-    (main,) = programs[0]
+    main = programs[0][0]
     programs[0] = (track(main.rounds[0], name="a"), track(main.rounds[0], main.rounds[1], name="b"))
     refuse(programs, "used by two tracks")
 
@@ -112,7 +114,7 @@ def test_credits_that_come_back_too_late_deadlock() -> None:
 
 def test_a_race_inside_a_round() -> None:
     programs = exchange()
-    (main,) = programs[0]
+    main = programs[0][0]
     both = (Step(src=(OUT,), dst=TMP), Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT))
     programs[0] = (track(main.rounds[0], both),)
     refuse(programs, "one step reads out.0. and another writes it")
@@ -120,19 +122,18 @@ def test_a_race_inside_a_round() -> None:
 
 def test_two_steps_write_one_chunk() -> None:
     programs = exchange()
-    (main,) = programs[0]
+    main = programs[0][0]
     programs[0] = (track(main.rounds[0], (*main.rounds[1], Step(src=(IN,), dst=OUT))),)
     refuse(programs, "two steps write out.0.")
 
 
 def test_in_place_input_overwritten_before_its_last_read() -> None:
-    first, second = Step(src=(IN,), dst=OUT), Step(src=(IN,), send=(Edge(1, "x"),))
+    second = Step(src=(IN,), send=(Edge(1, "x"),))
     late = Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT)
     programs = exchange()
     programs[0] = (track((second,), (late,), (Step(src=(IN,), send=(Edge(1, "y"),)),)),)
     programs[1] = (track((Step(src=(IN,), send=(Edge(0, "x"),)),), (Step(src=(IN,), recv=(Edge(0, "x"),), dst=TMP),),
                          (Step(src=(IN,), recv=(Edge(0, "y"),), dst=OUT),)),)
-    del first
     check(schedule_of(programs))
     with pytest.raises(ScheduleError, match="adds a rank twice"):
         check(schedule_of(programs), in_place=True)
@@ -141,7 +142,6 @@ def test_in_place_input_overwritten_before_its_last_read() -> None:
 def test_two_tracks_without_an_order() -> None:
     """Track b reads scratch that track a writes, and nothing says when."""
     programs = exchange()
-    (main,) = programs[0]
     programs[0] = (
         track((Step(src=(IN,), dst=TMP),), name="a"),
         track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(src=(TMP,), recv=(Edge(1, "x"),), dst=OUT),), name="b"),

@@ -1,5 +1,7 @@
 """The table of collectives against plain definitions written out again here."""
 
+from collections.abc import Callable
+
 import pytest
 
 from collbench.collectives import OPS, OpName, Want, collective
@@ -7,7 +9,7 @@ from collbench.errors import UsageError
 from collbench.world import World
 
 # name -> (blocks in, blocks out, S in blocks, factor) for n ranks; rooted ones as the root sees it
-TABLE = {
+TABLE: dict[str, tuple[Callable[[int], float], ...]] = {
     "allreduce": (lambda n: 1, lambda n: 1, lambda n: 1, lambda n: 2 * (n - 1) / n),
     "allgather": (lambda n: 1, lambda n: n, lambda n: n, lambda n: (n - 1) / n),
     "reducescatter": (lambda n: n, lambda n: 1, lambda n: n, lambda n: (n - 1) / n),
@@ -28,7 +30,7 @@ def test_counts_and_factors(op: OpName, n: int) -> None:
     assert what.blocks("in", n, root, root) == blocks_in(n)
     assert what.blocks("out", n, root, root) == blocks_out(n)
     assert what.factor(n) == pytest.approx(factor(n))
-    assert what.block_count(size(n) * 12 + 3, 4, n) == (size(n) * 12 + 3) // (4 * size(n))
+    assert what.block_count(int(size(n)) * 12 + 3, 4, n) == (size(n) * 12 + 3) // (4 * size(n))
     assert what.size_bytes(3, 4, n) == 12 * size(n)
     assert what.derivation
 

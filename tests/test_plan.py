@@ -148,7 +148,7 @@ def test_regions_lie_inside_their_buffers(plan: Plan) -> None:
             for action in actor.actions:
                 assert len({region.size for region in (*action.operands, *action.targets)}) == 1
                 for region in (*action.operands, *action.targets):
-                    assert 0 <= region.offset
+                    assert region.offset >= 0
                     assert region.offset + region.size <= limit(plan, region)
                     assert region.offset % plan.problem.item_bytes == 0
 

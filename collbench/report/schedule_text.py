@@ -8,9 +8,11 @@ from collbench.passes import Traffic, traffic
 from collbench.schedule import Operand, Program, Schedule, Step
 
 LEGEND = (
-    "i2 o2 t2  chunk 2 of the input, the output, scratch     <3  receive from rank 3     >1  send to rank 1\n"
-    "a + b     reduce                                        =o2  write output chunk 2\n"
-    "Lines of a box happen at once; boxes of a track follow each other; tracks run side by side."
+    "  i2 o2 t2   chunk 2 of the input, the output, scratch memory\n"
+    "  <3  >1     receive from rank 3, send to rank 1\n"
+    "  a + b =o2  reduce, write output chunk 2\n"
+    "Each row is a round: its steps happen at once. Rounds of a track follow each\n"
+    "other; tracks run side by side."
 )
 
 
