@@ -26,6 +26,7 @@ from collbench.world import World
 
 GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
+MAX_ACTIONS = 200_000  # of one rank in a launch: about 200 MB of Python objects
 
 Space = Literal["in", "out", "tmp", "slot"]
 
@@ -147,10 +148,13 @@ def lay_out(
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
     ready, proof = proved(schedule, direct, in_place, slots, slices)
-    return Plan(
+    plan = Plan(
         problem=problem, schedule=ready, proof=proof, direct=direct, channels=channels, slots=slots, slot_bytes=slot_bytes, chunk_bytes=chunk_bytes,
         piece_bytes=piece_bytes,
     )
+    if plan.action_count() > MAX_ACTIONS:
+        raise ScheduleError(f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}", "use a larger --chunk")
+    return plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -247,6 +251,12 @@ class Plan:
     def numbers(self) -> dict[tuple[int, int, int, str], int]:
         """The number of each connection by channel, source, destination and port."""
         return {(c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)}
+
+    def action_count(self) -> int:
+        """Actions of the busiest rank in one launch."""
+        slices = sum(loop.slices for channel in range(self.channels) for loop in self.loops(channel))
+        steps = max(sum(len(steps) for track in program for steps in track.rounds) for program in self.schedule.programs)
+        return slices * steps
 
     def actors(self, rank: int) -> list[Actor]:
         """What the rank does in one launch, a list of actions for each of its tracks on each channel."""

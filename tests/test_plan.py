@@ -229,13 +229,15 @@ def test_same_knobs_same_digest() -> None:
         ({"slot_bytes": 16}, "cannot carry"),
         ({"slot_bytes": 64, "chunk_bytes": 1 << 20}, "needs 16384 slices"),
         ({"slots": 1}, "deadlocks with 1 slot"),
+        ({"count": 1 << 28, "chunk_bytes": 16}, "actions of a rank in one launch"),
     ],
 )
 def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, int], match: str) -> None:
     algo = "star" if "slot_bytes" in knobs and knobs["slot_bytes"] == 16 else "ring"
     op = "reducescatter" if algo == "star" else "allreduce"
+    count = knobs.pop("count", 37)
     with pytest.raises(ScheduleError, match=match):
-        plan_of(problem(op, 4), algo, **knobs)  # type: ignore[arg-type]
+        plan_of(problem(op, 4, count=count), algo, **knobs)  # type: ignore[arg-type]
 
 
 def test_a_schedule_for_another_problem_is_refused() -> None:

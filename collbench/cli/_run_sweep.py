@@ -16,7 +16,7 @@ from collbench.cost import machine
 from collbench.errors import CollbenchError, StuckError, UsageError
 from collbench.group import Group
 from collbench.group._launch import launcher
-from collbench.host import usable_cores
+from collbench.host import has_nvidia_gpus, usable_cores
 from collbench.measure import Measurement, Point, Settings, estimate_s, is_peer, plan_points
 from collbench.record import Record, Writer, known_keys, read
 from collbench.report.sweep_table import Table, best_lines, table_of
@@ -66,6 +66,8 @@ def _group() -> Group:
 
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
     """Plan, measure, write and show; returns the exit code."""
+    if "backend" not in options and has_nvidia_gpus():
+        click.echo("# This host has GPUs; this version has no GPU engine yet and measures its processors.", err=True)
     peers = frozenset(name for name in sweep.backend if is_peer(name))
     requested = cases(sweep, peers)
     points = plan_points(requested, group)
@@ -87,7 +89,7 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
         measurement.close()
         if writer is not None:
             writer.close()
-    lines = best_lines(records)
+    lines = best_lines(records, table)
     if lines:
         click.echo("\n" + "\n".join(lines), file=out)
     return _exit_code(records)

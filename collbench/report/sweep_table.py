@@ -94,7 +94,7 @@ class _Winner:
         return f"{found.median:>6.2f} {f'{found.low:.2f}-{found.high:.2f}':>11}"
 
 
-def best_lines(records: Sequence[Record]) -> list[str]:
+def best_lines(records: Sequence[Record], table: Table) -> list[str]:
     """The fastest configuration of every problem, with its time on repeats that did not choose it, and libraries' times over it."""
     problems: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
@@ -108,7 +108,8 @@ def best_lines(records: Sequence[Record]) -> list[str]:
     names = [("ranks", 0), ("op", 1), ("dtype", 2), ("redop", 3), ("root", 4), ("placement", 5)]
     shown = [(title, place) for title, place in names if len({same[place] for same in winners}) > 1]
     widths = {title: max(len(title), *(len(str(same[place])) for same in winners)) for title, place in shown}
-    chosen = {same: _configuration(winner.record, records) for same, winner in winners.items()}
+    knobs = [name for name, _, _ in table.knobs if name in _OURS or name == "backend"]
+    chosen = {same: _configuration(winner.record, records, knobs) for same, winner in winners.items()}
     wide = max(map(len, chosen.values()))
     heading = [f"{'size':>6}", *[f"{title:<{widths[title]}}" for title, _ in shown], f"{'best':<{wide}}", f"{'time us':>8}", f"{'busbw':>7}"]
     lines = ["  ".join([*heading, *[f"{'x ' + peer:>6} {'interval':>11}" for peer in peers]])]
@@ -133,12 +134,12 @@ def _winner(rows: Sequence[Record]) -> _Winner | None:
     return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if row.algo == _PEER_ALGO})
 
 
-def _configuration(record: Record, records: Sequence[Record]) -> str:
-    """What to ask for to get this row again; knobs that no row varies are left out."""
+def _configuration(record: Record, records: Sequence[Record], knobs: Sequence[str]) -> str:
+    """What to ask for to get this row again: the algorithm, and the knobs that our rows vary."""
+    ours = [row for row in records if row.algo != _PEER_ALGO]
     parts = [record.algo]
-    for name in ("backend", "direct", "channels", "slots", "buffsize", "chunk"):
-        values = {getattr(row, name) for row in records if row.algo == record.algo and row.size_bytes == record.size_bytes}
-        if len(values) > 1 and not (name == "buffsize" and "--chunk" in parts):
+    for name in knobs:
+        if len({getattr(row, name) for row in ours}) > 1:
             value = getattr(record, name)
             parts.append(f"--{name} {format_size(value) if name in _SIZES else value}")
     return " ".join(parts)
