@@ -253,8 +253,10 @@ class Plan:
         return {(c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)}
 
     def action_count(self) -> int:
-        """Actions of the busiest rank in one launch."""
-        slices = sum(loop.slices for channel in range(self.channels) for loop in self.loops(channel))
+        """Actions of the busiest rank in one launch, counting last loops as full."""
+        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
+        loops = sum(-(-self.channel_range(channel)[1] // (parts * self.chunk_bytes)) for channel in range(self.channels))
+        slices = loops * -(-self.chunk_bytes // self.piece_bytes)
         steps = max(sum(len(steps) for track in program for steps in track.rounds) for program in self.schedule.programs)
         return slices * steps
 
