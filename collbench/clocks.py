@@ -8,7 +8,8 @@ one before, as the launches of a kernel do. Source: Lamport 1978; Flanagan and F
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collbench.schedule import At, Message, Operand
+from collbench.proof import Place
+from collbench.schedule import Message, Operand
 
 Clock = dict[int, int]  # number of a track among those of all ranks -> the last of its steps that is known
 
@@ -26,7 +27,7 @@ class Access(NamedTuple):
 
     actor: int
     time: int
-    at: At
+    place: Place
     message: Message | None = None
 
 

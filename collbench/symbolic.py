@@ -279,7 +279,7 @@ class _Actor:
             key, by = run.incoming(self.rank, edge)
             if not isinstance(found, Value):  # lent: read where it lies, as it is now
                 found = run.memory[key.src][found]
-            elif edge in run.schedule.placed.get(At(*place[:3]), ()):
+            elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
                 found = self._arrived(step, piece, found, place)
             values.append(run.shift(found, by) if by else found)
         result = values[0]
@@ -321,7 +321,7 @@ class _Actor:
         run.memory[self.rank][at, index] = value
 
     def _access(self, place: Place, message: Message | None = None) -> Access:
-        return Access(self.number, self.clock[self.number], At(*place[:3]), message)
+        return Access(self.number, self.clock[self.number], place, message)
 
     def _ordered(self, others: list[Access], at: Cell, place: Place, message: Message | None = None) -> None:
         """Refuse accesses without an order to the one at `place`; if direct writes are tried out, note the one that is to blame."""
@@ -330,7 +330,7 @@ class _Actor:
             to_blame = message or other.message
             if run.findings is None or to_blame is None:
                 what = f"{at.operand.buffer}[{at.operand.chunk}] of rank {at.rank}"
-                raise run.fail(place, f"two tracks touch {what} without an order between them; the other: {where(run.schedule, other.at)}")
+                raise run.fail(place, f"two tracks touch {what} without an order between them; the other: {where(run.schedule, other.place)}")
             run.findings.refused.add(to_blame)
 
     def _hear(self, message: Message) -> Iterator[str]:
