@@ -16,6 +16,7 @@ from collbench.plan import registered
 from collbench.schedule import At, Edge, Message, Operand, Program, Schedule, Step, Track, build, expanded
 from collbench.world import World
 
+from ._adversary import Adversary
 from ._batteries import PAIRS, placements, roots
 from ._random_schedules import random_schedule
 
@@ -65,6 +66,28 @@ def test_slices_loops_and_late_credits(op: OpName, algo: str) -> None:
 def test_random_schedules(schedule: Schedule) -> None:
     for in_place in placements(schedule.op):
         assert_proved(schedule, in_place=in_place)
+
+
+def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
+    """Wrong outputs in so many random plays."""
+    return sum(Adversary(schedule, in_place=in_place, launches=3, seed=seed).play() for seed in range(seeds))
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str) -> None:
+    for n in (2, 3, 5):
+        for in_place in placements(op):
+            placed = place(registered(op, algo, World(n=n)), in_place=in_place)
+            assert plays(placed, in_place=in_place, seeds=12) == 0
+            if placed.ready and n > 2:
+                assert plays(replace(placed, ready={}), in_place=in_place, seeds=40) > 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(random_schedule)
+def test_no_order_of_events_spoils_random_schedules(schedule: Schedule) -> None:
+    for in_place in placements(schedule.op):
+        assert plays(place(schedule, in_place=in_place), in_place=in_place, seeds=4) == 0
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 13])
@@ -146,6 +169,8 @@ def test_a_receiver_that_reads_the_cell_before() -> None:
     assert found.placed == {At(0, 0, 1): frozenset({Edge(1, "y")})}
     into = {**found.placed, At(1, 0, 2): frozenset({Edge(0, "x")})}
     forced = replace(found, placed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
+    assert plays(found, in_place=False, seeds=40) == 0
+    assert plays(forced, in_place=False, seeds=40) > 0
     with pytest.raises(ScheduleError, match=r"rank \d, track main, round \d: two tracks touch out\[0\] of rank 1 without an order"):
         check(forced)
 
