@@ -182,6 +182,8 @@ def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "main 0  i3 >1" in out
     assert "<3 + i0 =o0 >1" in out
+    assert "messages read in place       16 of 24, all ranks" in out
+    assert "messages written in place    12 of 24, all ranks" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
