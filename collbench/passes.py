@@ -7,9 +7,10 @@ Each is a pure function of a schedule. Nothing here is said by an algorithm's au
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from collbench.collectives import collective
-from collbench.schedule import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track
+from collbench.schedule import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track, execution_order
 
 
 def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
@@ -51,6 +52,21 @@ def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tup
             received[s, edge] = so_far_received.setdefault(edge, 0)
             so_far_received[edge] += 1
     return sent, received
+
+
+class Shape(NamedTuple):
+    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, the order of the steps."""
+
+    sent: dict[Edge, int]
+    received: dict[Edge, int]
+    sent_index: dict[tuple[int, Edge], int]
+    received_index: dict[tuple[int, Edge], int]
+    order: list[int]
+
+
+def shape_of(steps: Round) -> Shape:
+    """What running a round needs to know beside its steps."""
+    return Shape(*message_chunks(steps), *message_indices(steps), execution_order(steps))
 
 
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:

@@ -19,8 +19,8 @@ from collbench.case import Problem
 from collbench.check import Place, Proof, check
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
-from collbench.passes import home, lend, message_chunks, message_indices, reorder, widest_message
-from collbench.schedule import Edge, Operand, Schedule, Step, build, execution_order
+from collbench.passes import Shape, home, lend, message_chunks, reorder, shape_of, widest_message
+from collbench.schedule import Edge, Operand, Schedule, Step, build
 from collbench.units import format_size
 from collbench.world import World
 
@@ -275,12 +275,14 @@ class _Lowering:
     def __init__(self, plan: Plan, rank: int, channel: int, track: int) -> None:
         self.plan, self.rank, self.channel, self.track = plan, rank, channel, track
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
+        self.shapes: list[Shape] = []
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
         self.posted: dict[tuple[int, Edge, int], Turn] = {}
 
     def actor(self) -> Actor:
         track = self.plan.schedule.program(self.rank)[self.track]
+        self.shapes = [shape_of(steps) for steps in track.rounds]
         actions: list[Action] = []
         last_lent: dict[int, Turn] = {}
         for loop in self.plan.loops(self.channel):
@@ -288,7 +290,7 @@ class _Lowering:
             for r, steps in enumerate(track.rounds):
                 for number in range(loop.slices):
                     actions += self._round(r, steps, loop, number, counts)
-                for edge in message_chunks(steps)[1]:
+                for edge in self.shapes[r].received:
                     counts[edge] = counts.get(edge, 0) + 1
                 for edge in self.plan.schedule.lent_at(self.rank, self.track, r):
                     turn = self.posted[r, edge, loop.slices - 1]
@@ -304,12 +306,12 @@ class _Lowering:
     def _round(self, r: int, steps: tuple[Step, ...], loop: _Loop, number: int, messages_before: dict[Edge, int]) -> list[Action]:
         schedule = self.plan.schedule
         lent = schedule.lent_at(self.rank, self.track, r)
-        to_send, to_take = message_chunks(steps)
-        sent_index, taken_index = message_indices(steps)
+        shape = self.shapes[r]
+        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, Turn] = {}
         taking: dict[Edge, Turn] = {}
         actions = []
-        for s in execution_order(steps):
+        for s in shape.order:
             step, place = steps[s], Place(self.rank, self.track, r, s)
             chunk = self._chunk_of(place)
             take: list[Turn] = []

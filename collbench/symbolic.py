@@ -12,9 +12,9 @@ from typing import NamedTuple
 from collbench.clocks import Access, Cell, Clock, History, learn
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import arrivals, cell, home, landing, message_chunks, message_indices
+from collbench.passes import arrivals, cell, home, landing, shape_of
 from collbench.proof import Key, Place, Proof, Value, name_of, tell, where
-from collbench.schedule import At, Edge, Message, Operand, Round, Schedule, Step, execution_order
+from collbench.schedule import At, Edge, Message, Operand, Round, Schedule, Step
 
 
 @dataclass(slots=True)
@@ -167,12 +167,13 @@ class _Actor:
         self.depth = 0
         self.clock: Clock = {number: 0}
         self.posted: dict[tuple[int, Edge, int], int] = {}
+        self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
         self.back: set[tuple[Key, int]] = set()
 
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
         rounds = schedule.programs[self.rank][self.track].rounds
-        received = {edge for steps in rounds for edge in message_chunks(steps)[1]}
+        received = {edge for shape in self.shapes for edge in shape.received}
         lent = {edge for r in range(len(rounds)) for edge in schedule.lent.get(At(self.rank, self.track, r), ())}
         for self.launch in range(run.launches):
             if run.has_clocks:
@@ -212,12 +213,12 @@ class _Actor:
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
         lent, returns, placed = schedule.lent.get(at, frozenset()), schedule.returns.get(at, {}), schedule.placed.get(at, frozenset())
-        to_send, to_take = message_chunks(steps)
-        sent_index, taken_index = message_indices(steps)
+        shape = self.shapes[at.round]
+        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, _Token] = {}
         taking: dict[Edge, _Token] = {}
         depth = self.depth
-        for s in execution_order(steps):
+        for s in shape.order:
             step, place = steps[s], Place(*at, s)
             for edge in step.recv:
                 if edge not in taking:
