@@ -8,6 +8,7 @@ from pathlib import Path
 from collbench.errors import CollbenchError
 from collbench.units import parse_size
 
+_CGROUP = Path("/sys/fs/cgroup")
 _DEFAULT_CACHE_BYTES = 32 << 20  # where sysfs tells none: the last-level cache of a common server core complex
 
 
@@ -55,3 +56,18 @@ def busy_seconds() -> float:
         return 0.0
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_left_bytes() -> int:
+    """Memory that may still be taken, private or shared: what the kernel calls available, or less where a cgroup says so."""
+    available = 1 << 62
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            available = min(available, int(limit) - int((_CGROUP / "memory.current").read_text()))
+    except OSError:
+        pass
+    return available

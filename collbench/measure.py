@@ -21,7 +21,7 @@ from collbench.collectives import collective
 from collbench.cost import Machine, machine, price
 from collbench.errors import CollbenchError, ScheduleError, StuckError, UnavailableError
 from collbench.group import Group
-from collbench.host import busy_seconds
+from collbench.host import busy_seconds, memory_left_bytes
 from collbench.plan import Plan
 from collbench.record import Record
 from collbench.stats import interval, is_noisy
@@ -162,13 +162,19 @@ class Measurement:
 
     def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
-        if not hasattr(module, "shared_bytes"):
-            return
-        left = self.group.shared_bytes_left()
+        hot = self.settings.hot
         for point in points:
-            needed = module.shared_bytes(point.plan, hot=self.settings.hot)
+            if hasattr(module, "shared_bytes"):
+                needed, left, what = module.shared_bytes(point.job, hot=hot), self.group.shared_bytes_left(), "shared memory"
+            elif hasattr(module, "private_bytes"):
+                needed, left, what = module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"
+            else:
+                return
             if needed > left:
-                point.waived = f"needs {-(-needed >> 20)}M of shared memory, {left >> 20}M are left"
+                point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left"
+
+    def _ranks_here(self, case: Case) -> int:
+        return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks
 
     def records(self) -> Iterator[Record]:
         """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after the row that says so."""

@@ -74,6 +74,7 @@ class Record:
 
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
+_KEPT = "rows before this one are in the file"
 _INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
 _MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
 
@@ -182,7 +183,7 @@ class Writer:
                 self._write(to_line(record))
         except OSError as error:
             self.close()
-            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "rows before this one are in the file") from None
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
 
     def _write(self, line: str) -> None:
         self._file.write(line)

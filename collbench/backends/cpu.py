@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
+SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice, on a machine ten times slower than an EPYC core shared with another rank
 _ORDERED = ("x86_64", "amd64", "i686")
 
 
@@ -219,19 +220,20 @@ class Session:
         self._known: set[str] = set()
         self._crew = group.shared_crew("cpu", plans[0].n, max(layout(plan, hot).total for plan in plans))
 
-    def _load(self, plan: Plan, hot: bool) -> None:
+    def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
         if len(self._known) >= 64:
             self._known.clear()
         if plan.digest in self._known:
             return
-        digests = self._crew.call("load", plan, hot, timeout_s=60 + ANSWER_S)
+        slices = sum(connection.slices for connection in plan.connections)
+        digests = self._crew.call("load", plan, hot, timeout_s=timeout_s + rotations(plan.problem, hot=hot) * slices * SLOWEST_LOAD_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        self._load(plan, self.hot)
+        self._load(plan, self.hot, batch.deadline_s)
         return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:

@@ -3,12 +3,8 @@
 Its buffers rotate and are checked like ours. Blocking calls are MPI's, so a watchdog thread ends the process if one does not return.
 """
 
-import os
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -48,6 +44,11 @@ def why_waived(problem: Problem, is_reduction: bool) -> str:
     return ""
 
 
+def private_bytes(problem: Problem, *, hot: bool) -> int:
+    """Memory that a rank needs for its buffers."""
+    return rotations(problem, hot=hot) * stride_bytes(problem)
+
+
 @dataclass(slots=True)
 class _Prepared:
     """Sets of buffers of one problem, and the MPI call on each."""
@@ -64,7 +65,7 @@ class Rank:
     def __init__(self, context: RankContext) -> None:
         from mpi4py import MPI
 
-        self.mpi, self.comm, self.rank = MPI, context.comm, context.rank
+        self.mpi, self.comm, self.rank, self.watchdog = MPI, context.comm, context.rank, context.watchdog
         self.prepared: tuple[Problem, _Prepared] | None = None
 
     def describe(self) -> str:
@@ -123,7 +124,7 @@ class Rank:
             self.prepared = None  # the old buffers go before the new ones come
             self.prepared = (problem, self._make(problem, hot))
         ready, wrong = self.prepared[1], None
-        with self._watched(deadline_s):
+        with self.watchdog.limit(f"the library's {problem.op}", deadline_s):
             for source, target in zip(ready.inputs, ready.outputs, strict=True):
                 prepare_buffers(problem, self.rank, source, target)
             self.comm.Barrier()
@@ -145,7 +146,7 @@ class Rank:
         busy, ready, wrong = time.process_time(), self.prepared[1], None
         iterations, aggregate, blocking = how
         calls = [ready.calls[number % len(ready.calls)] for number in range(iterations * aggregate)]
-        with self._watched(deadline_s):
+        with self.watchdog.limit(f"the library's {problem.op}", deadline_s):
             self.comm.Barrier()
             start = time.perf_counter()
             for number, (function, args) in enumerate(calls, start=1):
@@ -157,21 +158,6 @@ class Rank:
         for target in ready.outputs if is_checked and not problem.in_place else ():
             wrong = wrong or compare_output(problem, self.rank, target)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
-
-    @contextmanager
-    def _watched(self, deadline_s: float) -> Iterator[None]:
-        """End the process if the body has not returned by the deadline: MPI's own waits have none."""
-        watchdog = threading.Timer(deadline_s, self._give_up, (deadline_s,))
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            yield
-        finally:
-            watchdog.cancel()
-
-    def _give_up(self, deadline_s: float) -> None:
-        print(f"collbench: rank {self.rank}: an MPI call did not return within {deadline_s:.0f} s", file=sys.stderr, flush=True)
-        os._exit(4)
 
 
 class Session:

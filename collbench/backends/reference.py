@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends._session import Batch, Samples, verify_in_process
+from collbench.backends._session import Batch, Samples, stride_bytes, verify_in_process
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.group import Group
@@ -101,6 +101,11 @@ class Machine:
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     return "the reference runs all ranks in one process: start it without a launcher" if group.kind == "mpi" else ""
+
+
+def private_bytes(plan: Plan, *, hot: bool) -> int:
+    """Memory for each rank of a plan."""
+    return stride_bytes(plan.problem) + plan.tmp_bytes + plan.fifo_bytes // plan.n
 
 
 class Session:

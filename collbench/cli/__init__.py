@@ -1,5 +1,6 @@
 """The command line: parse, call, render. Commands are loaded when they run, so that --help stays fast."""
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -7,7 +8,7 @@ from importlib import import_module
 import click
 
 from collbench import __version__
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, UnavailableError, UsageError
 from collbench.group._launch import launcher
 
 # name -> (module, what it does in a line)
@@ -51,28 +52,35 @@ def main() -> None:
 
 def run(args: list[str]) -> int:
     """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4 timeout or lost rank, 130 Ctrl-C."""
-    found = launcher()
-    is_talking = found is None or found.rank == 0
     try:
         result = cli.main(args, prog_name="collbench", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.ClickException as error:
-        if is_talking:
-            error.show()
-        return 2
-    except CollbenchError as error:
-        if is_talking:
-            click.echo(f"Error: {error.message}" + (f"\nHint: {error.hint}" if error.hint else ""), err=True)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        if is_talking:
-            click.echo("Interrupted. Rows finished before are kept.", err=True)
-        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more to say
         return 0
-    except OSError as error:
-        if is_talking:
-            click.echo(f"Error: {error.filename or 'output'}: {error.strerror or error}", err=True)
-        return 3
+    except (click.ClickException, click.Abort, CollbenchError, KeyboardInterrupt, MemoryError, OSError) as error:
+        return complain(error)
+
+
+def complain(error: BaseException) -> int:
+    """Print what ended a command, on one rank, and return the exit code."""
+    text, code = _described(error)
+    found = launcher()
+    if found is None or found.rank == 0:
+        click.echo(text, err=True)
+    return code
+
+
+def _described(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, CollbenchError):
+        return f"Error: {error.message}" + (f"\nHint: {error.hint}" if error.hint else ""), error.exit_code
+    if isinstance(error, click.ClickException):
+        message = io.StringIO()
+        error.show(message)
+        return message.getvalue().rstrip("\n"), UsageError.exit_code
+    if isinstance(error, MemoryError):
+        return f"Error: {str(error) or 'out of memory'}\nHint: use smaller sizes or fewer ranks", UnavailableError.exit_code
+    if isinstance(error, OSError):
+        return f"Error: {error.filename or 'output'}: {error.strerror or error}", UnavailableError.exit_code
+    return "Interrupted. Rows finished before are kept.", INTERRUPTED

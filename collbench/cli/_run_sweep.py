@@ -10,6 +10,7 @@ import click
 
 from collbench import catalog, units
 from collbench.algorithms import FAMILY as ALGORITHMS
+from collbench.cli import complain
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
 from collbench.cost import machine
@@ -40,14 +41,12 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         return int(group.serve())  # type: ignore[attr-defined]
     try:
         code = _drive(group, sweep, settings, options, csv)
+    except (StuckError, KeyboardInterrupt) as error:
+        if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
+            group.abort(complain(error))  # type: ignore[attr-defined]
+        raise
     except CollbenchError as error:
         code = error.exit_code
-        if isinstance(error, StuckError) and group.kind == "mpi":
-            click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
-            group.abort(code)  # type: ignore[attr-defined]
-        raise
-    except KeyboardInterrupt:
-        code = 130
         raise
     finally:
         group.close(code)

@@ -13,12 +13,16 @@ GroupKind = Literal["local", "mpi"]
 
 @dataclass(frozen=True, kw_only=True)
 class RankContext:
-    """What a rank's part of a backend is made from. `arena` is memory that all ranks share, or None; `comm` an MPI communicator or None."""
+    """What a rank's part of a backend is made from.
+
+    `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None, and `watchdog` what watches over calls on it.
+    """
 
     rank: int
     n: int
     arena: memoryview | None = None
     comm: Any = None
+    watchdog: Any = None
 
 
 class Crew(Protocol):

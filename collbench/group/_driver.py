@@ -1,6 +1,9 @@
 """The driver's side of a crew whose ranks are other processes: send a call to all, collect the answers, find out who is missing."""
 
+import os
 import signal
+import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -10,6 +13,8 @@ from typing import Any
 from collbench.errors import CollbenchError, RankLostError, StuckError
 
 ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
+MESSAGE_S = 5.0  # how long a message may be stuck on its way to or from a rank that stopped in the middle of it
+RUNS = "does not answer"  # the fate of a process that seems to be running
 
 
 class Driver:
@@ -17,6 +22,8 @@ class Driver:
 
     def __init__(self, connections: Sequence[Connection], pids: Sequence[int], exit_code: Callable[[int], int | None], abort: Callable[[], None]) -> None:
         self.connections, self.pids, self.exit_code, self.abort = list(connections), pids, exit_code, abort
+        for connection in self.connections:
+            _limit_messages(connection)
 
     def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
         """The results of all ranks in rank order. Raises what the first failing rank raised, StuckError or RankLostError."""
@@ -47,7 +54,7 @@ class Driver:
             if not is_aborted and (lost or any(kind == "error" for kind, _ in answers.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-        silent = [rank for rank in range(len(self.connections)) if rank not in answers]
+        silent = lost + [rank for rank in range(len(self.connections)) if rank not in answers and rank not in lost]  # the first to go is the one to blame
         errors = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
         if silent:
             raise self._lost(silent, errors)
@@ -70,9 +77,9 @@ def stuck(errors: Sequence[CollbenchError]) -> StuckError:
 
 
 def fate(pid: int, exit_code: int | None) -> str:
-    """What became of a process, in words that follow its name; "does not answer" if it seems to be running."""
+    """What became of a process, in words that follow its name; RUNS if it seems to be running."""
     if exit_code is not None and exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
+        return f"was killed by {_signal_name(-exit_code)}"
     if exit_code is not None:
         return f"ended with code {exit_code}"
     try:
@@ -80,4 +87,19 @@ def fate(pid: int, exit_code: int | None) -> str:
     except OSError:
         return "is gone"
     states = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "Z": "is dead", "D": "hangs in the kernel"}
-    return states.get(state, "does not answer")
+    return states.get(state, RUNS)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _limit_messages(connection: Connection) -> None:
+    """Let the kernel end reads and writes that make no progress: a rank stopped in the middle of a long message reads or writes no more."""
+    interval = struct.pack("@ll", int(MESSAGE_S), 0)
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)

@@ -77,11 +77,24 @@ def load_mpi(found: Launcher | None) -> Any:
         MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
     size = MPI.COMM_WORLD.Get_size()
     if found is not None and size != found.size:
+        MPI.Finalize()  # the same on every rank; without it MPICH leaves its memory behind
         raise UnavailableError(
             f"the launcher started {found.size} ranks, MPI sees {size}",
             "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs",
         )
     return MPI
+
+
+def unlink_segments() -> None:
+    """Take the names off MPICH's own shared memory. Call it once all ranks of the host have initialised.
+
+    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave some megabytes in /dev/shm. Attached
+    memory needs no name, and MPI_Finalize does not mind.
+    """
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[5:]
+        if path and path[0].startswith("/dev/shm/mpich_shm_"):  # one that has no name any more ends in " (deleted)"
+            Path(path[0]).unlink(missing_ok=True)
 
 
 def library_vendor(version: str) -> str:

@@ -6,24 +6,34 @@ from multiprocessing.connection import Client
 
 from collbench.errors import CollbenchError
 from collbench.group import RankContext
-from collbench.group._launch import launcher, load_mpi
+from collbench.group._launch import launcher, load_mpi, unlink_segments
 from collbench.group._mpirun import KEY_VARIABLE
 from collbench.group._server import die_with_parent, make_part, serve
+from collbench.group._watchdog import Watchdog
+
+LEAVE_S = 5.0  # how long all ranks may take to leave MPI together
 
 
 def main(address: str, backend: str) -> None:
     """Serve one rank of `backend` for the driver at that abstract address."""
     die_with_parent(os.getppid())
-    endpoint = Client(f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE)))
+    try:
+        endpoint = Client(f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE)))
+    except (OSError, EOFError):
+        sys.exit(4)  # the driver has gone
     try:
         mpi = load_mpi(launcher())
     except CollbenchError as error:
         endpoint.send((-1, os.getpid(), error.message))
         sys.exit(error.exit_code)
     comm = mpi.COMM_WORLD
+    watchdog = Watchdog(comm)
+    unlink_segments()
     endpoint.send((comm.Get_rank(), os.getpid(), ""))
-    serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm)))
-    mpi.Finalize()
+    if not serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog))):
+        os._exit(4)  # leaving MPI in order would wait for ranks that may be stopped; mpirun ends them all
+    with watchdog.limit("the others to leave MPI", LEAVE_S):
+        mpi.Finalize()
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
-from collbench.errors import UnavailableError
+from collbench.errors import RankLostError, UnavailableError
 from collbench.group._driver import Driver
 from collbench.group._launch import OPEN_MPI_VARIABLES, find_mpirun
 
@@ -30,11 +31,16 @@ class MpirunCrew:
         with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
             environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
             environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
+            self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  a pipe that nobody reads would fill up
             self._mpirun = subprocess.Popen(
                 [find_mpirun(), "-n", str(n), sys.executable, "-m", "collbench.group._mpi_worker", address, backend],
-                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, start_new_session=True,
             )
-            hello = self._accept(listener, n)
+            try:
+                hello = self._accept(listener, n)
+            except BaseException:
+                self._kill()
+                raise
         self._pids = [pid for _, pid, _ in hello]
         self._driver = Driver([connection for connection, _, _ in hello], self._pids, lambda rank: None, lambda: None)
 
@@ -61,15 +67,23 @@ class MpirunCrew:
             thread.join(timeout=0.1)
             waited += 0.1
         if len(found) < n:
-            self._kill()
-            stderr = self._mpirun.stderr.read() if self._mpirun.stderr else ""
-            last = [line for line in stderr.splitlines() if line.strip()][-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
+            last = self._said()[-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
             why = (problem or last)[0]
             raise UnavailableError(f"mpirun could not start {n} ranks: {why}", "try: mpirun -n 2 python -m mpi4py.bench helloworld")
         return [found[rank] for rank in range(n)]
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
-        return self._driver.call(method, args, timeout_s)
+        try:
+            return self._driver.call(method, args, timeout_s)
+        except RankLostError as error:
+            told = [line.removeprefix("Error: ") for line in self._said() if line.startswith("Error: ")]
+            error.message = "; ".join(told) or error.message  # who gave up knows more than who finds them all gone
+            raise
+
+    def _said(self) -> list[str]:
+        """What mpirun and the ranks wrote to stderr."""
+        self._stderr.seek(0)
+        return [line for line in self._stderr.read().splitlines() if line.strip()]
 
     def close(self) -> None:
         for connection in self._driver.connections:

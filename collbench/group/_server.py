@@ -5,10 +5,8 @@ import os
 import signal
 from typing import Any, Protocol
 
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, UnavailableError
 from collbench.group import RankContext
-
-PARENT_POLL_S = 1.0
 
 
 class Endpoint(Protocol):
@@ -30,21 +28,23 @@ def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]
         return "ok", getattr(part, method)(*args)
     except CollbenchError as error:
         return "error", error
+    except MemoryError as error:
+        return "error", UnavailableError(f"{method} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks")
     except Exception as error:
         return "error", CollbenchError(f"{method} failed: {type(error).__name__}: {error}", "this looks like a mistake in collbench: please report it")
 
 
-def serve(endpoint: Endpoint, part: Any) -> None:
-    """Answer calls until the driver says None or is gone."""
+def serve(endpoint: Endpoint, part: Any) -> bool:
+    """Answer calls until the driver says None; False if it is gone instead."""
     while True:
         try:
             message = endpoint.recv()
+            if message is None:
+                return True
+            method, args = message
+            endpoint.send(perform(part, method, args))
         except (EOFError, ConnectionError):
-            return
-        if message is None:
-            return
-        method, args = message
-        endpoint.send(perform(part, method, args))
+            return False
 
 
 def die_with_parent(parent: int) -> None:

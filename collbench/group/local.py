@@ -3,21 +3,22 @@
 import mmap
 import multiprocessing
 import os
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from collbench.errors import UnavailableError
 from collbench.group import Crew, GroupKind, RankContext
 from collbench.group._driver import Driver
 from collbench.group._server import die_with_parent, make_part, serve
+from collbench.host import memory_left_bytes
 from collbench.units import format_size
 
-_CGROUP = Path("/sys/fs/cgroup")
 _MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 
 
@@ -42,32 +43,17 @@ class LocalGroup:
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
-        return shared_memory_left()
+        return memory_left_bytes()
 
     def close(self, exit_code: int) -> None:
         """Nothing is held: crews close themselves."""
-
-
-def shared_memory_left() -> int:
-    """Bytes that shared mappings may still take: what the kernel calls available, or less where a cgroup says so."""
-    available = 1 << 62
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            available = min(available, int(limit) - int((_CGROUP / "memory.current").read_text()))
-    except OSError:
-        pass
-    return available
 
 
 class _ForkedCrew:
     """Processes made by fork. Start it before any thread: only the calling thread survives in a child."""
 
     def __init__(self, backend: str, n: int, arena_bytes: int) -> None:
-        left = shared_memory_left()
+        left = memory_left_bytes()
         if arena_bytes > left:
             raise UnavailableError(
                 f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory, {left >> 20}M are left",
@@ -85,7 +71,8 @@ class _ForkedCrew:
         for rank in range(n):
             others = [end for index, pair in enumerate(pairs) for end in (pair if index != rank else pair[:1])]
             process = fork.Process(target=_rank_main, args=(backend, rank, n, self._arena, pairs[rank][1], others, os.getpid()), daemon=True)
-            process.start()
+            with _no_interrupt():
+                process.start()
             self._processes.append(process)
         for _, theirs in pairs:
             theirs.close()
@@ -109,6 +96,16 @@ class _ForkedCrew:
         for process in self._processes:
             process.kill()  # nothing of theirs is worth saving, and a stopped process obeys nothing else
             process.join()
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back: a fork that it hits before it ignores it would die with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rank_main(backend: str, rank: int, n: int, arena: mmap.mmap, mine: Connection, others: Sequence[Connection], parent: int) -> None:

@@ -5,18 +5,18 @@ a deadline, and then MPI_Abort ends what is left.
 """
 
 import os
-import socket
+import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError, RankLostError, StuckError, UnavailableError
 from collbench.group import Crew, GroupKind, RankContext
-from collbench.group._driver import ABORT_GRACE_S, fate, stuck
-from collbench.group._launch import launcher, load_mpi
+from collbench.group._driver import ABORT_GRACE_S, MESSAGE_S, RUNS, stuck
+from collbench.group._launch import launcher, load_mpi, unlink_segments
 from collbench.group._server import make_part, perform
+from collbench.group._watchdog import Watchdog, leave, watched
 from collbench.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
@@ -24,7 +24,8 @@ _IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
-_START_S = 30.0
+_START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
+_OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
 
 
 class MpiGroup:
@@ -33,14 +34,16 @@ class MpiGroup:
     kind: GroupKind = "mpi"
 
     def __init__(self) -> None:
-        self._mpi = load_mpi(launcher())
-        self.comm = self._mpi.COMM_WORLD
-        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
-        me = (socket.gethostname() + _boot_id(), socket.gethostname(), os.getpid())
-        everyone: list[tuple[str, str, int]] = self.comm.allgather(me)
-        self.hosts: Sequence[str] = [host for host, _, _ in everyone]
-        self.names = sorted({name for _, name, _ in everyone})
-        self.pids = [pid for _, _, pid in everyone]
+        found = launcher()
+        with watched(_START_S, lambda: leave(found.rank if found else 0, f"waited {_START_S:.0f} s for MPI to start")):
+            self._mpi = load_mpi(found)
+            self.comm = self._mpi.COMM_WORLD
+            self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+            if self.rank != 0:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends all of them
+            self.watchdog = Watchdog(self.comm)
+        unlink_segments()
+        self.hosts: Sequence[str] = self.watchdog.hosts
         self._parts: dict[str, Any] = {}
         self._arenas: dict[str, memoryview] = {}
         self._windows: list[Any] = []
@@ -54,13 +57,13 @@ class MpiGroup:
                 "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size",
             )
         crew = _MpiCrew(self, backend)
-        crew.call("open", arena_bytes, timeout_s=_START_S)
+        crew.call("open", arena_bytes, timeout_s=_OPEN_S)
         return crew
 
     def mpi_crew(self, backend: str, n: int) -> Crew:
         """All ranks, without shared memory."""
         crew = _MpiCrew(self, backend)
-        crew.call("open", 0, timeout_s=_START_S)
+        crew.call("open", 0, timeout_s=_OPEN_S)
         return crew
 
     def shared_bytes_left(self) -> int:
@@ -69,9 +72,10 @@ class MpiGroup:
 
     def close(self, exit_code: int) -> None:
         """Rank 0: tell the others to leave with that exit code, and leave MPI with them."""
-        for rank in range(1, self.ranks):
-            self.comm.isend(exit_code, rank, _CALL_TAG).wait()
-        self._finalize()
+        with self.watchdog.limit("the others to leave", _OPEN_S):
+            for rank in range(1, self.ranks):
+                self.comm.isend(exit_code, rank, _CALL_TAG).wait()
+            self._finalize()
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
@@ -87,8 +91,11 @@ class MpiGroup:
             if isinstance(message, int):
                 break
             backend, method, args = message
-            self.comm.isend(self.perform(backend, method, args), 0, _ANSWER_TAG).wait()
-        self._finalize()
+            answer = self.perform(backend, method, args)
+            with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
+                self.comm.isend(answer, 0, _ANSWER_TAG).wait()
+        with self.watchdog.limit("the others to leave", _OPEN_S):
+            self._finalize()
         return message
 
     def _finalize(self) -> None:
@@ -111,21 +118,22 @@ class MpiGroup:
             if now - looked_at < _LOOK_AT_DRIVER_S:
                 continue
             looked_at = now
-            is_lost = fate(self.pids[0], None) != "does not answer" and self.hosts[0] == self.hosts[self.rank]
-            stopped_since = (stopped_since or now) if is_lost else None
+            fate = self.watchdog.fate(0)
+            stopped_since = (stopped_since or now) if fate != RUNS else None
             if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
-                print(f"collbench: rank {self.rank}: rank 0 {fate(self.pids[0], None)}; giving up", file=sys.stderr, flush=True)
-                self.abort(4)
+                leave(self.rank, f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
         return self.comm.recv(source=0, tag=_CALL_TAG)
 
     def perform(self, backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
         """Run one call on this rank's part of a backend; "open" makes the part."""
         if method == "open":
             arena_bytes = int(str(args[0]))
-            arena = self._allocate(arena_bytes) if arena_bytes else None
+            with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
+                arena = self._allocate(arena_bytes) if arena_bytes else None
             if arena is not None:
                 self._arenas[backend] = arena
-            self._parts[backend] = make_part(backend, RankContext(rank=self.rank, n=self.ranks, arena=arena, comm=self.comm))
+            context = RankContext(rank=self.rank, n=self.ranks, arena=arena, comm=self.comm, watchdog=self.watchdog)
+            self._parts[backend] = make_part(backend, context)
             return "ok", None
         return perform(self._parts[backend], method, args)
 
@@ -167,7 +175,7 @@ class _MpiCrew:
         silent = [rank for rank in range(group.ranks) if rank not in answers]
         errors: list[CollbenchError] = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
         if silent:
-            fates = [f"rank {rank} {fate(group.pids[rank], None)}" for rank in silent]
+            fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
             raise RankLostError("; ".join([*fates, *(error.message for error in errors)]), "rows finished before are kept; run again with --resume to go on")
         for request in requests:
             request.Test()
@@ -177,13 +185,6 @@ class _MpiCrew:
 
     def close(self) -> None:
         """The part lives as long as the group: windows are freed together at the end."""
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _shm_free() -> int:

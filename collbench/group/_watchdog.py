@@ -1,0 +1,73 @@
+"""A deadline for calls that have none of their own, as MPI's: past it this rank says who keeps it waiting and ends its process.
+
+Nothing else gets a process out of a blocking call of a C library. The launcher sees it end and ends the other ranks.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from collbench.errors import StuckError
+from collbench.group._driver import RUNS, fate
+
+_TURN_S = 0.5  # a rank waits so long for a lower one to speak: one message is enough
+
+
+@contextmanager
+def watched(deadline_s: float, give_up: Callable[[], None]) -> Iterator[None]:
+    """Call give_up from another thread if the body has not returned by the deadline."""
+    timer = threading.Timer(deadline_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def leave(rank: int, story: str) -> None:
+    """Say why this rank ends, and end it at once: others may hold locks that an orderly end would wait for."""
+    print(f"Error: rank {rank} {story}", file=sys.stderr, flush=True)
+    os._exit(StuckError.exit_code)
+
+
+class Watchdog:
+    """Knows the processes of all ranks of a communicator, and watches over this one's blocking calls. Making it is collective."""
+
+    def __init__(self, comm: Any) -> None:
+        self.rank: int = comm.Get_rank()
+        everyone: list[tuple[str, str, int]] = comm.allgather((_boot_id(), socket.gethostname(), os.getpid()))
+        self.hosts = [host for _, host, _ in everyone]
+        self.pids = [pid for _, _, pid in everyone]
+        self._is_near = [(boot, host) == everyone[self.rank][:2] for boot, host, _ in everyone]
+
+    def fate(self, rank: int) -> str:
+        """What became of a rank's process; one on another host seems to run."""
+        return fate(self.pids[rank], None) if self._is_near[rank] else RUNS
+
+    @contextmanager
+    def limit(self, what: str, deadline_s: float) -> Iterator[None]:
+        """End this process if the body, which waits for `what`, has not returned by the deadline."""
+        with watched(deadline_s, lambda: self._give_up(what, deadline_s)):
+            yield
+
+    def _give_up(self, what: str, deadline_s: float) -> None:
+        fates = [self.fate(rank) for rank in range(len(self.pids))]
+        if RUNS in fates[: self.rank]:
+            time.sleep(_TURN_S)
+        blame = "".join(f"; rank {rank} {fate}" for rank, fate in enumerate(fates) if fate != RUNS and rank != self.rank)
+        leave(self.rank, f"waited {deadline_s:.1f} s for {what}{blame}")
+
+
+def _boot_id() -> str:
+    """Tells hosts of one name apart."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

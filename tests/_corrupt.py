@@ -1,0 +1,50 @@
+"""The command line with a defect in it: `python -m tests._corrupt DEFECT sweep ...`. Not a test; what the tests of wrong data run.
+
+element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it should do last; a library's collective
+does nothing. late: every rank's results are spoilt from the third launch on, after the first check.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from collbench.backends import _interpreter, mpi
+from collbench.cli import main
+from collbench.plan import Action, Plan
+
+_calls, _launch = _interpreter._calls, _interpreter.Runner.launch  # noqa: SLF001
+
+
+def _writes_output(action: Action) -> bool:
+    return any(region.space == "out" and region.owner == 1 and region.offset <= 20 < region.offset + region.size for region in action.targets)
+
+
+def element(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
+    calls = _calls(plan, action, view)
+    for region in action.targets:
+        if _writes_output(action) and region.space == "out" and region.owner == 1:
+            at = 5 - region.offset // plan.problem.item_bytes
+            calls.append((lambda values, at: values.__setitem__(at, values[at] + 1), (view(region), at)))
+    return calls
+
+
+def skip(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
+    return [] if _writes_output(action) else _calls(plan, action, view)
+
+
+def late(runner: _interpreter.Runner, programs: Sequence[Sequence[_interpreter.Bound]], deadline: float) -> None:
+    _launch(runner, programs, deadline)
+    if runner.launches >= 3:
+        _, args = [call for program in programs for bound in program for call in bound.calls][-1]
+        values = args[2] if len(args) == 3 else args[1]
+        values[0] += 1
+
+
+if __name__ == "__main__":
+    defect = sys.argv.pop(1)
+    if defect == "late":
+        _interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
+    else:
+        _interpreter._calls = {"element": element, "skip": skip}[defect]  # noqa: SLF001
+        mpi.Rank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]  # noqa: SLF001
+    main()
