@@ -1,14 +1,17 @@
 """The command line with a defect in it: `python -m tests._corrupt DEFECT sweep ...`. Not a test; what the tests of wrong data run.
 
 element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it should do last; a library's collective
-does nothing. late: every rank's results are spoilt from the third launch on, after the first check.
+does nothing. late: every rank's results are spoilt from the third launch on, after the first check. load, timed: rank 1 stops itself with
+SIGSTOP when that is asked of it for the third time.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collbench.backends import _interpreter, mpi
+from collbench.backends import _interpreter, cpu, mpi
 from collbench.cli import main
 from collbench.plan import Action, Plan
 
@@ -40,9 +43,25 @@ def late(runner: _interpreter.Runner, programs: Sequence[Sequence[_interpreter.B
         values[0] += 1
 
 
+def stops(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of a rank, which never returns from its third call on rank 1."""
+    calls = 0
+
+    def call(rank: cpu.Rank, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if rank.rank == 1 and calls == 3:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return method(rank, *args)
+
+    return call
+
+
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
-    if defect == "late":
+    if defect in ("load", "timed"):
+        setattr(cpu.Rank, defect, stops(getattr(cpu.Rank, defect)))
+    elif defect == "late":
         _interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
         _interpreter._calls = {"element": element, "skip": skip}[defect]  # noqa: SLF001

@@ -136,7 +136,7 @@ class Run:
 
     def assert_gone(self) -> None:
         """No process of the run is left, and no shared memory: the kernel takes a moment to end those whose parent died."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 20
         while self.pids() and time.monotonic() < deadline:
             time.sleep(0.02)
         left = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")) for pid in self.pids()]
@@ -155,6 +155,11 @@ class Run:
 def sweep(*args: str) -> list[str]:
     """The command of a sweep."""
     return [sys.executable, "-m", "collbench", "sweep", *args]
+
+
+def corrupt(defect: str, command: Sequence[str]) -> list[str]:
+    """That sweep with a defect of tests/_corrupt.py."""
+    return [sys.executable, "-m", "tests._corrupt", defect, *command[3:]]
 
 
 def under_mpirun(n: int, command: Sequence[str], *options: str) -> list[str]:

@@ -3,7 +3,6 @@ library is missing, or a result is wrong."""
 
 import os
 import signal
-import sys
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from collbench.errors import RankLostError
 from collbench.group import _driver
 from collbench.record import COLUMNS, SCHEMA, header
-from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, kill, sweep, without_mpi4py
+from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, corrupt, kill, sweep, without_mpi4py
 
 SHORT = ("--algo", "ring", "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot")
 
@@ -23,7 +22,7 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, 3)) as run:
+    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600")) as run:  # it is seen at once, not when a deadline passes
         kept = run.wait_for_rows()
         kill(run.ranks(3)[rank])
         assert run.finish() == 4
@@ -46,9 +45,24 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(tmp_path: Path, rank: i
         assert run.rows()[-1].status == "error"
 
 
+@pytest.mark.parametrize(
+    ("phase", "story"),
+    [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")],
+)
+def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
+    command = sweep(*SHORT, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), "--timeout", str(STUCK_TIMEOUT_S))
+    with Run(tmp_path, corrupt(phase, command)) as run:
+        assert run.finish(STUCK_LIMIT_S) == 4
+        assert run.errors() == [f"Error: rank 1 is stopped (SIGSTOP){story}"]
+        assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
+
+
 def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
     with Run(tmp_path, long_sweep(tmp_path, 2)) as run:
-        kept = run.wait_for_rows()
+        run.wait_for_rows()
+        for pid in run.ranks(2):  # the terminal tells all of them, in any order: ranks leave it to the driver
+            os.kill(pid, signal.SIGINT)
+        kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130
         assert run.stderr.strip() == "Interrupted. Rows finished before are kept."
@@ -163,10 +177,10 @@ def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Pa
         assert "pip install 'collbench[mpi]'" in run.errors()[0]
 
 
-@pytest.mark.parametrize("defect", ["element", "skip", "late"])
-def test_wrong_data_is_caught_and_explained(tmp_path: Path, defect: str) -> None:
-    command = [sys.executable, "-m", "tests._corrupt", defect, *sweep(*SHORT, "--sizes", "1K", "--csv", str(tmp_path / "rows.csv"))[3:]]
-    with Run(tmp_path, command) as run:
+@pytest.mark.parametrize(("defect", "placement"), [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")])
+def test_wrong_data_is_caught_and_explained(tmp_path: Path, defect: str, placement: str) -> None:
+    command = sweep(*SHORT, "--sizes", "1K", "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
+    with Run(tmp_path, corrupt(defect, command)) as run:
         assert run.finish() == 1
         (row,) = run.rows()
         assert (row.status, row.time_us, row.busbw_gbs) == ("wrong", None, None)

@@ -4,12 +4,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, kill, needs_mpi, sweep, under_mpirun, without_mpi4py
+from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, corrupt, kill, needs_mpi, sweep, under_mpirun, without_mpi4py
 
 pytestmark = needs_mpi
 
@@ -44,6 +43,14 @@ def test_a_stopped_rank_ends_all_within_a_deadline(tmp_path: Path, rank: int, mo
         assert run.finish(STUCK_LIMIT_S) == 4
         assert any(f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()), run.stderr
         assert run.csv.read_text().startswith(kept)
+
+
+def test_a_rank_that_stops_between_two_batches(tmp_path: Path) -> None:
+    command = sweep(*SHORT, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK)
+    with Run(tmp_path, under_mpirun(2, corrupt("load", command))) as run:
+        assert run.finish(STUCK_LIMIT_S) == 4
+        assert run.errors() == ["Error: rank 1 is stopped (SIGSTOP)"]
+        assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
 
 
 @pytest.mark.parametrize("more", [(), PEER], ids=["cpu", "mpi"])
@@ -130,10 +137,10 @@ def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
         assert run.errors() == ["Error: every point was waived: the launcher started 3 ranks, not 2"]
 
 
-@pytest.mark.parametrize(("defect", "backend"), [("element", "cpu"), ("skip", "mpi")])
-def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str) -> None:
-    command = [sys.executable, "-m", "tests._corrupt", defect, *sweep(*SHORT, "--backend", backend, "--csv", str(tmp_path / "rows.csv"))[3:]]
-    with Run(tmp_path, under_mpirun(2, command)) as run:
+@pytest.mark.parametrize(("defect", "backend", "placement"), [("element", "cpu", "out"), ("skip", "mpi", "out"), ("skip", "mpi", "in")])
+def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placement: str) -> None:
+    command = sweep(*SHORT, "--backend", backend, "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
+    with Run(tmp_path, under_mpirun(2, corrupt(defect, command))) as run:
         assert run.finish() == 1
         (row,) = run.rows()
         assert (row.status, row.time_us) == ("wrong", None)
@@ -144,7 +151,7 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str) -> None
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_of_the_peer_is_named(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *PEER)) as run:
+    with Run(tmp_path, long_sweep(tmp_path, *PEER, "--timeout", "600")) as run:
         kept = run.wait_for_rows()
         kill(run.ranks(2)[rank])
         assert run.finish() == 4

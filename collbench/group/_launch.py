@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import UnavailableError
+from collbench.group._watchdog import alarmed
 
 # (vendor, number of ranks, rank): Open MPI's mpirun, Hydra (MPICH, Intel MPI), Slurm's srun
 _VARIABLES = (
@@ -20,6 +21,8 @@ _VARIABLES = (
     ("MPICH", "PMI_SIZE", "PMI_RANK"),
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
+_START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
+_LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
 # Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The fourth stops it from pinning ranks,
@@ -74,15 +77,22 @@ def load_mpi(found: Launcher | None) -> Any:
             "start with the mpirun of the library that mpi4py uses",
         )
     if not MPI.Is_initialized():
-        MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
+        with alarmed(_START_S):
+            MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
     size = MPI.COMM_WORLD.Get_size()
     if found is not None and size != found.size:
-        MPI.Finalize()  # the same on every rank; without it MPICH leaves its memory behind
+        leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind
         raise UnavailableError(
             f"the launcher started {found.size} ranks, MPI sees {size}",
             "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs",
         )
     return MPI
+
+
+def leave_mpi(mpi: Any) -> None:
+    """MPI_Finalize, which waits for all ranks, with a deadline."""
+    with alarmed(_LEAVE_S):
+        mpi.Finalize()
 
 
 def unlink_segments() -> None:

@@ -6,12 +6,12 @@ from multiprocessing.connection import Client
 
 from collbench.errors import CollbenchError
 from collbench.group import RankContext
-from collbench.group._launch import launcher, load_mpi, unlink_segments
+from collbench.group._launch import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.group._mpirun import KEY_VARIABLE
 from collbench.group._server import die_with_parent, make_part, serve
 from collbench.group._watchdog import Watchdog
 
-LEAVE_S = 5.0  # how long all ranks may take to leave MPI together
+MEET_S = 5.0  # how long all ranks may take to meet before they leave MPI together
 
 
 def main(address: str, backend: str) -> None:
@@ -30,10 +30,10 @@ def main(address: str, backend: str) -> None:
     watchdog = Watchdog(comm)
     unlink_segments()
     endpoint.send((comm.Get_rank(), os.getpid(), ""))
-    if not serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog))):
-        os._exit(4)  # leaving MPI in order would wait for ranks that may be stopped; mpirun ends them all
-    with watchdog.limit("the others to leave MPI", LEAVE_S):
-        mpi.Finalize()
+    serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)))
+    with watchdog.limit("the others to leave MPI", MEET_S):
+        comm.Barrier()
+    leave_mpi(mpi)
 
 
 if __name__ == "__main__":

@@ -34,17 +34,17 @@ def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]
         return "error", CollbenchError(f"{method} failed: {type(error).__name__}: {error}", "this looks like a mistake in collbench: please report it")
 
 
-def serve(endpoint: Endpoint, part: Any) -> bool:
-    """Answer calls until the driver says None; False if it is gone instead."""
+def serve(endpoint: Endpoint, part: Any) -> None:
+    """Answer calls until the driver says None or is gone."""
     while True:
         try:
             message = endpoint.recv()
             if message is None:
-                return True
+                return
             method, args = message
             endpoint.send(perform(part, method, args))
         except (EOFError, ConnectionError):
-            return False
+            return
 
 
 def die_with_parent(parent: int) -> None:

@@ -4,11 +4,12 @@ Nothing else gets a process out of a blocking call of a C library. The launcher 
 """
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ _TURN_S = 0.5  # a rank waits so long for a lower one to speak: one message is e
 
 
 @contextmanager
-def watched(deadline_s: float, give_up: Callable[[], None]) -> Iterator[None]:
-    """Call give_up from another thread if the body has not returned by the deadline."""
-    timer = threading.Timer(deadline_s, give_up)
-    timer.daemon = True
-    timer.start()
+def alarmed(deadline_s: float) -> Iterator[None]:
+    """Let the kernel end this process, without a word, if the body has not returned by the deadline.
+
+    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that no thread of ours could do it.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s)
     try:
         yield
     finally:
-        timer.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def leave(rank: int, story: str) -> None:
@@ -54,8 +57,13 @@ class Watchdog:
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:
         """End this process if the body, which waits for `what`, has not returned by the deadline."""
-        with watched(deadline_s, lambda: self._give_up(what, deadline_s)):
+        timer = threading.Timer(deadline_s, self._give_up, (what, deadline_s))
+        timer.daemon = True
+        timer.start()
+        try:
             yield
+        finally:
+            timer.cancel()
 
     def _give_up(self, what: str, deadline_s: float) -> None:
         fates = [self.fate(rank) for rank in range(len(self.pids))]

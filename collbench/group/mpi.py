@@ -14,9 +14,9 @@ from typing import Any
 from collbench.errors import CollbenchError, RankLostError, StuckError, UnavailableError
 from collbench.group import Crew, GroupKind, RankContext
 from collbench.group._driver import ABORT_GRACE_S, MESSAGE_S, RUNS, stuck
-from collbench.group._launch import launcher, load_mpi, unlink_segments
+from collbench.group._launch import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.group._server import make_part, perform
-from collbench.group._watchdog import Watchdog, leave, watched
+from collbench.group._watchdog import Watchdog, alarmed, leave
 from collbench.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
@@ -24,7 +24,6 @@ _IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
-_START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
 _OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
 
 
@@ -34,13 +33,12 @@ class MpiGroup:
     kind: GroupKind = "mpi"
 
     def __init__(self) -> None:
-        found = launcher()
-        with watched(_START_S, lambda: leave(found.rank if found else 0, f"waited {_START_S:.0f} s for MPI to start")):
-            self._mpi = load_mpi(found)
-            self.comm = self._mpi.COMM_WORLD
-            self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
-            if self.rank != 0:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends all of them
+        self._mpi = load_mpi(launcher())
+        self.comm = self._mpi.COMM_WORLD
+        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        if self.rank != 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends all of them
+        with alarmed(_OPEN_S):
             self.watchdog = Watchdog(self.comm)
         unlink_segments()
         self.hosts: Sequence[str] = self.watchdog.hosts
@@ -75,7 +73,7 @@ class MpiGroup:
         with self.watchdog.limit("the others to leave", _OPEN_S):
             for rank in range(1, self.ranks):
                 self.comm.isend(exit_code, rank, _CALL_TAG).wait()
-            self._finalize()
+        self._leave()
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
@@ -94,17 +92,18 @@ class MpiGroup:
             answer = self.perform(backend, method, args)
             with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
                 self.comm.isend(answer, 0, _ANSWER_TAG).wait()
-        with self.watchdog.limit("the others to leave", _OPEN_S):
-            self._finalize()
+        self._leave()
         return message
 
-    def _finalize(self) -> None:
+    def _leave(self) -> None:
         self._parts.clear()
         self._arenas.clear()
-        for window in self._windows:
-            window.Unlock_all()
-            window.Free()
-        self._mpi.Finalize()
+        with self.watchdog.limit("the others to leave", _OPEN_S):
+            for window in self._windows:
+                window.Unlock_all()
+                window.Free()
+            self.comm.Barrier()
+        leave_mpi(self._mpi)
 
     def _next_call(self) -> Any:
         looks, looked_at = 0, time.monotonic()
