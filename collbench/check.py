@@ -4,17 +4,20 @@ The unit is the contribution (rank, input chunk): a value is a set of ranks that
 added twice is an overlap and an error. Several launches of several loops run back to back over FIFOs of `slots` slots, each message being
 `slices` of them, credits coming back in batches; ranks run as far ahead as the credits let them. Found here: wrong, missing or doubled
 contributions; deadlocks; ports that do not pair; slots left full; a chunk overwritten before its last read (in place, too); tracks that
-touch one chunk in no order; loans overwritten before they are back. Backends execute a round's steps in the order assumed here.
+touch one chunk in no order; loans overwritten before they are back; direct writes into an output that its rank still uses, in this launch
+or, because the writer cannot know that it has begun, in the one before. Backends execute a round's steps in the order assumed here.
 
 A symmetric schedule is run for rank 0 alone: what rank q sends is what rank 0 sends, shifted by q, and all ranks move in step. Bounded
-FIFO networks are determinate, so a deadlock in one order of execution is a deadlock in all of them.
+FIFO networks are determinate, so a deadlock in one order of execution is a deadlock in all of them. Direct writes need the clocks of all
+ranks (clocks.py), so a symmetric schedule that has some is expanded.
 """
 
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import cell, rounds_of
-from collbench.schedule import At, Operand, Schedule
-from collbench.symbolic import Execution, Key, Place, Proof, name_of, where
+from collbench.passes import cell, landing, rounds_of
+from collbench.proof import Key, Place, Proof, name_of, where
+from collbench.schedule import At, Operand, Schedule, expanded
+from collbench.symbolic import Execution
 
 __all__ = ["Place", "Proof", "check"]
 
@@ -24,8 +27,8 @@ def check(
 ) -> Proof:
     """Prove a schedule for FIFOs of that many slots and messages of that many slices.
 
-    Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank (of rank 0 alone if symmetric)
-    loops x launches x slices times.
+    Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank (of rank 0 alone if symmetric
+    and without direct writes) loops x launches x slices times.
 
     >>> from collbench.algorithms import ring
     >>> from collbench.schedule import build
@@ -41,18 +44,29 @@ def check(
     if schedule.is_symmetric and any(len(program) > 1 for program in schedule.programs):
         raise ScheduleError(f"{name_of(schedule)}: a symmetric schedule has one track", "give every rank its own program")
     _check_shape(schedule, in_place)
-    return Execution(schedule, slots, slices, credit_batch, in_place, loops, launches).prove()
+    if not (schedule.placed and schedule.is_symmetric):
+        return Execution(schedule, slots, slices, credit_batch, in_place, loops, launches).prove()
+    whole = Execution(expanded(schedule), slots, slices, credit_batch, in_place, loops, launches).prove()
+    return Proof(
+        complete=frozenset(place for place in whole.complete if place.program == 0),
+        chunks={place: chunk for place, chunk in whole.chunks.items() if place.program == 0}, hops=whole.hops,
+    )
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:
     """What can be seen without running: operands exist, ports pair, steps of a round do not touch the same memory."""
     what = collective(schedule.op)
+    if schedule.lent and schedule.placed:
+        raise ScheduleError(f"{name_of(schedule)} has messages read in place and messages written in place", "use passes.lend or place.place, not both")
     senders: dict[Key, tuple[int, int]] = {}
     receivers: dict[Key, tuple[int, int]] = {}
     for at, steps in rounds_of(schedule):
         def fail(problem: str, at: At = at) -> ScheduleError:
             return ScheduleError(f"{name_of(schedule)}: {where(schedule, at)}: {problem}")
 
+        for edge in schedule.placed.get(at, ()):
+            if not landing(steps, edge):
+                raise fail(f"rank {edge.peer} cannot write what is not just copied to the output")
         written: dict[Operand, int] = {}
         for s, step in enumerate(steps):
             if not step.src and not step.recv:

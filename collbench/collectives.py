@@ -31,7 +31,8 @@ class Collective:
 
     inputs, outputs: blocks of a rank ("1" or "n"), and whether every rank has them or the root alone.
     alias: the (input block, output block) of a rank that are one memory in place, or None.
-    size_in_blocks: True if S is n blocks, False if it is one.
+    size_in_blocks: True if S is n blocks, False if it is one. follows_order: whether neighbours are neighbours in the rank order (a ring)
+    rather than in the numbering of the ranks, which the definition of a shift by one names.
     """
 
     name: OpName
@@ -45,6 +46,7 @@ class Collective:
     alias: Callable[[int, int, int], tuple[int, int] | None]
     factor: Callable[[int], float]
     derivation: str
+    follows_order: bool = True
 
     @property
     def has_in_place(self) -> bool:
@@ -126,7 +128,7 @@ _COLLECTIVES = (
         name="sendrecv", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("1", "all"), outputs=("1", "all"), size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
         alias=lambda n, root, rank: None, factor=lambda n: 1.0,
-        derivation="a shift by one: each rank sends S bytes to the next and receives S from the previous",
+        derivation="a shift by one: each rank sends S bytes to the next and receives S from the previous", follows_order=False,
     ),
 )
 _BY_NAME = {collective.name: collective for collective in _COLLECTIVES}

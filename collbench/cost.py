@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from collbench import profiles
+from collbench import catalog
 from collbench.collectives import collective
 from collbench.errors import UsageError
 from collbench.passes import traffic
@@ -42,7 +42,7 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
     >>> machine("cpu-2").cores
     2
     """
-    table = profiles.load("machines", name).get("machine", {})
+    table = catalog.load("machines", name).get("machine", {})
     wanted = {field.name for field in fields(Machine)} - {"name"}
     if set(table) != wanted:
         raise UsageError(f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}", f"it must have exactly: {', '.join(sorted(wanted))}")

@@ -51,6 +51,7 @@ class Dtype:
         return _numpy_dtype("float32" if self.is_float and self.item_bytes == 2 else self.name)
 
 
+@cache
 def dtype(name: DtypeName) -> Dtype:
     """The element type of that name.
 
@@ -70,10 +71,18 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
 
 
 def ufunc(redop: RedopName) -> "Ufunc":
-    """The two-operand NumPy function of a reduction; avg is a sum that divide() finishes."""
+    """The NumPy function (a, b, out) of a reduction; avg is a sum that divide() finishes."""
     import numpy as np
 
-    functions: dict[str, Any] = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    def minimum(a: "Array", b: "Array", out: "Array") -> "Array":
+        least: Array = np.minimum(a, b, out=out)  # here, unlike add, NumPy wants the output by name
+        return least
+
+    def maximum(a: "Array", b: "Array", out: "Array") -> "Array":
+        most: Array = np.maximum(a, b, out=out)
+        return most
+
+    functions: dict[str, Any] = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": minimum, "max": maximum}
     function: Ufunc = functions[redop]
     return function
 
@@ -82,9 +91,8 @@ def divide(values: "Array", n: int) -> None:
     """Divide in place by n: floats exactly rounded, integers towards zero (as C does)."""
     import numpy as np
 
-    if values.dtype.kind == "u":
-        np.floor_divide(values, n, out=values)
-    elif values.dtype.kind == "i":
-        values[...] = np.where(values < 0, -(-values // n), values // n)
+    if values.dtype.kind in "iu":
+        wide = values.astype(np.int64)  # n may be more than the type can hold
+        values[...] = np.sign(wide) * (np.abs(wide) // n)
     else:
         np.divide(values, n, out=values)

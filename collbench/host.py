@@ -43,6 +43,11 @@ def processor_name() -> str:
     return f"{name} ({usable_cores()} cores)"
 
 
+def has_nvidia_gpus() -> bool:
+    """Whether the NVIDIA driver of this host has a GPU."""
+    return any(Path("/proc/driver/nvidia/gpus").glob("*"))
+
+
 def busy_seconds() -> float:
     """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0 where there is none."""
     try:

@@ -1,4 +1,5 @@
-"""What looking at a schedule finds: its size and hops, another rank order, and which messages need no copy.
+"""What looking at a schedule finds: its size and hops, another rank order, and which messages need no copy
+because their receiver reads them where they lie. Those that their sender can write where they go need the proof to be found: place.py.
 
 Each is a pure function of a schedule. Nothing here is said by an algorithm's author.
 """
@@ -6,9 +7,10 @@ Each is a pure function of a schedule. Nothing here is said by an algorithm's au
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from collbench.collectives import collective
-from collbench.schedule import At, BufferName, Edge, Loan, Operand, Program, Round, Schedule, Step, Track
+from collbench.schedule import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track, execution_order
 
 
 def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
@@ -50,6 +52,21 @@ def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tup
             received[s, edge] = so_far_received.setdefault(edge, 0)
             so_far_received[edge] += 1
     return sent, received
+
+
+class Shape(NamedTuple):
+    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, the order of the steps."""
+
+    sent: dict[Edge, int]
+    received: dict[Edge, int]
+    sent_index: dict[tuple[int, Edge], int]
+    received_index: dict[tuple[int, Edge], int]
+    order: list[int]
+
+
+def shape_of(steps: Round) -> Shape:
+    """What running a round needs to know beside its steps."""
+    return Shape(*message_chunks(steps), *message_indices(steps), execution_order(steps))
 
 
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
@@ -114,6 +131,39 @@ def _writers(schedule: Schedule, rank: int, program: Program, in_place: bool) ->
                 if step.dst is not None:
                     writers.setdefault(cell(schedule, rank, step.dst, in_place=in_place), set()).add(t)
     return writers
+
+
+def landing(steps: Round, edge: Edge) -> tuple[Operand, ...]:
+    """Where the chunks of the message from `edge` end if every step of the round that takes one only copies it to the output; else ()."""
+    takers = [step for step in steps if edge in step.recv]
+    targets = tuple(step.dst for step in takers if step.recv == (edge,) and not step.src and step.dst is not None and step.dst.buffer == "out")
+    return targets if len(targets) == len(takers) else ()
+
+
+def arrivals(schedule: Schedule) -> dict[Message, Message]:
+    """For every message as its sender sees it, the same message as its receiver does; of a symmetric schedule, relative to rank 0."""
+    sent: dict[tuple[int, int, str], list[Message]] = {}
+    received: dict[tuple[int, int, str], list[Message]] = {}
+    for at, steps in rounds_of(schedule):
+        out, into = message_chunks(steps)
+        for edge in out:
+            sent.setdefault((at.program, edge.peer, edge.port), []).append(Message(at, edge))
+        for edge in into:
+            key = (0, -edge.peer % schedule.n, edge.port) if schedule.is_symmetric else (edge.peer, at.program, edge.port)
+            received.setdefault(key, []).append(Message(at, edge))
+    return {message: taken for key, messages in sent.items() for message, taken in zip(messages, received.get(key, ()), strict=False)}
+
+
+def message_count(schedule: Schedule) -> int:
+    """Messages of all ranks in one loop."""
+    copies = schedule.n if schedule.is_symmetric else 1
+    return copies * sum(len(message_chunks(steps)[0]) for _, steps in rounds_of(schedule))
+
+
+def direct_count(schedule: Schedule) -> int:
+    """How many of them are read or written in place."""
+    copies = schedule.n if schedule.is_symmetric else 1
+    return copies * sum(map(len, (*schedule.lent.values(), *schedule.placed.values())))
 
 
 def widest_message(schedule: Schedule) -> int:
@@ -181,4 +231,5 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
     programs: list[Program] = [()] * schedule.n
     for position in range(schedule.n):
         programs[order[position]] = tuple(map(track, schedule.program(position)))
-    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=order[schedule.root], lent={}, returns={})
+    root = order[schedule.root] if what.is_rooted else schedule.root
+    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=root, lent={}, returns={}, placed={}, ready={})

@@ -10,7 +10,7 @@ is one place where bytes are counted. Offsets are bytes from the start of the bu
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
@@ -19,13 +19,14 @@ from collbench.case import Problem
 from collbench.check import Place, Proof, check
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
-from collbench.passes import home, lend, message_chunks, message_indices, reorder, widest_message
-from collbench.schedule import Edge, Operand, Schedule, Step, build, execution_order
+from collbench.passes import Shape, home, lend, message_chunks, reorder, shape_of, widest_message
+from collbench.schedule import Edge, Operand, Schedule, Step, build
 from collbench.units import format_size
 from collbench.world import World
 
 GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
+MAX_ACTIONS = 200_000  # of one rank in a launch: about 200 MB of Python objects
 
 Space = Literal["in", "out", "tmp", "slot"]
 
@@ -99,7 +100,10 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     serves = FAMILY.load(algo).SERVES
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")
-    return reorder(build(op, algo, serves[op], world.positions()), world.order)
+    what = collective(op)
+    order = world.order if what.follows_order else ()
+    positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
+    return reorder(build(op, algo, serves[op], positions), order)
 
 
 @lru_cache(maxsize=512)
@@ -144,10 +148,13 @@ def lay_out(
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
     ready, proof = proved(schedule, direct, in_place, slots, slices)
-    return Plan(
+    plan = Plan(
         problem=problem, schedule=ready, proof=proof, direct=direct, channels=channels, slots=slots, slot_bytes=slot_bytes, chunk_bytes=chunk_bytes,
         piece_bytes=piece_bytes,
     )
+    if plan.action_count() > MAX_ACTIONS:
+        raise ScheduleError(f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}", "use a larger --chunk")
+    return plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -245,6 +252,14 @@ class Plan:
         """The number of each connection by channel, source, destination and port."""
         return {(c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)}
 
+    def action_count(self) -> int:
+        """Actions of the busiest rank in one launch, counting last loops as full."""
+        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
+        loops = sum(-(-self.channel_range(channel)[1] // (parts * self.chunk_bytes)) for channel in range(self.channels))
+        slices = loops * -(-self.chunk_bytes // self.piece_bytes)
+        steps = max(sum(len(steps) for track in program for steps in track.rounds) for program in self.schedule.programs)
+        return slices * steps
+
     def actors(self, rank: int) -> list[Actor]:
         """What the rank does in one launch, a list of actions for each of its tracks on each channel."""
         return [
@@ -260,12 +275,14 @@ class _Lowering:
     def __init__(self, plan: Plan, rank: int, channel: int, track: int) -> None:
         self.plan, self.rank, self.channel, self.track = plan, rank, channel, track
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
+        self.shapes: list[Shape] = []
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
         self.posted: dict[tuple[int, Edge, int], Turn] = {}
 
     def actor(self) -> Actor:
         track = self.plan.schedule.program(self.rank)[self.track]
+        self.shapes = [shape_of(steps) for steps in track.rounds]
         actions: list[Action] = []
         last_lent: dict[int, Turn] = {}
         for loop in self.plan.loops(self.channel):
@@ -273,7 +290,7 @@ class _Lowering:
             for r, steps in enumerate(track.rounds):
                 for number in range(loop.slices):
                     actions += self._round(r, steps, loop, number, counts)
-                for edge in message_chunks(steps)[1]:
+                for edge in self.shapes[r].received:
                     counts[edge] = counts.get(edge, 0) + 1
                 for edge in self.plan.schedule.lent_at(self.rank, self.track, r):
                     turn = self.posted[r, edge, loop.slices - 1]
@@ -289,12 +306,12 @@ class _Lowering:
     def _round(self, r: int, steps: tuple[Step, ...], loop: _Loop, number: int, messages_before: dict[Edge, int]) -> list[Action]:
         schedule = self.plan.schedule
         lent = schedule.lent_at(self.rank, self.track, r)
-        to_send, to_take = message_chunks(steps)
-        sent_index, taken_index = message_indices(steps)
+        shape = self.shapes[r]
+        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, Turn] = {}
         taking: dict[Edge, Turn] = {}
         actions = []
-        for s in execution_order(steps):
+        for s in shape.order:
             step, place = steps[s], Place(self.rank, self.track, r, s)
             chunk = self._chunk_of(place)
             take: list[Turn] = []
@@ -351,7 +368,7 @@ class _Lowering:
         if operand.buffer == "tmp":
             base = (self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk) * self.plan.chunk_bytes
         elif self.is_interleaved:
-            base = loop.offset + operand.chunk * loop.chunk
+            base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
         else:
             base = loop.offset + operand.chunk * self.plan.problem.block_bytes
         return Region(operand.buffer, owner, base + first, size)

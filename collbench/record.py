@@ -7,6 +7,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Literal, get_args
@@ -164,6 +165,7 @@ class Writer:
             if not isinstance(target, Path) or target.stat().st_size == 0:
                 self._write(header())
         except OSError as error:
+            self.close()
             raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None
 
     def _open(self, file: Path) -> IO[str]:
@@ -180,6 +182,7 @@ class Writer:
             for record in records:
                 self._write(to_line(record))
         except OSError as error:
+            self.close()
             raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
 
     def _write(self, line: str) -> None:
@@ -187,12 +190,10 @@ class Writer:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file, which writes again what a full disk did not take before."""
-        if self._name != "stdout":
-            try:
+        """Close the file; what could not be written is given up."""
+        if self._name != "stdout" and hasattr(self, "_file"):
+            with suppress(OSError):
                 self._file.close()
-            except OSError as error:
-                raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:

@@ -9,7 +9,7 @@ What a schedule must fulfil is proved by collbench.check; this module only holds
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from collbench.collectives import OpName, collective
@@ -87,6 +87,13 @@ class Loan(NamedTuple):
     edge: Edge
 
 
+class Message(NamedTuple):
+    """One message of a loop as one of its ends sees it: what the round at `at` sends, or receives, along `edge`."""
+
+    at: At
+    edge: Edge
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
     """The programs of n ranks for one collective.
@@ -96,6 +103,9 @@ class Schedule:
     of rank-indexed buffers (those of n chunks) shifted by the rank.
     lent, returns: what passes.lend found: at `lent[at]` the edges whose message is read in place by the peer, and at
     `returns[at][step]` the loans that must be back before that step may write.
+    placed, ready: what place.place found: at `placed[at]`, a round of the receiver, the edges whose message the sender writes straight
+    into the receiver's output, and at `ready[program]` the edges on which the receiver says, once a launch, that the launch has begun.
+    The sender waits for that before its first such write of the launch.
     """
 
     op: OpName
@@ -107,6 +117,8 @@ class Schedule:
     is_symmetric: bool
     lent: dict[At, frozenset[Edge]] = field(default_factory=dict)
     returns: dict[At, dict[int, tuple[Loan, ...]]] = field(default_factory=dict)
+    placed: dict[At, frozenset[Edge]] = field(default_factory=dict)
+    ready: dict[int, frozenset[Edge]] = field(default_factory=dict)
 
     def program(self, rank: int) -> Program:
         """The rank's own program, with absolute peers and chunks."""
@@ -116,8 +128,22 @@ class Schedule:
         """The edges of that round whose message the peer reads in place, absolute."""
         if not self.is_symmetric:
             return self.lent.get(At(rank, track, round_index), frozenset())
-        edges = self.lent.get(At(0, track, round_index), frozenset())
-        return frozenset(Edge((edge.peer + rank) % self.n, edge.port) for edge in edges)
+        return self._moved(self.lent.get(At(0, track, round_index), frozenset()), rank)
+
+    def placed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
+        """The edges of that round whose message the peer writes into the rank's output, absolute."""
+        if not self.is_symmetric:
+            return self.placed.get(At(rank, track, round_index), frozenset())
+        return self._moved(self.placed.get(At(0, track, round_index), frozenset()), rank)
+
+    def ready_at(self, rank: int) -> frozenset[Edge]:
+        """The edges on which the rank says, at the start of every launch, that its output may be written, absolute."""
+        if not self.is_symmetric:
+            return self.ready.get(rank, frozenset())
+        return self._moved(self.ready.get(0, frozenset()), rank)
+
+    def _moved(self, edges: frozenset[Edge], by: int) -> frozenset[Edge]:
+        return frozenset(Edge((edge.peer + by) % self.n, edge.port) for edge in edges)
 
     def returns_at(self, rank: int, track: int, round_index: int, step: int) -> tuple[Loan, ...]:
         """The loans that must be back before that step writes, absolute."""
@@ -125,6 +151,23 @@ class Schedule:
             return self.returns.get(At(rank, track, round_index), {}).get(step, ())
         loans = self.returns.get(At(0, track, round_index), {}).get(step, ())
         return tuple(Loan(loan.round, Edge((loan.edge.peer + rank) % self.n, loan.edge.port)) for loan in loans)
+
+
+def expanded(schedule: Schedule) -> Schedule:
+    """The same schedule with a program of its own for every rank."""
+    if not schedule.is_symmetric:
+        return schedule
+    ranks = range(schedule.n)
+    return replace(
+        schedule, programs=tuple(map(schedule.program, ranks)), is_symmetric=False,
+        lent={At(rank, *at[1:]): schedule.lent_at(rank, *at[1:]) for rank in ranks for at in schedule.lent},
+        returns={
+            At(rank, *at[1:]): {step: schedule.returns_at(rank, *at[1:], step) for step in found}
+            for rank in ranks for at, found in schedule.returns.items()
+        },
+        placed={At(rank, *at[1:]): schedule.placed_at(rank, *at[1:]) for rank in ranks for at in schedule.placed},
+        ready={rank: schedule.ready_at(rank) for rank in ranks if schedule.ready},
+    )
 
 
 def execution_order(steps: Round) -> list[int]:

@@ -9,48 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from collbench.clocks import Access, Cell, Clock, History, learn
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import cell, home, message_chunks, message_indices
-from collbench.schedule import At, Edge, Operand, Round, Schedule, Step, execution_order
-
-
-class Value(NamedTuple):
-    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and slice apart."""
-
-    piece: int
-    chunk: int
-    mask: int
-
-
-class Place(NamedTuple):
-    """One step of one program, for messages and marks."""
-
-    program: int
-    track: int
-    round: int
-    step: int
-
-
-class Key(NamedTuple):
-    """A connection."""
-
-    src: int
-    dst: int
-    port: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What a checked schedule is known to do.
-
-    complete: the steps at which a reduction of all ranks becomes complete (there avg divides). chunks: which input chunk each step works
-    on. hops: message hand-overs on the longest chain of one loop.
-    """
-
-    complete: frozenset[Place]
-    chunks: dict[Place, int]
-    hops: int
+from collbench.passes import arrivals, cell, home, landing, shape_of
+from collbench.proof import Key, Place, Proof, Value, name_of, tell, where
+from collbench.schedule import At, Edge, Message, Operand, Round, Schedule, Step
 
 
 @dataclass(slots=True)
@@ -59,7 +23,15 @@ class _Token:
 
     chunks: dict[int, Value | tuple[Operand, int]] = field(default_factory=dict)
     depth: int = 0
-    clock: dict[int, int] = field(default_factory=dict)
+    clock: Clock = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What an execution notes, instead of raising, when it tries out direct writes: which are not safe, and who must say it is ready."""
+
+    refused: set[Message] = field(default_factory=set)
+    ready: set[Message] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -81,22 +53,31 @@ class _Fifo:
         return self.credited >= ordinal
 
 
-def name_of(schedule: Schedule) -> str:
-    """How messages name a schedule."""
-    return f"{schedule.op} {schedule.name} over {schedule.n} ranks"
+class _Placed(NamedTuple):
+    """A direct write: the message as its receiver sees it, and where its chunks go there."""
+
+    message: Message
+    targets: tuple[Operand, ...]
 
 
-def where(schedule: Schedule, place: At | Place) -> str:
-    """How messages name a place in it."""
-    track = schedule.programs[place.program][place.track].name
-    who = "every rank (seen from rank 0)" if schedule.is_symmetric else f"rank {place.program}"
-    return f"{who}, track {track}, round {place.round}"
+def _placed(schedule: Schedule) -> dict[Message, _Placed]:
+    """Every direct write of an expanded schedule, by the message as its sender sees it."""
+    return {
+        sent: _Placed(taken, landing(schedule.programs[taken.at.program][taken.at.track].rounds[taken.at.round], taken.edge))
+        for sent, taken in arrivals(schedule).items() if taken.edge in schedule.placed.get(taken.at, ())
+    }
 
 
 class Execution:
-    """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by launch and slice only."""
+    """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by launch and slice only.
 
-    def __init__(self, schedule: Schedule, slots: int, slices: int, credit_batch: int, in_place: bool, loops: int, launches: int) -> None:
+    With findings, direct writes are tried out: their values still travel with the message, so that unsafe ones do no harm.
+    """
+
+    def __init__(
+        self, schedule: Schedule, slots: int, slices: int, credit_batch: int, in_place: bool, loops: int, launches: int,
+        findings: Findings | None = None,
+    ) -> None:
         self.schedule, self.what = schedule, collective(schedule.op)
         self.slots, self.slices, self.credit_batch, self.in_place = slots, slices, credit_batch, in_place
         self.loops, self.launches = loops, launches
@@ -105,9 +86,9 @@ class Execution:
         self.complete: set[Place] = set()
         self.chunks: dict[Place, int] = {}
         self.hops = 0
-        self.has_tracks = any(len(program) > 1 for program in schedule.programs)
-        self.last_write: dict[tuple[int, Operand, int], tuple[int, int]] = {}
-        self.last_reads: dict[tuple[int, Operand, int], dict[int, int]] = {}
+        self.findings, self.history = findings, History()
+        self.placed = _placed(schedule) if schedule.placed else {}
+        self.has_clocks = bool(schedule.placed) or any(len(program) > 1 for program in schedule.programs)
         self.on_loan: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
         self.full = (1 << schedule.n) - 1
 
@@ -172,15 +153,7 @@ class Execution:
                     for piece in range(self.launches * self.loops * self.slices):
                         found, wanted = self.memory[rank].get((Operand("out", out_chunk), piece)), Value(piece, in_chunk, mask)
                         if found != wanted:
-                            raise ScheduleError(f"{name}: rank {rank} out[{out_chunk}] ends as {_tell(found)}, wanted {_tell(wanted)}")
-
-
-def _tell(value: Value | None) -> str:
-    if value is None:
-        return "nothing"
-    ranks = [str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1]
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"input chunk {value.chunk} of ranks {', '.join(ranks[:8])}{more} (piece {value.piece})"
+                            raise ScheduleError(f"{name}: rank {rank} out[{out_chunk}] ends as {tell(found)}, wanted {tell(wanted)}")
 
 
 class _Actor:
@@ -192,16 +165,19 @@ class _Actor:
         self.waits_for = ""
         self.launch = 0
         self.depth = 0
-        self.clock: dict[int, int] = {number: 0}
+        self.clock: Clock = {number: 0}
         self.posted: dict[tuple[int, Edge, int], int] = {}
+        self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
         self.back: set[tuple[Key, int]] = set()
 
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
         rounds = schedule.programs[self.rank][self.track].rounds
-        received = {edge for steps in rounds for edge in message_chunks(steps)[1]}
+        received = {edge for shape in self.shapes for edge in shape.received}
         lent = {edge for r in range(len(rounds)) for edge in schedule.lent.get(At(self.rank, self.track, r), ())}
         for self.launch in range(run.launches):
+            if run.has_clocks:
+                yield from self._start()
             for loop in range(run.loops):
                 for r, steps in enumerate(rounds):
                     for number in range(run.slices):
@@ -212,6 +188,19 @@ class _Actor:
             for edge in lent:
                 fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
                 yield from self._wait(partial(fifo.has_back, fifo.sent), f"rank {edge.peer} to have read what was lent")
+            if run.has_clocks:
+                run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
+
+    def _start(self) -> Iterator[str]:
+        """Begin a launch, which every track of the rank does after all of them have ended the one before."""
+        run, before = self.run, self.launch - 1
+        if before >= 0:
+            tracks = len(run.schedule.programs[self.rank])
+            yield from self._wait(partial(run.history.has_ended, self.rank, before, tracks), "the rank's other tracks to end the launch")
+            for clock in run.history.ends[self.rank, before]:
+                learn(self.clock, clock)
+        self.clock[self.number] += 1
+        run.history.start(self.rank, self.launch, self.track, self.number, self.clock)
 
     def _wait(self, is_ready: Callable[[], bool], what: str) -> Iterator[str]:
         while not is_ready():
@@ -223,13 +212,13 @@ class _Actor:
         """One slice of a round: in execution order wait for data, room and loans, compute, hand over."""
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
-        lent, returns = schedule.lent.get(at, frozenset()), schedule.returns.get(at, {})
-        to_send, to_take = message_chunks(steps)
-        sent_index, taken_index = message_indices(steps)
+        lent, returns, placed = schedule.lent.get(at, frozenset()), schedule.returns.get(at, {}), schedule.placed.get(at, frozenset())
+        shape = self.shapes[at.round]
+        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, _Token] = {}
         taking: dict[Edge, _Token] = {}
         depth = self.depth
-        for s in execution_order(steps):
+        for s in shape.order:
             step, place = steps[s], Place(*at, s)
             for edge in step.recv:
                 if edge not in taking:
@@ -238,13 +227,14 @@ class _Actor:
                     taking[edge] = token = fifo.tokens.popleft()
                     if len(token.chunks) != to_take[edge]:
                         raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {to_take[edge]} are read")
-                    for actor, time in token.clock.items():
-                        self.clock[actor] = max(time, self.clock.get(actor, 0))
+                    learn(self.clock, token.clock)
             for edge in step.send:
                 if edge not in sending:
                     fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
                     yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
                     sending[edge] = _Token()
+                    if run.placed and Message(at, edge) in run.placed:
+                        yield from self._hear(run.placed[Message(at, edge)].message)
             for loan in returns.get(s, ()):
                 key, ordinal = Key(self.rank, loan.edge.peer, loan.edge.port), self.posted[loan.round, loan.edge, number]
                 fifo = run.fifo(key)
@@ -253,10 +243,12 @@ class _Actor:
             hops = max([self.depth, *(taking[edge].depth + 1 for edge in step.recv)])
             self.clock[self.number] = self.clock.get(self.number, 0) + 1
             value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv})
-            if step.dst is not None:
+            if step.dst is not None and placed.isdisjoint(step.recv):
                 self._write(step.dst, piece, value, place)
             for edge in step.send:
                 token = sending[edge]
+                if run.placed and Message(at, edge) in run.placed:
+                    self._write_away(run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place)
                 token.chunks[sent_index[s, edge]] = self._lend(step, piece, edge) if edge in lent else value
                 token.depth = max(token.depth, hops)
             for edge in step.recv:
@@ -273,7 +265,7 @@ class _Actor:
                     fifo.sent += 1
                     fifo.tokens.append(sending[edge])
                     self.posted[at.round, edge, number] = fifo.sent
-                    if run.has_tracks:
+                    if run.has_clocks:
                         sending[edge].clock = dict(self.clock)
             depth = max(depth, hops)
         if piece == 0:
@@ -288,18 +280,20 @@ class _Actor:
             key, by = run.incoming(self.rank, edge)
             if not isinstance(found, Value):  # lent: read where it lies, as it is now
                 found = run.memory[key.src][found]
+            elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
+                found = self._arrived(step, piece, found, place)
             values.append(run.shift(found, by) if by else found)
         result = values[0]
         for value in values[1:]:
             if not run.what.is_reduction:
                 raise run.fail(place, f"{run.schedule.op} reduces nothing")
             if value.chunk != result.chunk or value.piece != result.piece:
-                raise run.fail(place, f"adds {_tell(value)} to {_tell(result)}")
+                raise run.fail(place, f"adds {tell(value)} to {tell(result)}")
             if value.mask & result.mask:
-                raise run.fail(place, f"adds a rank twice: {_tell(value)} to {_tell(result)}")
+                raise run.fail(place, f"adds a rank twice: {tell(value)} to {tell(result)}")
             result = Value(piece, result.chunk, result.mask | value.mask)
         if result.piece != piece:
-            raise run.fail(place, f"uses stale data: {_tell(result)} in piece {piece}")
+            raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
         run.chunks[place] = result.chunk
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
@@ -314,9 +308,8 @@ class _Actor:
         value = run.memory[self.rank].get((at, index))
         if value is None:
             raise run.fail(place, f"reads {at.buffer}[{at.chunk}] before anything was written there")
-        if run.has_tracks:
-            self._ordered(run.last_write.get((self.rank, at, index)), at, place)
-            run.last_reads.setdefault((self.rank, at, index), {})[self.number] = self.clock[self.number]
+        if run.has_clocks:
+            self._ordered(run.history.read(Cell(self.rank, at, index), self._access(place), self.clock), Cell(self.rank, at, index), place)
         return value
 
     def _write(self, operand: Operand, piece: int, value: Value, place: Place) -> None:
@@ -324,16 +317,51 @@ class _Actor:
         index = self._index(at, piece)
         if run.on_loan.get((self.rank, at, index), set()) - self.back:
             raise run.fail(place, f"overwrites {at.buffer}[{at.chunk}] while it is lent")
-        if run.has_tracks:
-            self._ordered(run.last_write.get((self.rank, at, index)), at, place)
-            for reader in run.last_reads.pop((self.rank, at, index), {}).items():
-                self._ordered(reader, at, place)
-            run.last_write[self.rank, at, index] = (self.number, self.clock[self.number])
+        if run.has_clocks:
+            self._ordered(run.history.write(Cell(self.rank, at, index), self._access(place), self.clock), Cell(self.rank, at, index), place)
         run.memory[self.rank][at, index] = value
 
-    def _ordered(self, access: tuple[int, int] | None, at: Operand, place: Place) -> None:
-        if access is not None and self.clock.get(access[0], 0) < access[1]:
-            raise self.run.fail(place, f"two tracks touch {at.buffer}[{at.chunk}] without an order between them")
+    def _access(self, place: Place, message: Message | None = None) -> Access:
+        return Access(self.number, self.clock[self.number], place, message)
+
+    def _ordered(self, others: list[Access], at: Cell, place: Place, message: Message | None = None) -> None:
+        """Refuse accesses without an order to the one at `place`; if direct writes are tried out, note the one that is to blame."""
+        run = self.run
+        for other in others:
+            to_blame = message or other.message
+            if run.findings is None or to_blame is None:
+                what = f"{at.operand.buffer}[{at.operand.chunk}] of rank {at.rank}"
+                raise run.fail(place, f"two tracks touch {what} without an order between them; the other: {where(run.schedule, other.place)}")
+            run.findings.refused.add(to_blame)
+
+    def _hear(self, message: Message) -> Iterator[str]:
+        """Before a direct write: wait until its receiver says that the launch has begun there, if it does say so."""
+        run, rank, track = self.run, message.at.program, message.at.track
+        if run.findings is not None and not run.history.knows_start(self.clock, rank, self.launch):
+            run.findings.ready.add(message)
+        elif message.edge not in run.schedule.ready.get(rank, ()):
+            return
+        yield from self._wait(partial(run.history.has_started, rank, self.launch, track), f"rank {rank} to begin the launch")
+        learn(self.clock, run.history.starts[rank, self.launch][track][1])
+
+    def _write_away(self, placed: _Placed, index: int, piece: int, value: Value, place: Place) -> None:
+        """Write a chunk of a message where its receiver wants it."""
+        run, message, rank = self.run, placed.message, placed.message.at.program
+        if index >= len(placed.targets):
+            raise run.fail(place, f"writes {index + 1} chunks to rank {rank}, which takes {len(placed.targets)}")
+        at = cell(run.schedule, rank, placed.targets[index], in_place=run.in_place)
+        if not run.history.knows_start(self.clock, rank, self.launch):
+            raise run.fail(place, f"writes {at.buffer}[{at.chunk}] of rank {rank} without knowing that the launch has begun there")
+        found = run.history.write(Cell(rank, at, piece), self._access(place, message), self.clock)
+        self._ordered(found, Cell(rank, at, piece), place, message)
+        if run.findings is None:
+            run.memory[rank][at, piece] = value
+
+    def _arrived(self, step: Step, piece: int, sent: Value, place: Place) -> Value:
+        """What the sender has written into the output of this rank."""
+        if self.run.findings is not None:
+            self.run.memory[self.rank][cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place), piece] = sent
+        return self._read(home(step), piece, place)
 
     def _lend(self, step: Step, piece: int, edge: Edge) -> tuple[Operand, int]:
         at = cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place)

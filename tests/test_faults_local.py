@@ -93,7 +93,7 @@ def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(monkeypatch: pytest.
 
 def test_points_beyond_the_memory_are_waived_and_the_others_run(tmp_path: Path) -> None:
     backends = ("--backend", "cpu,reference")
-    with Run(tmp_path, sweep(*SHORT, *backends, "--sizes", "1K,1024G", "--csv", str(tmp_path / "rows.csv"))) as run:
+    with Run(tmp_path, sweep(*SHORT, *backends, "--sizes", "1K,1024G", "--chunk", "64G", "--csv", str(tmp_path / "rows.csv"))) as run:
         assert run.finish() == 0
         assert [(row.backend, row.size_bytes, row.status) for row in run.rows()] == [
             ("cpu", 1 << 40, "waived"), ("reference", 1 << 40, "waived"), ("cpu", 1 << 10, "ok"), ("reference", 1 << 10, "ok"),
@@ -103,7 +103,7 @@ def test_points_beyond_the_memory_are_waived_and_the_others_run(tmp_path: Path) 
 
 
 def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1024G")) as run:
+    with Run(tmp_path, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G")) as run:
         assert run.finish() == 3
         assert "every point was waived: needs " in run.errors()[0]
 

@@ -93,7 +93,7 @@ def test_too_little_shared_memory(tmp_path: Path) -> None:
 
 
 def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
-    with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--sizes", "1024G", "--backend", "cpu,mpi"))) as run:
+    with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G", "--backend", "cpu,mpi"))) as run:
         assert run.finish() == 3
         assert len(run.errors()) == 1
         assert "every point was waived: needs " in run.errors()[0]

@@ -143,7 +143,7 @@ def allgather(world: World, rank: int) -> Program:
 
 
 def broadcast(world: World, rank: int) -> Program:
-    """A binomial scatter of p chunks from the root, then doubling."""
+    """A binomial scatter of p chunks from the root, then doubling; nobody is sent what it gave away in the scatter."""
     core = _Core(world, rank)
     everything = [out(c) for c in range(core.p)]
     if core.is_folded and core.fold is not None:
@@ -158,23 +158,15 @@ def broadcast(world: World, rank: int) -> Program:
             rounds.append(_take(core, [out(c) for c in core.mine(distance)], core.position - distance, "scatter"))
     if is_root:
         rounds.append(tuple(Step(src=(inp(c),), dst=out(c)) for c in range(core.p)))
-        give_all = [out(c) for c in range(core.p)]
-        rounds += [_move(core, give_all[:d], d, "double") for d in reversed(core.distances)]
-    else:
-        rounds += _doubling_without_root(core)
+    for distance in reversed(core.distances):
+        partner = core.position ^ distance
+        rounds.append((
+            *(() if partner % (2 * distance) == 0 else _move(core, [out(c) for c in core.mine(distance)], partner, "double")),
+            *(() if core.position % (2 * distance) == 0 else _take(core, [out(c) for c in core.theirs(distance)], partner, "double")),
+        ))
     if core.fold is not None:
         rounds.append(_move(core, everything, core.fold, "unfold"))
     return one_track(*rounds)
-
-
-def _doubling_without_root(core: _Core) -> list[Round]:
-    """Doubling in which the partner at position 0 has everything already and is sent nothing."""
-    rounds = []
-    for distance in reversed(core.distances):
-        partner = core.position ^ distance
-        take = _take(core, [out(c) for c in core.theirs(distance)], partner, "double")
-        rounds.append(take if partner == 0 else (*_move(core, [out(c) for c in core.mine(distance)], partner, "double"), *take))
-    return rounds
 
 
 def reduce(world: World, rank: int) -> Program:

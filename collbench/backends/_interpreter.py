@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LINE_WORDS = 8  # 64-bit words of a cache line
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
-POLLS = 50  # of a flag before the core is offered to others, where every rank has a core of its own
+POLLS = 50  # of a flag, some 15 us, before the core is offered to others, where every rank has a core of its own
 CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
 YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
 

@@ -16,12 +16,12 @@ from collbench.plan import Plan
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
-TARGET_S = 0.02  # of one timed batch whose iterations are left to us: about a hundred scheduler slices
+TARGET_S = 0.04  # of one timed batch whose iterations are left to us: about a hundred scheduler slices
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 SLOWEST_FILL_BYTES_S = 2e8  # a machine that writes and compares test data slower than this is not waited for
-MIN_ITERATIONS, MAX_ITERATIONS = 3, 500
+MIN_ITERATIONS, MAX_ITERATIONS = 3, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def auto_iterations(seconds: float) -> int:
     """Launches that fill TARGET_S if one takes that long.
 
     >>> auto_iterations(0.001), auto_iterations(1.0), auto_iterations(1e-9)
-    (20, 3, 500)
+    (40, 3, 1000)
     """
     return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
 

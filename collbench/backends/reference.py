@@ -5,7 +5,7 @@ Slow on purpose: it resolves every region anew, moves real bytes through real sl
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,13 @@ class Machine:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.user = [np.zeros(plan.problem.buffers(rank).total_bytes, np.uint8) for rank in range(plan.n)]
+        self.element = dtype(plan.problem.dtype).numpy()
+        self.inputs: list[Array] = []
+        self.outputs: list[Array] = []
+        for at in map(plan.problem.buffers, range(plan.n)):
+            memory = np.zeros(at.total_bytes, np.uint8)
+            self.inputs.append(memory[at.in_offset : at.in_offset + at.in_bytes])
+            self.outputs.append(memory[at.out_offset : at.out_offset + at.out_bytes])
         self.tmp = [np.zeros(plan.tmp_bytes, np.uint8) for _ in range(plan.n)]
         self.slots: dict[int, Array] = {}
         self.filled = [0] * len(plan.connections)
@@ -45,9 +51,7 @@ class Machine:
 
     def buffer(self, rank: int, which: str) -> "Array":
         """A rank's whole input or output, in the element type."""
-        at = self.plan.problem.buffers(rank)
-        first, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
-        return self.user[rank][first : first + size].view(dtype(self.plan.problem.dtype).numpy())
+        return (self.inputs if which == "in" else self.outputs)[rank].view(self.element)
 
     def view(self, region: Region) -> "Array":
         """The elements of a region."""
@@ -56,12 +60,8 @@ class Machine:
         elif region.space == "tmp":
             memory = self.tmp[region.owner]
         else:
-            return self.buffer(region.owner, region.space).view(np.uint8)[region.offset : region.offset + region.size].view(self._dtype)
-        return memory[region.offset : region.offset + region.size].view(self._dtype)
-
-    @property
-    def _dtype(self) -> "np.dtype[Any]":
-        return dtype(self.plan.problem.dtype).numpy()
+            memory = (self.inputs if region.space == "in" else self.outputs)[region.owner]
+        return memory[region.offset : region.offset + region.size].view(self.element)
 
     def launch(self) -> None:
         """Run the plan once on all ranks. Raises StuckError if nobody can go on."""

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from collbench import profiles, units
+from collbench import catalog, units
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.cli import complain
 from collbench.cli import sweep as options_of
@@ -17,7 +17,7 @@ from collbench.cost import machine
 from collbench.errors import CollbenchError, StuckError, UsageError
 from collbench.group import Group
 from collbench.group._launch import launcher
-from collbench.host import usable_cores
+from collbench.host import has_nvidia_gpus, usable_cores
 from collbench.measure import Measurement, Point, Settings, estimate_s, is_peer, plan_points
 from collbench.record import Record, Writer, known_keys, read
 from collbench.report.sweep_table import Table, best_lines, table_of
@@ -65,6 +65,8 @@ def _group() -> Group:
 
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
     """Plan, measure, write and show; returns the exit code."""
+    if "backend" not in options and has_nvidia_gpus():
+        click.echo("# This host has GPUs; this version has no GPU engine yet and measures its processors.", err=True)
     peers = frozenset(name for name in sweep.backend if is_peer(name))
     requested = cases(sweep, peers)
     points = plan_points(requested, group)
@@ -86,7 +88,7 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
         measurement.close()
         if writer is not None:
             writer.close()
-    lines = best_lines(records)
+    lines = best_lines(records, table)
     if lines:
         click.echo("\n" + "\n".join(lines), file=out)
     return _exit_code(records)
@@ -189,7 +191,7 @@ def _profile(name: str | None) -> dict[str, Any]:
     """Options from a sweep profile: a TOML table of option names, each read as the command line reads it."""
     if name is None:
         return {}
-    table = profiles.load("sweeps", name).get("sweep", {})
+    table = catalog.load("sweeps", name).get("sweep", {})
     params = {param.name: param for param in options_of.command.params}
     for key in table:
         if key not in params or key in ("profile", "csv", "resume", "dry_run", "color"):

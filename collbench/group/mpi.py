@@ -24,6 +24,7 @@ _IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
+_FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
 _OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
 
 
@@ -79,6 +80,7 @@ class MpiGroup:
         """End every rank now. Does not return."""
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_FORWARD_S)
         self.comm.Abort(exit_code)
         os._exit(exit_code)
 

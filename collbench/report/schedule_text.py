@@ -4,13 +4,17 @@ from fractions import Fraction
 from itertools import zip_longest
 
 from collbench.check import Proof
-from collbench.passes import Traffic, traffic
+from collbench.passes import Traffic, direct_count, lend, message_count, traffic
+from collbench.place import place
 from collbench.schedule import Operand, Program, Schedule, Step
 
+PLACED_RANKS = 64  # direct writes are looked for up to here: every rank is followed, half a second at 64, growing with the cube
 LEGEND = (
-    "i2 o2 t2  chunk 2 of the input, the output, scratch     <3  receive from rank 3     >1  send to rank 1\n"
-    "a + b     reduce                                        =o2  write output chunk 2\n"
-    "Lines of a box happen at once; boxes of a track follow each other; tracks run side by side."
+    "  i2 o2 t2   chunk 2 of the input, the output, scratch memory\n"
+    "  <3  >1     receive from rank 3, send to rank 1\n"
+    "  a + b =o2  reduce, write output chunk 2\n"
+    "Each row is a round: its steps happen at once. Rounds of a track follow each\n"
+    "other; tracks run side by side."
 )
 
 
@@ -48,11 +52,18 @@ def summary(schedule: Schedule, proof: Proof) -> str:
     moved: Traffic = traffic(schedule)
     programs = "one program, shifted for every rank" if schedule.is_symmetric else f"{len(schedule.programs)} programs, one for each rank"
     chunks = ", ".join(f"{count} of {name}" for name, count in schedule.chunks.items() if count)
+    messages = message_count(schedule)
+    read = f"{direct_count(lend(schedule, in_place=False))} of {messages}, all ranks"
+    written = f"not counted above {PLACED_RANKS} ranks"
+    if schedule.n <= PLACED_RANKS:
+        written = f"{direct_count(place(schedule, in_place=False))} of {messages}, all ranks"
     return (
         f"{schedule.op} by {schedule.name} over {schedule.n} ranks: checked\n"
         f"  hops on the longest chain    {proof.hops}\n"
         f"  busiest rank sends           {share(moved.sent)} in {moved.messages} messages\n"
         f"  busiest rank receives        {share(moved.received)}\n"
+        f"  messages read in place       {read}\n"
+        f"  messages written in place    {written}\n"
         f"  chunks                       {chunks}\n"
         f"  written as                   {programs}"
     )

@@ -5,12 +5,13 @@ Plain text of fixed columns, the same in a terminal and through a pipe. Only kno
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from collbench.case import Case
 from collbench.collectives import collective
 from collbench.record import Record
-from collbench.stats import best
-from collbench.units import format_rate, format_size, format_time_us, rate_gbs
+from collbench.stats import best, interval
+from collbench.units import format_rate, format_size, format_time_us, rate_gbs, to_us
 
 WIDE_COLUMNS = 120
 _PEER_ALGO = "library"
@@ -19,6 +20,7 @@ _KNOBS = (
     ("ranks", "ranks", 5), ("op", "op", 13), ("backend", "backend", 9), ("dtype", "dtype", 8), ("redop", "redop", 5), ("root", "root", 4),
     ("placement", "place", 5), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7), ("chunk", "chunk", 7),
 )
+_OURS = {"direct", "channels", "slots", "buffsize", "chunk"}  # knobs that libraries do not have
 _SIZES = {"buffsize", "chunk"}
 _NOT_TELLING = {"buffsize", "chunk"}  # follow from the algorithm where the tool decides: shown only if asked for
 
@@ -57,7 +59,7 @@ class Table:
     def _knob(self, record: Record, name: str, width: int) -> str:
         value = getattr(record, name)
         text = format_size(value) if name in _SIZES else str(value)
-        if record.algo == _PEER_ALGO and name in ("direct", "channels", "slots", "buffsize", "chunk"):
+        if record.algo == _PEER_ALGO and name in _OURS:
             text = ""
         return f"{text:<{width}}"
 
@@ -65,47 +67,79 @@ class Table:
 def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int) -> Table:
     """The columns for a sweep: knobs that differ between its points."""
     def varies(name: str) -> bool:
-        if name in _NOT_TELLING:
-            return len({getattr(case, name) for case in requested if case.algo != _PEER_ALGO}) > 1
-        return len({getattr(case, name) for case in resolved if name != "direct" or case.algo != _PEER_ALGO}) > 1
+        cases = requested if name in _NOT_TELLING else resolved
+        return len({getattr(case, name) for case in cases if name not in _OURS or case.algo != _PEER_ALGO}) > 1
 
     return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), is_wide=columns >= WIDE_COLUMNS)
 
 
-def best_lines(records: Sequence[Record]) -> list[str]:
-    """The fastest configuration of every problem, with its time on repeats that did not choose it, and the ratio to libraries' rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Winner:
+    """The chosen row of a problem and the repeats that had no part in choosing it (all, if there was no choice)."""
+
+    record: Record
+    repeats: tuple[int, ...]
+    peers: dict[str, Record]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.record.repeat_times_us[k] for k in self.repeats) / 1e6
+
+    def ratio(self, peer: str) -> str:
+        """The peer's time over ours, repeat by repeat: median and interval."""
+        if peer not in self.peers:
+            return f"{'-':>18}"
+        theirs, ours = self.peers[peer].repeat_times_us, self.record.repeat_times_us
+        found = interval([theirs[k] / ours[k] for k in self.repeats if k < len(theirs)])
+        return f"{found.median:>6.2f} {f'{found.low:.2f}-{found.high:.2f}':>11}"
+
+
+def best_lines(records: Sequence[Record], table: Table) -> list[str]:
+    """The fastest configuration of every problem, with its time on repeats that did not choose it, and libraries' times over it."""
     problems: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.status == "ok":
             same: tuple[object, ...] = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes)
             problems.setdefault(same, []).append(record)
-    ours = {same: [r for r in rows if r.algo != _PEER_ALGO] for same, rows in problems.items()}
-    choices = {same: rows for same, rows in ours.items() if rows and len(problems[same]) > 1}
-    if not choices:
+    winners = {same: winner for same, rows in problems.items() if len(rows) > 1 and (winner := _winner(rows)) is not None}
+    if not winners:
         return []
-    peers = sorted({r.backend for same in choices for r in problems[same] if r.algo == _PEER_ALGO})
+    peers = sorted({peer for winner in winners.values() for peer in winner.peers})
     names = [("ranks", 0), ("op", 1), ("dtype", 2), ("redop", 3), ("root", 4), ("placement", 5)]
-    shown = [(title, place) for title, place in names if len({same[place] for same in choices}) > 1]
-    widths = {title: max(len(title), *(len(str(same[place])) for same in choices)) for title, place in shown}
-    heading = [f"{'size':>6}", *[f"{title:<{widths[title]}}" for title, _ in shown], f"{'best':<28}", f"{'time us':>9}", f"{'busbw':>7}"]
-    lines = ["  ".join([*heading, *[f"{'x ' + peer:>8}" for peer in peers]])]
-    for same, rows in choices.items():
-        chosen = best([row.repeat_times_us for row in rows])
-        row, seconds = rows[chosen.index], chosen.seconds / 1e6
-        size, busbw = row.size_bytes, rate_gbs(row.size_bytes, seconds) * collective(row.op).factor(row.ranks)
-        cells = [f"{format_size(size):>6}", *[f"{same[place]!s:<{widths[title]}}" for title, place in shown]]
-        cells += [f"{_configuration(row):<28}", f"{format_time_us(chosen.seconds):>9}", f"{format_rate(busbw):>7}"]
-        for peer in peers:
-            times = [r.time_us for r in problems[same] if r.backend == peer and r.time_us]
-            cells.append(f"{min(times) / chosen.seconds:>8.2f}" if times else f"{'-':>8}")
-        lines.append("  ".join(cells))
+    shown = [(title, place) for title, place in names if len({same[place] for same in winners}) > 1]
+    widths = {title: max(len(title), *(len(str(same[place])) for same in winners)) for title, place in shown}
+    knobs = [name for name, _, _ in table.knobs if name in _OURS or name == "backend"]
+    chosen = {same: _configuration(winner.record, records, knobs) for same, winner in winners.items()}
+    wide = max(map(len, chosen.values()))
+    heading = [f"{'size':>6}", *[f"{title:<{widths[title]}}" for title, _ in shown], f"{'best':<{wide}}", f"{'time us':>8}", f"{'busbw':>7}"]
+    lines = ["  ".join([*heading, *[f"{'x ' + peer:>6} {'interval':>11}" for peer in peers]])]
+    for same, winner in winners.items():
+        row, seconds = winner.record, winner.seconds
+        busbw = rate_gbs(row.size_bytes, seconds) * collective(row.op).factor(row.ranks)
+        cells = [f"{format_size(row.size_bytes):>6}", *[f"{same[place]!s:<{widths[title]}}" for title, place in shown]]
+        cells += [f"{chosen[same]:<{wide}}", f"{format_time_us(to_us(seconds)):>8}", f"{format_rate(busbw):>7}"]
+        lines.append("  ".join([*cells, *[winner.ratio(peer) for peer in peers]]).rstrip())
     return lines
 
 
-def _configuration(record: Record) -> str:
-    """What to ask for to get this row again."""
-    parts = [record.algo if record.backend == "cpu" else f"{record.backend} {record.algo}"]
-    parts.append("direct" if record.direct == "on" else "fifo")
-    if record.channels > 1:
-        parts.append(f"{record.channels} ch")
-    return " ".join([*parts, f"{format_size(record.chunk)} chunks"])
+def _winner(rows: Sequence[Record]) -> _Winner | None:
+    """The best of our rows of one problem."""
+    ours = [row for row in rows if row.algo != _PEER_ALGO]
+    if not ours:
+        return None
+    found = best([row.repeat_times_us for row in ours])
+    record = ours[found.index]
+    is_choice = len(ours) > 1 and found.is_held_out
+    repeats = tuple(range(1, len(record.repeat_times_us), 2)) if is_choice else tuple(range(len(record.repeat_times_us)))
+    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if row.algo == _PEER_ALGO})
+
+
+def _configuration(record: Record, records: Sequence[Record], knobs: Sequence[str]) -> str:
+    """What to ask for to get this row again: the algorithm, and the knobs that our rows vary."""
+    ours = [row for row in records if row.algo != _PEER_ALGO]
+    parts = [record.algo]
+    for name in knobs:
+        if len({getattr(row, name) for row in ours}) > 1:
+            value = getattr(record, name)
+            parts.append(f"--{name} {format_size(value) if name in _SIZES else value}")
+    return " ".join(parts)

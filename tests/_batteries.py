@@ -1,0 +1,53 @@
+"""Every registered (collective, algorithm) and the problems to try it on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collbench.algorithms import FAMILY
+from collbench.backends._session import verify_in_process
+from collbench.backends.reference import Machine
+from collbench.case import Problem
+from collbench.collectives import OPS, OpName, collective
+from collbench.dtypes import DtypeName, RedopName, dtype
+from collbench.plan import Plan, lay_out, registered
+from collbench.world import World
+
+PAIRS: list[tuple[OpName, str]] = [(op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES]
+
+
+def problem(
+    op: OpName, n: int, *, root: int = 0, count: int = 37, dtype: DtypeName = "float32", redop: RedopName = "sum", in_place: bool = False
+) -> Problem:
+    return Problem(op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place)
+
+
+def plan_of(
+    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0
+) -> Plan:
+    schedule = registered(what.op, algo, World(n=what.n, root=what.root))
+    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes)
+
+
+def roots(op: OpName, n: int) -> Sequence[int]:
+    return range(n) if collective(op).is_rooted else (0,)
+
+
+def placements(op: OpName) -> Sequence[bool]:
+    return (False, True) if collective(op).has_in_place else (False,)
+
+
+def assert_right(plan: Plan) -> None:
+    """The reference ends with what the collective's definition says."""
+    machine = Machine(plan)
+    assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
+
+
+def random_inputs(what: Problem, seed: int) -> list[np.ndarray]:
+    """Inexact data: a change in the order of operations shows."""
+    rng = np.random.default_rng(seed)
+    kind = dtype(what.dtype).numpy()
+    sizes = [what.buffers(rank).in_bytes // what.item_bytes for rank in range(what.n)]
+    if dtype(what.dtype).is_float:
+        return [(rng.standard_normal(size) * 3).astype(kind) for size in sizes]
+    return [rng.integers(0, 100, size).astype(kind) for size in sizes]

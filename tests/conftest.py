@@ -1,0 +1,10 @@
+"""What tests share: hypothesis settled for CI, and the problems that batteries run.
+
+A good test here says what must hold of results, plans or records, for every registered thing and awkward numbers of ranks; never how long
+something takes. Inputs are written by us; anything that needs a launcher runs as a subprocess with a time limit.
+"""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci")

@@ -1,0 +1,120 @@
+"""The battery: every registered algorithm for every collective that it serves, on the check and on the reference."""
+
+from collections.abc import Callable
+
+import pytest
+
+from collbench.check import check
+from collbench.collectives import OpName, collective
+from collbench.errors import ScheduleError
+from collbench.passes import lend, reorder, traffic
+from collbench.plan import registered
+from collbench.world import World
+
+from ._batteries import PAIRS, assert_right, placements, plan_of, problem, roots
+
+RANKS = [*range(2, 18), 32, 64]
+
+
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_proved_and_right_for_every_root(op: OpName, algo: str, n: int) -> None:
+    layouts = [(2, 1), (2, 3), (8, 1), (8, 3)] if n <= 17 else [(2, 1), (8, 3)]
+    for root in roots(op, n):
+        for slots, channels in layouts:
+            assert_right(plan_of(problem(op, n, root=root, count=3 * n + 1), algo, slots=slots, channels=channels))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
+    for root in roots(op, n):
+        for in_place in placements(op):
+            for direct in (False, True):
+                if (algo, in_place, direct) == ("oneshot", True, True):
+                    continue  # see test_oneshot_in_place_lends_nothing
+                what = problem(op, n, root=root, count=53, in_place=in_place)
+                assert_right(plan_of(what, algo, slots=2, direct=direct))
+                assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
+
+
+def test_oneshot_in_place_lends_nothing() -> None:
+    """Every rank would wait for all others to have read what it must overwrite."""
+    with pytest.raises(ScheduleError, match="return a loan"):
+        plan_of(problem("allreduce", 4, in_place=True), "oneshot", direct=True)
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_slices_and_late_credits(op: OpName, algo: str) -> None:
+    for n in (2, 5, 8):
+        schedule = registered(op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0))
+        for slices in (2, 3):
+            check(schedule, slots=2 * slices, slices=slices, loops=3)
+        check(schedule, slots=8, credit_batch=4)
+        check(lend(schedule, in_place=False), slots=8, credit_batch=2, slices=2)
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_any_rank_order(op: OpName, algo: str) -> None:
+    for order in ((2, 0, 1), (3, 1, 4, 0, 2), (5, 4, 3, 2, 1, 0)):
+        n = len(order)
+        for root in roots(op, n):
+            schedule = registered(op, algo, World(n=n, root=root, order=order))
+            assert schedule.root == root
+            check(schedule)
+            check(lend(schedule, in_place=False))
+
+
+# hops and bytes that the busiest rank sends, as functions of n
+FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
+    ("allreduce", "ring"): lambda n: (2 * (n - 1), 2 * (n - 1) / n),
+    ("allreduce", "twoshot"): lambda n: (2, 2 * (n - 1) / n),
+    ("allreduce", "oneshot"): lambda n: (1, n - 1),
+    ("allreduce", "star"): lambda n: (2, n - 1),
+    ("allreduce", "chain"): lambda n: (2 * (n - 1), 2 if n > 2 else 1),
+    ("allgather", "ring"): lambda n: (n - 1, (n - 1) / n),
+    ("allgather", "direct"): lambda n: (1, (n - 1) / n),
+    ("reducescatter", "ring"): lambda n: (n - 1, (n - 1) / n),
+    ("broadcast", "chain"): lambda n: (n - 1, 1),
+    ("broadcast", "direct"): lambda n: (1, n - 1),
+    ("reduce", "chain"): lambda n: (n - 1, 1),
+    ("alltoall", "direct"): lambda n: (1, (n - 1) / n),
+    ("sendrecv", "direct"): lambda n: (1, 1),
+}
+
+
+@pytest.mark.parametrize(("op", "algo"), FORMULAS)
+def test_hops_and_bytes_are_the_known_ones(op: OpName, algo: str) -> None:
+    for n in (2, 3, 5, 8, 13):
+        schedule = registered(op, algo, World(n=n))
+        hops, sent = FORMULAS[op, algo](n)
+        assert check(schedule).hops == hops
+        assert float(traffic(schedule).sent) == pytest.approx(sent)
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_halving_takes_two_log_n_hops(n: int) -> None:
+    assert check(registered("allreduce", "halving", World(n=n))).hops == 2 * (n.bit_length() - 1)
+
+
+@pytest.mark.parametrize("n", [4, 6, 8, 16, 32])
+def test_no_rank_is_inner_in_both_trees(n: int) -> None:
+    schedule = registered("allreduce", "tree", World(n=n))
+    for program in schedule.programs:
+        inner = {track.name[-1] for track in program if track.name.startswith("up") for steps in track.rounds for step in steps if step.recv}
+        tops = {track.name[-1] for track in program if track.name.startswith("top")}
+        assert len(inner | tops) <= 1
+
+
+@pytest.mark.parametrize("algo", ["ring", "twoshot"])
+def test_a_thousand_ranks_need_one_program(algo: str) -> None:
+    schedule = registered("allreduce", algo, World(n=1000))
+    assert schedule.is_symmetric
+    assert len(schedule.programs) == 1
+    assert check(schedule).hops == {"ring": 1998, "twoshot": 2}[algo]
+
+
+def test_reorder_moves_the_ring() -> None:
+    plain = registered("allreduce", "ring", World(n=4))
+    moved = reorder(plain, (0, 2, 1, 3))
+    assert {edge.peer for step in moved.program(0)[0].rounds[0] for edge in step.send} == {2}

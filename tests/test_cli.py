@@ -1,0 +1,220 @@
+"""The command line on the model backend, whose times are invented: tables, files and exit codes are exact."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from collbench.algorithms import FAMILY as ALGORITHMS
+from collbench.backends import FAMILY as BACKENDS
+from collbench.catalog import names
+from collbench.cli import cli, run
+from collbench.cli._run_sweep import _profile
+from collbench.collectives import OPS
+from collbench.record import read
+
+MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
+
+
+def invoke(capfd: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = run(list(args))
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    code, out, err = invoke(capfd, *MODEL, "--sizes", "64K,1M", "--algo", "ring,twoshot", "--csv", str(file))
+    assert (code, err) == (0, "")
+    again = invoke(capfd, *MODEL, "--sizes", "64K,1M", "--algo", "ring,twoshot")
+    assert again[1] == out
+    rows = read(file)
+    assert [(row.algo, row.size_bytes) for row in rows] == [("ring", 65536), ("twoshot", 65536), ("ring", 1 << 20), ("twoshot", 1 << 20)]
+    for row in rows:
+        assert row.status == "ok"
+        assert row.notes == "modelled"
+        assert row.wrong is None
+        assert row.time_us is not None
+        assert row.algbw_gbs == pytest.approx(row.size_bytes / row.time_us / 1000, rel=1e-4)
+        assert row.busbw_gbs == pytest.approx(1.5 * row.size_bytes / row.time_us / 1000, rel=1e-4)
+    lines = out.splitlines()
+    assert lines[0].split() == ["size", "algo", "time", "us", "busbw", "notes"]
+    assert "best" in out
+
+
+def test_resume_measures_only_what_is_missing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    invoke(capfd, *MODEL, "--sizes", "64K", "--csv", str(file))
+    before = read(file)
+    code, _, err = invoke(capfd, *MODEL, "--sizes", "64K,128K", "--csv", str(file), "--resume")
+    after = read(file)
+    assert code == 0
+    assert f"{len(before)} of {2 * len(before)} points" in err
+    assert after[: len(before)] == before
+    assert len(after) == 2 * len(before)
+    assert len({row.key for row in after}) == len(after)
+
+
+def test_resume_with_nothing_left_is_fine(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    for _ in range(2):
+        code, _, _ = invoke(capfd, *MODEL, "--sizes", "64K", "--csv", str(file), "--resume")
+        assert code == 0
+    assert len(read(file)) == len({row.key for row in read(file)})
+
+
+def test_csv_to_stdout_is_only_csv(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = invoke(capfd, *MODEL, "--sizes", "64K", "--algo", "ring", "--csv", "-")
+    assert code == 0
+    assert out.startswith("op,backend,")
+    assert len(out.splitlines()) == 2
+    assert "ring" in err
+
+
+def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = invoke(capfd, "sweep", "--op", "alltoall", "--placement", "all", "--sizes", "1K,1M", "--dry-run", "--csv", str(tmp_path / "no.csv"))
+    assert code == 0
+    assert "4 points, 2 waived; about" in out
+    assert "has no meaning" in out
+    assert not (tmp_path / "no.csv").exists()
+
+
+def test_only_knobs_that_vary_have_columns(capfd: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = invoke(capfd, *MODEL, "--sizes", "64K", "--algo", "ring", "--slots", "2,4", "--dtype", "float32,int8")
+    assert out.splitlines()[0].split()[:4] == ["size", "algo", "dtype", "slots"]
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_waived_rows_say_why(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    code, _, err = invoke(
+        capfd, *MODEL[:3], "--ranks", "1,2", "--algo", "oneshot", "--op", "allreduce,gather", "--root", "0,5", "--sizes", "4,64K", "--csv", str(file)
+    )
+    assert code == 0
+    reasons = {row.reason for row in read(file) if row.status == "waived"}
+    assert any("nothing travels" in reason for reason in reasons)
+    assert any("does not serve gather" in reason for reason in reasons)
+    assert any("root 5 is not one of 2" in reason for reason in reasons)
+    assert any("less than one float32 element" in reason for reason in reasons)
+    assert err == ""
+
+
+def test_all_waived_is_exit_3(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = invoke(capfd, "sweep", "--op", "alltoall", "--placement", "in", "--sizes", "1K")
+    assert code == 3
+    assert "every point was waived" in err
+
+
+def test_sizes_are_rounded_to_blocks_once(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    invoke(capfd, *MODEL[:3], "--ranks", "3", "--op", "allgather", "--sizes", "100,101,107", "--csv", str(file))
+    assert {row.size_bytes for row in read(file)} == {96}
+    assert {row.count for row in read(file)} == {8}
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--op", "allreduc"], "allreduc"),
+        (["--algo", "rnig"], "rnig"),
+        (["-b", "1X"], "1X"),
+        (["-b", "1M", "-e", "1K"], "above the largest"),
+        (["-b", "0"], "at least one byte"),
+        (["-f", "1"], "factor"),
+        (["--sizes", "1K", "-b", "8"], "as a list and as a range"),
+        (["--dtype", "float8"], "float8"),
+        (["--ranks", "two"], "two"),
+        (["--channels", "0"], "0"),
+        (["--resume"], "--resume needs a CSV file"),
+        (["--sweep", "nope"], "nope"),
+        (["--backend", "model", "--machine", "nope"], "nope"),
+        (["--timeout", "0"], "0"),
+        (["--wat"], "wat"),
+    ],
+)
+def test_wrong_options_are_usage_errors(capfd: pytest.CaptureFixture[str], args: list[str], match: str) -> None:
+    code, out, err = invoke(capfd, "sweep", *args)
+    assert code == 2
+    assert match in err
+    assert "Traceback" not in err + out
+
+
+@pytest.mark.parametrize("name", names("sweeps"))
+def test_shipped_sweeps_are_readable(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    assert _profile(name)
+    code, out, _ = invoke(capfd, "sweep", "--sweep", name, "--backend", "model", "--dry-run")
+    assert code == 0
+    assert ", 0 waived" in out.splitlines()[-1]
+
+
+def test_options_win_over_the_sweep_profile(capfd: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = invoke(capfd, "sweep", "--sweep", "channels", "--channels", "3", "--sizes", "1M", "--dry-run")
+    assert out.splitlines()[-1].startswith("# 2 points")
+
+
+@pytest.mark.parametrize("text", ["[sweep]\nop = 'nope'\n", "[sweep]\nnope = 1\n", "[sweep\n"])
+def test_broken_sweep_profiles_are_usage_errors(capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    code, _, err = invoke(capfd, "sweep", "--sweep", str(file))
+    assert code == 2
+    assert "Error" in err
+
+
+@pytest.mark.parametrize("text", ["", "[machine]\ncores = 2\n", "[machine]\ncores = 0\nstep_us = 1\nhop_us = 1\nswitch_us = 1\nrank_gbs = 1\nmemory_gbs = 1\n"])
+def test_broken_machine_profiles_are_usage_errors(capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    code, _, err = invoke(capfd, *MODEL, "--sizes", "1K", "--machine", str(file))
+    assert code == 2
+    assert "machine profile" in err
+
+
+def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "algos")
+    assert code == 0
+    pairs = {tuple(line.split()[:2]) for line in out.splitlines()[1:]}
+    assert pairs == {(op, algo) for op in OPS for algo in ALGORITHMS.names() if op in ALGORITHMS.load(algo).SERVES}
+
+
+def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "algos", "ring", "--op", "allreduce", "--ranks", "4")
+    assert code == 0
+    assert "main 0  i3 >1" in out
+    assert "<3 + i0 =o0 >1" in out
+    assert "messages read in place       16 of 24, all ranks" in out
+    assert "messages written in place    12 of 24, all ranks" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS.names())
+def test_algos_draws_everything(capfd: pytest.CaptureFixture[str], algo: str) -> None:
+    for op in ALGORITHMS.load(algo).SERVES:
+        code, out, _ = invoke(capfd, "algos", algo, "--op", op, "--ranks", "5")
+        assert code == 0
+        assert "checked" in out
+
+
+@pytest.mark.parametrize("args", [["nope"], ["ring", "--op", "alltoall"], ["ring", "--op", "nope"], ["ring", "--op", "allreduce", "--ranks", "1"]])
+def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
+    code, _, err = invoke(capfd, "algos", *args)
+    assert code == 2
+    assert "Error" in err
+
+
+@pytest.mark.parametrize("command", ["sweep", "algos"])
+def test_every_option_is_explained(command: str) -> None:
+    found = cli.get_command(None, command)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.help
+    assert [param.name for param in found.params if param.param_type_name == "option" and not getattr(param, "help", "")] == []
+    text = CliRunner().invoke(cli, [command, "--help"]).output
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert f"collbench {command}" in readme
+    assert "Examples" in text
+
+
+def test_help_names_every_registered_part() -> None:
+    text = " ".join(CliRunner().invoke(cli, ["sweep", "--help"]).output.split())
+    for name in (*ALGORITHMS.names(), *BACKENDS.names(), *OPS[:1]):
+        assert name in text

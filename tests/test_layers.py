@@ -1,0 +1,81 @@
+"""The order of the layers: a module imports what stands above it in this list, never below."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "collbench"
+# A line is a layer: its modules may import each other's package siblings and everything above.
+LAYERS = [
+    "errors",
+    "units registry",
+    "dtypes host",
+    "collectives world catalog",
+    "schedule",
+    "passes",
+    "proof",
+    "clocks",
+    "symbolic",
+    "check",
+    "place",
+    "algorithms",
+    "protocols transports",
+    "case",
+    "plan",
+    "tuning cost",
+    "pattern stats",
+    "group",
+    "backends",
+    "record sweep",
+    "measure",
+    "report",
+    "cli",
+]
+PLACE = {name: number for number, layer in enumerate(LAYERS) for name in layer.split()}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "collbench" and len(parts) > 1 else None
+
+
+def imports(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" if node.module == "collbench" else node.module for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_only_from_above(file: Path) -> None:
+    own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if own in ("__init__", "__main__"):
+        return
+    assert own in PLACE, f"{own} has no place in the list of layers"
+    for module in imports(file):
+        target = layer_of(module)
+        if target is not None and target != "__version__" and target != own:
+            assert PLACE[target] < PLACE[own], f"{own} imports {target}, which stands below it"
+
+
+HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["sweep", "--help"], ["algos", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(args: list[str]) -> None:
+    code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)
+    modules = set(done.stdout.rpartition("MODULES")[2].split())
+    assert "Usage" in done.stdout or "version" in done.stdout
+    assert not modules & set(HEAVY)
+
+
+def test_no_file_is_much_over_400_lines() -> None:
+    assert [file.name for file in FILES if len(file.read_text().splitlines()) > 400] == []

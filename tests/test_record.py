@@ -1,0 +1,91 @@
+"""The row and its file: what is written is read back, by the same module, whatever happened to the file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.errors import UnavailableError, UsageError
+from collbench.record import COLUMNS, SCHEMA, Record, Writer, header, known_keys, read, to_line
+
+ROW = Record(
+    op="allreduce", backend="cpu", algo="ring", proto="simple", transport="shm", direct="on", channels=1, threads=1, ctas=0, buffsize=1024, slots=4,
+    chunk=256, dtype="float32", redop="sum", root=0, placement="out", group="local", ranks=2, hosts=1, size_bytes=4096, count=1024, time_us=12.5,
+    time_low_us=12.0, time_high_us=13.0, repeats=3, repeat_times_us=(12.0, 12.5, 13.0), iters=20, algbw_gbs=0.32768, busbw_gbs=0.32768, wrong=0,
+    status="ok", notes="in-cache", run="r", host="h", device='a "quoted", name', versions="v", timestamp="2026-11-20T00:00:00Z",
+)
+WAIVED = Record(**{name: getattr(ROW, name) for name in COLUMNS[:21]}, status="waived", reason="two\nlines, and a comma")
+
+
+def test_columns_are_the_documented_ones() -> None:
+    wanted = (
+        "op backend algo proto transport direct channels threads ctas buffsize slots chunk dtype redop root placement group ranks hosts size_bytes count "
+        "time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs wrong status reason notes run host device versions "
+        "timestamp schema"
+    )
+    assert " ".join(COLUMNS) == wanted
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert [column for column in COLUMNS if f"`{column}`" not in readme] == []
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    writer = Writer(file)
+    writer.write([ROW, WAIVED])
+    writer.close()
+    assert read(file) == [ROW, WAIVED]
+    writer = Writer(file)  # appends, without a second header
+    writer.write([ROW])
+    writer.close()
+    assert read(file) == [ROW, WAIVED, ROW]
+
+
+def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    file.write_text(header() + to_line(ROW) + to_line(ROW)[:40])
+    assert read(file) == [ROW]
+    writer = Writer(file)
+    writer.write([WAIVED])
+    writer.close()
+    assert read(file) == [ROW, WAIVED]
+
+
+def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    writer = Writer(file)
+    writer.write([ROW])
+    assert read(file) == [ROW]
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a,b\n1,2\n", "columns of schema"),
+        (header() + to_line(replace(ROW, schema=SCHEMA + 1)), "schema 2"),
+        (header() + to_line(ROW).replace("1024", "many", 1), "line 2"),
+        (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
+        (header() + "1,2\n", "line 2"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, match: str) -> None:
+    file = tmp_path / "other.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=match):
+        read(file)
+    with pytest.raises(UsageError, match=match):
+        Writer(file)
+    assert file.read_text() == text
+
+
+def test_unwritable_places(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="cannot write"):
+        Writer(tmp_path / "missing" / "out.csv")
+    with pytest.raises(UnavailableError, match="cannot write"):
+        Writer(tmp_path)
+    with pytest.raises(UnavailableError, match="No space left"):
+        Writer(Path("/dev/full"))
+
+
+def test_errors_are_measured_again_on_resume() -> None:
+    assert known_keys([ROW, replace(ROW, ranks=3, status="error")]) == {ROW.key}
