@@ -87,11 +87,14 @@ class Case:
     size_bytes: int
 
     def rounded(self) -> "Case":
-        """The same case with the size that it really has, the root 0 where the collective has none, and sum where it reduces nothing."""
+        """The same case with the size that it really has, the root 0 where the collective has none, and sum where it reduces nothing.
+
+        A size that has no element for every block stays, to be waived under its own name.
+        """
         what = collective(self.op)
         return replace(
             self,
-            size_bytes=what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks),
+            size_bytes=what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks) or self.size_bytes,
             root=self.root if what.is_rooted else 0,
             redop=self.redop if what.is_reduction else "sum",
         )
@@ -115,8 +118,7 @@ class Case:
         if self.in_place and not what.has_in_place:
             return f"{self.op} in place has no meaning: every rank sends what it would overwrite"
         if self.block_count == 0:
-            blocks = self.ranks if what.size_in_blocks else 1
-            return f"less than one {self.dtype} element in each of {blocks} block{'s' * (blocks > 1)}"
+            return f"less than one {self.dtype} element" + (f" in each of {self.ranks} blocks" if what.size_in_blocks else "")
         return ""
 
     def problem(self) -> Problem:

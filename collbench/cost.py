@@ -1,5 +1,6 @@
 """What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The model backend plays the same machine event by event."""
 
+import math
 from dataclasses import dataclass, fields
 
 from collbench import catalog
@@ -47,8 +48,9 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
     if set(table) != wanted:
         raise UsageError(f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}", f"it must have exactly: {', '.join(sorted(wanted))}")
     for key, value in table.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise UsageError(f"machine profile {name}: {key} = {value!r} is not a positive number")
+        kinds = (int,) if key == "cores" else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise UsageError(f"machine profile {name}: {key} = {value!r} is not a positive {'whole ' * (key == 'cores')}number")
     return Machine(name=name, **table)
 
 

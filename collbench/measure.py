@@ -70,9 +70,9 @@ def is_peer(backend: str) -> bool:
 
 
 def plan_points(cases: Sequence[Case], group: Group) -> list[Point]:
-    """Resolve and lay out every case; what cannot run is waived with its reason."""
+    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once."""
     refused: dict[str, str] = {}
-    points = []
+    points: dict[tuple[Case, str], Point] = {}
     for case in cases:
         module = FAMILY.load(case.backend)
         if case.backend not in refused:
@@ -80,8 +80,9 @@ def plan_points(cases: Sequence[Case], group: Group) -> list[Point]:
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        points.append(Point(case, waived=why) if why else _planned(case, module))
-    return points
+        point = Point(case, waived=why) if why else _planned(case, module)
+        points.setdefault((point.case, point.waived), point)
+    return list(points.values())
 
 
 def _planned(case: Case, module: Any) -> Point:
@@ -140,8 +141,19 @@ class Measurement:
         self.run_id = started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{id(self)}".encode()).hexdigest()[:6]
 
     def key_of(self, point: Point) -> tuple[object, ...]:
-        """The key that the point's row will have."""
-        return self._record(point, error=CollbenchError("")).key
+        """The key that the point's row will have, with the conditions that the settings make; a waived row has none of these."""
+        key = self._record(point, error=CollbenchError("")).key
+        return key if point.waived else (*key, *sorted(self._conditions()))
+
+    def _conditions(self) -> list[str]:
+        """Notes that tell rows of one key apart, because they measured something else."""
+        settings = self.settings
+        conditions = ["hot"] if settings.hot else []
+        if not settings.is_checked:
+            conditions.append("unchecked")
+        if settings.blocking:
+            conditions.append("blocking")
+        return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
         """Open a session for each backend and number of ranks; points whose session cannot be opened are waived."""
@@ -251,12 +263,9 @@ class Measurement:
 
     def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
-        if not self.settings.is_checked and not is_modelled(point):
-            notes.append("unchecked")
-        if self.settings.blocking:
-            notes.append("blocking")
+        notes += [condition for condition in self._conditions() if condition not in notes and not is_modelled(point)]
         is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
-        if len(times) > 1 and (is_noisy(times) or is_busy):
+        if (len(times) > 1 and is_noisy(times)) or is_busy:
             notes.append("noisy")
         return notes
 

@@ -15,6 +15,7 @@ from typing import IO, Literal, get_args
 from collbench.errors import UnavailableError, UsageError
 
 SCHEMA = 1
+CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-")  # notes of rows that measured something else than rows without them
 Status = Literal["ok", "wrong", "waived", "error"]
 
 
@@ -197,5 +198,8 @@ class Writer:
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
-    """Keys of rows that need no second measurement: all but those that ended in an error."""
-    return {record.key for record in records if record.status != "error"}
+    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all but those that ended in an error."""
+    return {
+        record.key if record.status == "waived" else (*record.key, *sorted(note for note in record.notes.split() if note.startswith(CONDITIONS)))
+        for record in records if record.status != "error"
+    }

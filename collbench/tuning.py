@@ -73,7 +73,8 @@ def _lay_out(case: Case, algo: str) -> Choice:
     protocol = PROTOCOLS.load(case.proto)
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None
-    for direct in {"on": (True,), "off": (False,), "auto": (True, False)}[case.direct]:
+    modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}  # who sizes a buffer wants one
+    for direct in modes[case.direct]:
         slot_bytes = protocol.payload_bytes(case.buffsize // slots)
         try:
             if case.buffsize and not slot_bytes:
@@ -82,8 +83,10 @@ def _lay_out(case: Case, algo: str) -> Choice:
                 case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes,
                 chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct),
             )
+            if case.buffsize and not plan.slot_bytes:
+                raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
-            first = first or error
+            first = first or (ScheduleError(f"reading in place: {error.message}", "use --direct off") if direct else error)
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,

@@ -137,9 +137,10 @@ class Runner:
         self.polls = patience(plan.n)
         self.launches = 0
 
-    def launch(self, programs: Sequence[Sequence[Bound]], deadline: float) -> None:
-        """One launch. Raises StuckError when time.monotonic() passes the deadline or somebody aborted."""
+    def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
+        """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody aborted."""
         flags, launches = self.flags, self.launches
+        blocked_since = 0.0
         positions = [0] * len(programs)
         running = list(range(len(programs)))
         polls = 0
@@ -166,7 +167,9 @@ class Runner:
             polls += 1
             if polls > self.polls and running:
                 os.sched_yield()
-                if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
+                if polls == self.polls + 1:
+                    blocked_since = time.monotonic()
+                if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > blocked_since + limit_s or self.is_aborted()):
                     raise StuckError(self._story([(programs[index], positions[index], index) for index in running]))
         self.launches += 1
 

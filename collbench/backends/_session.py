@@ -85,11 +85,6 @@ def rotations(problem: Problem, *, hot: bool) -> int:
     return 1 if hot else max(1, min(MAX_ROTATIONS, -(-CACHES_TO_PASS * last_level_cache_bytes() // (stride_bytes(problem) * problem.n))))
 
 
-def fits_in_cache(problem: Problem) -> bool:
-    """Whether all sets of buffers together stay in the last-level cache although they rotate."""
-    return rotations(problem, hot=False) * stride_bytes(problem) * problem.n < last_level_cache_bytes()
-
-
 def prepare_buffers(problem: Problem, rank: int, source: "Array", target: "Array") -> None:
     """Write the rank's input and poison its output (in place, what is input stays)."""
     poison(target, problem.op, problem.redop, problem.n, problem.root, rank)
@@ -120,9 +115,10 @@ class Answer:
     busy_s: float
 
 
-def repeat(crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool) -> Samples:
+def repeat(crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool, sets: int) -> Samples:
     """One repeat on a crew whose ranks offer prepare() and timed(): run every set of buffers once and compare, warm up, time, compare again."""
-    data_s = rotations(problem, hot=hot) * stride_bytes(problem) * problem.n / SLOWEST_FILL_BYTES_S
+    data_bytes = sets * stride_bytes(problem) * problem.n
+    data_s = data_bytes / SLOWEST_FILL_BYTES_S
     deadline_s = batch.deadline_s + data_s
     prepared = crew.call("prepare", key, hot, batch.warmup, batch.is_checked, deadline_s, timeout_s=deadline_s + ANSWER_S)
     iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
@@ -131,5 +127,5 @@ def repeat(crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool
     return Samples(
         seconds=tuple(answer.seconds for answer in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
         busy_s=sum(answer.busy_s for answer in (*prepared, *timed)),
-        notes=("hot",) if hot else (("in-cache",) if fits_in_cache(problem) else ()),
+        notes=("hot",) if hot else (("in-cache",) if data_bytes < last_level_cache_bytes() else ()),
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
+MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: a second's work
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice, on a machine ten times slower than an EPYC core shared with another rank
 _ORDERED = ("x86_64", "amd64", "i686")
 
@@ -54,7 +55,7 @@ class Layout:
 @lru_cache(maxsize=256)
 def layout(plan: Plan, hot: bool) -> Layout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its own."""
-    stride, sets = stride_bytes(plan.problem), rotations(plan.problem, hot=hot)
+    stride, sets = stride_bytes(plan.problem), min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
     tmp = _aligned(fifos + plan.fifo_bytes)
@@ -129,8 +130,9 @@ class Rank:
         base = where.user + (rotation * self.n + self.rank) * where.stride + offset
         return self.arena[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
-    def _barrier(self, deadline: float) -> None:
-        """All ranks are here. Rank r's epoch is the word of line r + 1."""
+    def _barrier(self, limit_s: float) -> None:
+        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
+        deadline = time.monotonic() + limit_s
         self.epoch += 1
         words, mine = self.words, (self.rank + 1) * LINE_WORDS
         words[mine] = self.epoch
@@ -148,24 +150,23 @@ class Rank:
         busy = time.process_time()
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
-        deadline = time.monotonic() + deadline_s
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         if self.rank == 0:
             flags = loaded.layout.flags
             self.arena[flags : flags + flag_words(plan) * 8] = 0
         loaded.runner.launches = 0
         for rotation in range(sets):
             prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         for programs in loaded.programs:
-            loaded.runner.launch(programs, deadline)
+            loaded.runner.launch(programs, deadline_s)
         wrong = None
         for rotation in range(sets if is_checked else 0):
             wrong = wrong or compare_output(plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         start = time.perf_counter()
         for launch in range(max(warmup, 1)):
-            loaded.runner.launch(loaded.programs[launch % sets], deadline)
+            loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
         seconds = (time.perf_counter() - start) / max(warmup, 1)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
@@ -176,15 +177,14 @@ class Rank:
         iterations, aggregate, blocking = how
         sets, launch = loaded.layout.rotations, loaded.runner.launch
         order = [loaded.programs[number % sets] for number in range(iterations * aggregate)]
-        deadline = time.monotonic() + deadline_s
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         start = time.perf_counter()
         for number, programs in enumerate(order, start=1):
-            launch(programs, deadline)
+            launch(programs, deadline_s)
             if blocking and number % aggregate == 0:
-                self._barrier(deadline)
+                self._barrier(deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         wrong = None
         for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
             wrong = wrong or compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
@@ -193,16 +193,15 @@ class Rank:
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
-        deadline = time.monotonic() + deadline_s
-        self._barrier(deadline)
+        self._barrier(deadline_s)
         if self.rank == 0:
             flags = loaded.layout.flags
             self.arena[flags : flags + flag_words(loaded.plan) * 8] = 0
         loaded.runner.launches = 0
         self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
-        self._barrier(deadline)
-        loaded.runner.launch(loaded.programs[0], deadline)
-        self._barrier(deadline)
+        self._barrier(deadline_s)
+        loaded.runner.launch(loaded.programs[0], deadline_s)
+        self._barrier(deadline_s)
         return self._buffer(loaded, 0, "out").copy()
 
 
@@ -226,7 +225,7 @@ class Session:
         if plan.digest in self._known:
             return
         slices = sum(connection.slices for connection in plan.connections)
-        digests = self._crew.call("load", plan, hot, timeout_s=timeout_s + rotations(plan.problem, hot=hot) * slices * SLOWEST_LOAD_S)
+        digests = self._crew.call("load", plan, hot, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
         self._known.add(plan.digest)
@@ -234,7 +233,7 @@ class Session:
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot)
+        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

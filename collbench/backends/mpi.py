@@ -170,7 +170,7 @@ class Session:
 
     def run(self, problem: Problem, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
-        return repeat(self._crew, problem, problem, batch, hot=self.hot)
+        return repeat(self._crew, problem, problem, batch, hot=self.hot, sets=rotations(problem, hot=self.hot))
 
     def close(self) -> None:
         self._crew.close()

@@ -52,12 +52,14 @@ def main() -> None:
 
 def run(args: list[str]) -> int:
     """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4 timeout or lost rank, 130 Ctrl-C."""
+    if sys.stdout is None:
+        return complain(UnavailableError("stdout is closed", "send it to a file, or to /dev/null"))
     try:
         result = cli.main(args, prog_name="collbench", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more to say
+    except (BrokenPipeError, SystemExit):  # the reader has gone, which click turns into an exit: nothing more to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (click.ClickException, click.Abort, CollbenchError, KeyboardInterrupt, MemoryError, OSError) as error:
         return complain(error)

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import click
 
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, UsageError
+from collbench.group._launch import launcher
 from collbench.units import parse_size
 
 T = TypeVar("T")
@@ -32,8 +32,8 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
         for item in str(value).split(","):
             try:
                 found.append(self._parse(item.strip()))
-            except (ValueError, CollbenchError) as error:
-                self.fail(error.message if isinstance(error, CollbenchError) else f"'{item}' is not a whole number", param, ctx)
+            except CollbenchError as error:
+                self.fail(error.message, param, ctx)
             if self._choices and found[-1] not in self._choices:
                 self.fail(f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx)
         return tuple(dict.fromkeys(found))
@@ -54,20 +54,24 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 
 def natural(text: str) -> int:
-    """A whole number from 0 on. Raises ValueError."""
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    """A whole number from 0 on. Raises UsageError."""
+    if not text.isdecimal():
+        raise UsageError(f"'{text}' is not a whole number from 0 on")
+    return int(text)
 
 
-def width(color: str) -> int:
+def positive(text: str) -> int:
+    """A whole number from 1 on. Raises UsageError."""
+    if not text.isdecimal() or int(text) == 0:
+        raise UsageError(f"'{text}' is not a whole number from 1 on")
+    return int(text)
+
+
+def width(stream: IO[str]) -> int:
     """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
-    return shutil.get_terminal_size((80, 24)).columns if is_terminal(color) or "COLUMNS" in os.environ else 80
+    return shutil.get_terminal_size((80, 24)).columns if is_terminal(stream) or "COLUMNS" in os.environ else 80
 
 
-def is_terminal(color: str) -> bool:
-    """Whether to write for a terminal: colours, a live line. A rank's terminal under a launcher is no such thing."""
-    from collbench.group._launch import launcher
-
-    return color == "always" or (color == "auto" and sys.stdout.isatty() and launcher() is None)
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether somebody looks at the stream. A rank's terminal under a launcher is no such thing."""
+    return stream.isatty() and launcher() is None

@@ -29,6 +29,12 @@ _SETTINGS = {
 }
 
 
+_STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong": {"fg": "red", "bold": True}, "error": {"fg": "red", "bold": True}}
+_OUR_KNOBS = ("algo", "proto", "transport", "direct", "channels", "threads", "buffsize", "slots", "chunk")
+# Options that a sweep profile may not hold: they say what to do with the rows, not what to measure.
+_NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color")
+
+
 def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     """The whole command; returns the exit code."""
     options = {**_profile(options["profile"]), **{name: value for name, value in options.items() if value is not None}}
@@ -68,6 +74,9 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     if "backend" not in options and has_nvidia_gpus():
         click.echo("# This host has GPUs; this version has no GPU engine yet and measures its processors.", err=True)
     peers = frozenset(name for name in sweep.backend if is_peer(name))
+    ignored = [f"--{name}" for name in _OUR_KNOBS if name in options and not (name == "algo" and options[name] == ("auto",))]
+    if peers and ignored:
+        click.echo(f"# {', '.join(sorted(peers))}: the library's own choice; {', '.join(ignored)} do not reach it.", err=True)
     requested = cases(sweep, peers)
     points = plan_points(requested, group)
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
@@ -80,10 +89,10 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
         click.echo(f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv} already", err=True)
     writer = Writer(Path(csv) if isinstance(csv, Path) else sys.stdout) if csv is not None else None
     out = sys.stderr if csv == "-" else sys.stdout
-    table = table_of(requested, [point.case for point in points], width(options["color"]))
+    table = table_of(requested, [point.case for point in points if not point.waived], width(out))
     try:
         measurement.open()
-        records = _measure(measurement, writer, table, out, is_live=is_terminal(options["color"]))
+        records = _measure(measurement, writer, table, out, options["color"])
     finally:
         measurement.close()
         if writer is not None:
@@ -99,54 +108,55 @@ def _exit_code(records: list[Record]) -> int:
         return 1
     if records and all(record.status == "waived" for record in records):
         reasons = list(dict.fromkeys(record.reason for record in records))
-        click.echo(f"Error: every point was waived: {reasons[0]}" + (f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""), err=True)
+        click.echo(f"Error: every point was waived: {reasons[0]}" + (f" (other reasons: {len(reasons) - 1})" if len(reasons) > 1 else ""), err=True)
         return 3
     return 0
 
 
-def _measure(measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], *, is_live: bool) -> list[Record]:
+def _measure(measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str) -> list[Record]:
     """Take the rows as they come: first to the file, then to the screen."""
     records: list[Record] = []
     total = sum(estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points)
-    with _screen(out, total, is_live) as (show, advance):
+    with _screen(out, total, color) as (show, advance):
         measurement.progress = advance
-        show(table.heading(), "bold")
+        show(table.heading(), {"bold": True})
         for record in measurement.records():
             if writer is not None:
                 writer.write([record])
             records.append(record)
-            style = {"ok": "", "waived": "dim"}.get(record.status, "bold red")
-            show(table.line(record), "yellow" if "noisy" in record.notes else style)
+            show(table.line(record), {"fg": "yellow"} if "noisy" in record.notes else _STYLES[record.status])
     return records
 
 
 @contextmanager
-def _screen(out: IO[str], total_s: float, is_live: bool) -> Iterator[Any]:
-    """Two functions: show a line, and advance the work by so many estimated seconds. Live, a progress bar stays below the lines."""
-    if not is_live:
-        def show(line: str, style: str) -> None:
-            click.echo(line, file=out)
+def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
+    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In a terminal a bar stays below the lines."""
+    is_seen = is_terminal(out)
+    is_coloured = color == "always" or (color == "auto" and is_seen)
 
-        yield show, lambda seconds: None
+    def styled(line: str, style: dict[str, Any]) -> str:
+        return click.style(line, **style) if is_coloured else line
+
+    if not is_seen:
+        yield lambda line, style: click.echo(styled(line, style), file=out, color=is_coloured), lambda seconds: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    console = Console(file=out, force_terminal=True, highlight=False)
     columns = (TextColumn("measuring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left"))
-    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
+    with Progress(*columns, console=Console(file=out, highlight=False, no_color=not is_coloured), transient=True, auto_refresh=False) as progress:
         task = progress.add_task("sweep", total=max(total_s, 1e-9))
 
-        def show_live(line: str, style: str) -> None:
-            progress.console.print(Text(line, style=style), soft_wrap=True)
+        def show(line: str, style: dict[str, Any]) -> None:
+            progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
             progress.refresh()
 
         def advance(seconds: float) -> None:
             progress.advance(task, seconds)
             progress.refresh()
 
-        yield show_live, advance
+        yield show, advance
 
 
 def _show_points(points: list[Point], estimate: float) -> int:
@@ -154,7 +164,11 @@ def _show_points(points: list[Point], estimate: float) -> int:
     for point in points:
         case = point.case
         knobs = f"{case.dtype} {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks"
-        how = f"waived: {point.waived}" if point.waived else f"direct {case.direct}, {case.channels} ch, {units.format_size(case.chunk)} chunks"
+        knobs_used = (
+            f"direct {case.direct}, {case.channels} ch, {case.slots} slots, {units.format_size(case.buffsize)} buffer, "
+            f"chunks of {units.format_size(case.chunk)}"
+        )
+        how = f"waived: {point.waived}" if point.waived else knobs_used if point.plan else "its own way"
         click.echo(f"{units.format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {knobs}; {how}")
     click.echo(f"# {len(points)} points, {sum(bool(p.waived) for p in points)} waived; about {format_duration(estimate)}")
     return 0
@@ -194,8 +208,9 @@ def _profile(name: str | None) -> dict[str, Any]:
     table = catalog.load("sweeps", name).get("sweep", {})
     params = {param.name: param for param in options_of.command.params}
     for key in table:
-        if key not in params or key in ("profile", "csv", "resume", "dry_run", "color"):
-            raise UsageError(f"sweep profile {name}: there is no option '{key}'", f"it may have: {', '.join(sorted(map(str, params)))}")
+        if key not in params or key in _NOT_IN_PROFILES:
+            allowed = sorted(set(map(str, params)) - {*_NOT_IN_PROFILES})
+            raise UsageError(f"sweep profile {name}: there is no option '{key}'", f"it may have: {', '.join(allowed)}")
     read_option = {}
     for key, value in table.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,5 +1,7 @@
 """`collbench algos`: what serves what, and one algorithm's schedule round by round."""
 
+import sys
+
 import click
 
 from collbench.algorithms import FAMILY
@@ -63,5 +65,5 @@ def _draw(name: str, op: OpName, ranks: int, root: int) -> None:
         click.echo(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.", err=True)
         return
     click.echo(f"\n{LEGEND}\n")
-    for line in drawing(schedule, width("auto")):
+    for line in drawing(schedule, width(sys.stdout)):
         click.echo(line)

@@ -8,7 +8,7 @@ import click
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends import FAMILY as BACKENDS
 from collbench.case import DIRECT_MODES, PLACEMENTS
-from collbench.cli._options import ListOf, Size, natural
+from collbench.cli._options import ListOf, Size, natural, positive
 from collbench.collectives import OPS, OpName, collective
 from collbench.dtypes import ALIASES, DTYPES, REDOPS
 from collbench.errors import UsageError
@@ -27,13 +27,6 @@ def _dtype(text: str) -> Any:
     return ALIASES.get(text, text)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number <= 0:
-        raise ValueError(text)
-    return number
-
-
 def _placement(text: str) -> Any:
     return {"out-of-place": "out", "in-place": "in", "out_of_place": "out", "in_place": "in"}.get(text, text)
 
@@ -46,7 +39,7 @@ _WHAT = (
     ),
     click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cpu."),
     click.option(
-        "--ranks", "-g", type=ListOf("ranks", _positive),
+        "--ranks", "-g", type=ListOf("ranks", positive),
         help="Numbers of ranks, for example 2,4. Default: the usable cores (2 to 8); under a launcher, its ranks.",
     ),
     click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),
@@ -71,13 +64,13 @@ _KNOBS = (
         "--direct", type=ListOf("direct", str, DIRECT_MODES),
         help="Read peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto.",
     ),
-    click.option("--channels", type=ListOf("channels", _positive), help="Channels, for example 1,2,4. Default: 1 on processors."),
-    click.option("--threads", type=ListOf("threads", _positive), help="Threads a rank. Processors have 1."),
+    click.option("--channels", type=ListOf("channels", positive), help="Channels, for example 1,2,4. Default: 1 on processors."),
+    click.option("--threads", type=ListOf("threads", positive), help="Threads a rank. Processors have 1."),
     click.option(
         "--buffsize", type=ListOf("bytes", parse_size),
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
-    click.option("--slots", type=ListOf("slots", _positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
+    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
     click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 1M direct, 128K through FIFOs."),
 )
 _HOW = (
@@ -129,5 +122,5 @@ def command(**options: Any) -> int:
     return run_sweep(options, csv="-" if csv == "-" else Path(csv) if csv else None)
 
 
-for _option in reversed((*_WHAT, *_SIZES, *_KNOBS, *_HOW, *_FILES)):
+for _option in (*_WHAT, *_SIZES, *_KNOBS, *_HOW, *_FILES):
     command = _option(command)

@@ -13,6 +13,7 @@ from typing import Any
 from collbench.errors import CollbenchError, RankLostError, StuckError
 
 ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
+EXTENSIONS = 20  # how often a deadline is put off while every silent rank runs: ranks notice by themselves when they wait in vain
 MESSAGE_S = 5.0  # how long a message may be stuck on its way to or from a rank that stopped in the middle of it
 RUNS = "does not answer"  # the fate of a process that seems to be running
 
@@ -35,7 +36,7 @@ class Driver:
         answers: dict[int, tuple[str, Any]] = {}
         lost: list[int] = []
         deadline = time.monotonic() + timeout_s
-        is_aborted = False
+        is_aborted, extensions = False, EXTENSIONS
         while len(answers) + len(lost) < len(self.connections):
             left = deadline - time.monotonic()
             unheard = [c for rank, c in enumerate(self.connections) if rank not in answers and rank not in lost]
@@ -43,6 +44,9 @@ class Driver:
             if not ready and left <= 0:
                 if is_aborted:
                     break
+                if extensions and all(fate(self.pids[rank], None) == RUNS for rank in range(len(self.pids)) if rank not in answers):
+                    extensions, deadline = extensions - 1, time.monotonic() + timeout_s
+                    continue
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
             for heard in ready:

@@ -13,7 +13,7 @@ from typing import Any
 
 from collbench.errors import CollbenchError, RankLostError, StuckError, UnavailableError
 from collbench.group import Crew, GroupKind, RankContext
-from collbench.group._driver import ABORT_GRACE_S, MESSAGE_S, RUNS, stuck
+from collbench.group._driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, stuck
 from collbench.group._launch import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.group._server import make_part, perform
 from collbench.group._watchdog import Watchdog, alarmed, leave
@@ -162,11 +162,14 @@ class _MpiCrew:
         requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
         deadline = time.monotonic() + timeout_s
         answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
-        is_aborted = False
+        is_aborted, extensions = False, EXTENSIONS
         while len(answers) < group.ranks:
             for rank in range(1, group.ranks):
                 if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
                     answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
+            is_late = not is_aborted and time.monotonic() > deadline
+            if is_late and extensions and all(group.watchdog.fate(rank) == RUNS for rank in range(group.ranks) if rank not in answers):
+                extensions, deadline = extensions - 1, time.monotonic() + timeout_s
             if not is_aborted and (time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 group.abort_arenas()

@@ -90,8 +90,9 @@ class _Winner:
         if peer not in self.peers:
             return f"{'-':>18}"
         theirs, ours = self.peers[peer].repeat_times_us, self.record.repeat_times_us
-        found = interval([theirs[k] / ours[k] for k in self.repeats if k < len(theirs)])
-        return f"{found.median:>6.2f} {f'{found.low:.2f}-{found.high:.2f}':>11}"
+        ratios = [theirs[k] / ours[k] for k in self.repeats if k < len(theirs)]
+        found = interval(ratios)
+        return f"{found.median:>6.2f} {f'{found.low:.2f}-{found.high:.2f}' if len(ratios) > 1 else '-':>11}"
 
 
 def best_lines(records: Sequence[Record], table: Table) -> list[str]:
