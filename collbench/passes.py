@@ -111,15 +111,21 @@ def lend(schedule: Schedule, *, in_place: bool) -> Schedule:
 
 def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand | None:
     """Where in the rank's input or output the step leaves what it sends, or None."""
-    home = step.dst
-    if home is None and len(step.src) == 1 and not step.recv:
-        home = step.src[0]
-    return None if home is None or home.buffer == "tmp" else cell(schedule, rank, home, in_place=in_place)
+    left = step.src[0] if is_copy(step) else step.dst
+    return None if left is None or left.buffer == "tmp" else cell(schedule, rank, left, in_place=in_place)
+
+
+def is_copy(step: Step) -> bool:
+    """Whether a step only passes on what the rank has: then it can be lent from where it lies, before it is copied anywhere."""
+    return len(step.src) == 1 and not step.recv
 
 
 def home(step: Step) -> Operand:
-    """Where a step whose message is lent leaves it."""
-    return step.dst if step.dst is not None else step.src[0]
+    """Where a step whose message is lent has it."""
+    if is_copy(step):
+        return step.src[0]
+    assert step.dst is not None
+    return step.dst
 
 
 def _writers(schedule: Schedule, rank: int, program: Program, in_place: bool) -> dict[Operand, set[int]]:

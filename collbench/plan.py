@@ -19,7 +19,7 @@ from collbench.case import Problem
 from collbench.check import Place, Proof, check
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
-from collbench.passes import Shape, home, lend, message_chunks, reorder, shape_of, widest_message
+from collbench.passes import Shape, home, is_copy, lend, message_chunks, reorder, shape_of, widest_message
 from collbench.schedule import Edge, Operand, Schedule, Step, build
 from collbench.units import format_size
 from collbench.world import World
@@ -51,7 +51,8 @@ class Action(NamedTuple):
     """One slice of one step: wait, compute, hand over.
 
     Wait until the slices in `take` have arrived, those in `room` have a free slot and those in `back` have been read. Reduce `operands`
-    into `targets[0]` (dividing if `divide`), copy that to the other targets. Then the slices in `post` are filled, those in `free` read.
+    into `targets[0]` (dividing if `divide`), copy that to the other targets; without operands there is nothing to do. Then the slices
+    in `post` are filled, those in `free` read.
     """
 
     place: Place
@@ -345,6 +346,9 @@ class _Lowering:
                 if not to_send[edge]:
                     post.append(sending[edge])
             back = tuple(self.posted[loan.round, loan.edge, number] for loan in schedule.returns_at(self.rank, self.track, r, s))
+            if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):  # peers may read before the own copy is made
+                actions.append(Action(place, (), tuple(room), (), (), (), False, tuple(post), ()))
+                room, post = [], []
             divide = Place(0 if schedule.is_symmetric else self.rank, self.track, r, s) in self.plan.proof.complete
             actions.append(Action(place, tuple(take), tuple(room), back, tuple(operands), tuple(targets), divide, tuple(post), tuple(free)))
         return actions

@@ -84,7 +84,7 @@ def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"]) 
 
 def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
     """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the element type is its own accumulator."""
-    if not action.operands[0].size or not action.targets:
+    if not action.targets or not action.operands[0].size:
         return []
     operands = [view(region) for region in action.operands]
     targets = [view(region) for region in action.targets]

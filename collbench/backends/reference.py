@@ -88,7 +88,7 @@ class Machine:
         )
 
     def _do(self, action: Action) -> None:
-        if action.operands[0].size:
+        if action.operands and action.operands[0].size:
             result = reduce_step([self.view(region) for region in action.operands], self.plan, is_complete=action.divide)
             for region in action.targets:
                 self.view(region)[...] = result
