@@ -17,8 +17,7 @@ from collbench.world import World
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
 # one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115 at 256 KiB (119), 436 at 1 MiB (392).
 _ONESHOT_UP_TO_BYTES = 64 << 10
-# Broadcast over 2 ranks: direct 11.0 us at 64 KiB (two-shot 11.1), 434 at 4 MiB (353); over 4 ranks direct 727 at 4 MiB (two-shot 671),
-# 13.3 ms at 64 MiB (15.9): the sources of a two-shot are spread, which pays where every rank has a core.
+# Broadcast over 4 ranks: direct 27 us at 64 KiB (two-shot 37), 0.51 ms at 4 MiB (0.67), 13.3 ms at 64 MiB (15.9).
 _PREFERENCE = {
     "allreduce": ("oneshot", "twoshot"),
     "allgather": ("direct", "direct"),
@@ -30,9 +29,10 @@ _PREFERENCE = {
     "scatter": ("direct", "direct"),
     "sendrecv": ("direct", "direct"),
 }
-# Direct: 1 MiB chunks against 128 KiB: two-shot of 2 ranks 1.83 ms against 2.20 at 16 MiB, 8.6 against 10.2 at 64 MiB; of 4 ranks 4.9
-# against 5.5 and 19.5 against 25.2. Through FIFOs, whose slots must stay in the cache, 128 KiB is within 10 % of the best.
-_DIRECT_CHUNK_BYTES = 1 << 20
+# Direct, chunks of 256 KiB / 512 KiB / 1 MiB: two-shot of 2 ranks 0.60 / 0.48 / 0.58 ms at 4 MiB, 10.2 / 9.3 / 9.7 at 64 MiB; of 4 ranks 5.4
+# / 5.0 / 5.2 at 16 MiB, 22.9 / 21.1 / 23.7 at 64 MiB; direct allgather of 4 ranks 0.87 / 0.81 / 1.04 at 4 MiB. With 128 KiB two-shot takes
+# 20 % longer. Through FIFOs, whose slots must stay in the cache, 128 KiB is within 10 % of the best.
+_DIRECT_CHUNK_BYTES = 512 << 10
 _FIFO_CHUNK_BYTES = 128 << 10
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
 CPU_THREADS = 1

@@ -71,7 +71,7 @@ _KNOBS = (
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
     click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
-    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 1M direct, 128K through FIFOs."),
+    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 512K direct, 128K through FIFOs."),
 )
 _HOW = (
     click.option(
