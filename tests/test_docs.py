@@ -1,0 +1,41 @@
+"""What the documents show must work as it stands there."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+from collbench.check import check
+from collbench.passes import lend
+from collbench.plan import lay_out
+from collbench.schedule import build
+from collbench.world import World
+
+from ._batteries import assert_right, problem
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_example_algorithm_of_contributing_is_right_everywhere() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    relay = ModuleType("relay")
+    exec(code, relay.__dict__)
+    for n in range(2, 9):
+        for root in range(n):
+            schedule = build("broadcast", "relay", relay.SERVES["broadcast"], World(n=n, root=root))
+            check(lend(schedule, in_place=True), in_place=True)
+            assert_right(lay_out(problem("broadcast", n, root=root), schedule, chunk_bytes=64, slots=2))
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:tests|collbench)/[a-z_/]+\.py)`", text))
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_readme_has_two_commands() -> None:
+    """CI runs the second as it stands there."""
+    commands = re.findall(r"^    python3 -m venv .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    assert "collbench sweep --op allreduce" in commands[0]
+    assert "pytest" in commands[1]
