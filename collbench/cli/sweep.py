@@ -111,7 +111,7 @@ def command(**options: Any) -> int:
     \b
     Examples:
       collbench sweep --op allreduce
-      collbench sweep --op all --algo auto --backend cpu,mpi --ranks 4 --csv out.csv
+      collbench sweep --op all --algo auto --backend cpu,mpi --csv out.csv
       mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
     """
     from collbench.cli._run_sweep import run_sweep
