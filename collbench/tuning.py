@@ -86,7 +86,8 @@ def _lay_out(case: Case, algo: str) -> Choice:
             if case.buffsize and not plan.slot_bytes:
                 raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
-            first = first or (ScheduleError(f"reading in place: {error.message}", "use --direct off") if direct else error)
+            is_loan = direct and "deadlocks" in error.message
+            first = first or (ScheduleError(f"read in place, {error.message}", "use --direct off") if is_loan else error)
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
