@@ -18,7 +18,7 @@ from collbench.backends import FAMILY
 from collbench.backends._session import Batch, Samples, auto_iterations, rotations
 from collbench.case import Case, Problem
 from collbench.collectives import collective
-from collbench.cost import Machine, machine, price
+from collbench.cost import DEFAULT_MACHINE, Machine, machine, price
 from collbench.errors import CollbenchError, ScheduleError, StuckError, UnavailableError
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
@@ -45,7 +45,7 @@ class Settings:
     hot: bool = False
     aggregate: int = 1
     blocking: bool = False
-    machine: str = "cpu-2"
+    machine: str = DEFAULT_MACHINE
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 COVERAGE = 0.95
-NOISY_SPREAD = 0.3  # of the median between the slowest and the fastest of three repeats; twice what a quiet machine shows here
+NOISY_SPREAD = 0.3  # of the median between the slowest and the fastest of three repeats: a choice, not a measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

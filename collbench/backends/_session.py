@@ -1,6 +1,6 @@
 """What every backend speaks: a session runs a plan for a batch and returns samples. Nothing here knows records, tables or files.
 
-A backend module offers `why_not(group, case) -> str` and `Session(group, plans, hot)`.
+A backend module offers `why_not(group) -> str` and `Session(group, jobs, hot=...)`; see CONTRIBUTING.md for the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from collbench.plan import Plan
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
-TARGET_S = 0.04  # of one timed batch whose iterations are left to us: about a hundred scheduler slices
+TARGET_S = 0.04  # of one timed batch whose iterations are left to us; a sweep without options then takes half a minute
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 SLOWEST_FILL_BYTES_S = 2e8  # a machine that writes and compares test data slower than this is not waited for
-MIN_ITERATIONS, MAX_ITERATIONS = 3, 1000
+MIN_ITERATIONS, MAX_ITERATIONS = 3, 1000  # of such a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

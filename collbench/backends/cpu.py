@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
-MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: a second's work
-SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice, on a machine ten times slower than an EPYC core shared with another rank
+MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see plan.MAX_ACTIONS)
+SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see plan.MAX_ACTIONS)
 _ORDERED = ("x86_64", "amd64", "i686")
 
 
