@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "collbench"
 LAYERS = [
     "errors",
     "units registry",
-    "dtypes host",
+    "dtypes host gpus",
     "collectives world catalog",
     "schedule",
     "passes",
