@@ -7,8 +7,12 @@ from collbench.collectives import OpName, collective
 from collbench.dtypes import DtypeName, RedopName, dtype
 
 DirectMode = Literal["auto", "on", "off"]
+P2p = Literal["push", "pull"]
+Switch = Literal["auto", "on", "off"]
 Placement = Literal["out", "in"]
 DIRECT_MODES: tuple[DirectMode, ...] = get_args(DirectMode)
+P2P_MODES: tuple[str, ...] = ("auto", *get_args(P2p))
+SWITCHES: tuple[Switch, ...] = get_args(Switch)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 AUTO = 0  # of a whole-number knob: the default table decides
 
@@ -64,7 +68,7 @@ class Problem:
 class Case:
     """One collective, one way to do it, one size.
 
-    Whole-number knobs that are AUTO, algo "auto" and direct "auto" are decided by collbench.tuning. size_bytes is S as the row shows it:
+    Whole-number knobs that are AUTO and the others that are "auto" are decided by collbench.tuning. size_bytes is S as the row shows it:
     requested sizes are rounded down to whole elements and equal blocks (see rounded()).
     """
 
@@ -79,6 +83,11 @@ class Case:
     buffsize: int = AUTO
     slots: int = AUTO
     chunk: int = AUTO
+    slices: int = AUTO
+    unroll: int = AUTO
+    p2p: str = "auto"
+    reload: Switch = "auto"
+    specialize: Switch = "auto"
     dtype: DtypeName = "float32"
     redop: RedopName = "sum"
     root: int = 0

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from collbench import __version__
+from collbench.actions import actors
 from collbench.backends import FAMILY
 from collbench.backends._session import Batch, Samples, auto_iterations, rotations
 from collbench.case import Case, Problem
@@ -296,7 +297,7 @@ def describe_wrong(wrong: Any, plan: Plan | None) -> str:
 def _writer_of(plan: Plan, rank: int, offset: int) -> str:
     """The last action that writes a byte of the rank's output."""
     found = ""
-    for actor in plan.actors(rank):
+    for actor in actors(plan, rank):
         for action in actor.actions:
             for region in action.targets:
                 if region.space == "out" and region.offset <= offset < region.offset + region.size:

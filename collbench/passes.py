@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from collbench.collectives import collective
-from collbench.schedule import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track, execution_order
+from collbench.schedule import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track, stages
 
 
 def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
@@ -55,18 +55,23 @@ def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tup
 
 
 class Shape(NamedTuple):
-    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, the order of the steps."""
+    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, its stages (schedule.stages)."""
 
     sent: dict[Edge, int]
     received: dict[Edge, int]
     sent_index: dict[tuple[int, Edge], int]
     received_index: dict[tuple[int, Edge], int]
-    order: list[int]
+    stages: list[list[int]]
+
+    @property
+    def order(self) -> list[int]:
+        """The steps in execution order."""
+        return [step for stage in self.stages for step in stage]
 
 
 def shape_of(steps: Round) -> Shape:
     """What running a round needs to know beside its steps."""
-    return Shape(*message_chunks(steps), *message_indices(steps), execution_order(steps))
+    return Shape(*message_chunks(steps), *message_indices(steps), stages(steps))
 
 
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
@@ -173,11 +178,11 @@ def direct_count(schedule: Schedule) -> int:
 
 
 def widest_message(schedule: Schedule) -> int:
-    """The most chunks that any one message through a FIFO carries; 0 if every message is lent."""
+    """The most chunks that any one message through a FIFO carries; 0 if none goes through one."""
     widest = 0
     for at, steps in rounds_of(schedule):
-        sent, _ = message_chunks(steps)
-        widest = max([widest, *(chunks for edge, chunks in sent.items() if edge not in schedule.lent.get(at, ()))])
+        chunks, direct = (message_chunks(steps)[1], schedule.placed) if schedule.placed else (message_chunks(steps)[0], schedule.lent)
+        widest = max([widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))])
     return widest
 
 

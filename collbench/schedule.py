@@ -10,6 +10,7 @@ What a schedule must fulfil is proved by collbench.check; this module only holds
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from collbench.collectives import OpName, collective
@@ -180,6 +181,19 @@ def execution_order(steps: Round) -> list[int]:
         return (1 if step.send else 3) if step.recv else (0 if step.send else 2)
 
     return sorted(range(len(steps)), key=rank)
+
+
+def stages(steps: Round) -> list[list[int]]:
+    """The steps of a round in execution order, cut where the kind changes: what a stage's steps wait for may be waited for together.
+
+    >>> local, passed_on = Step(src=(Operand("in", 0),), send=(Edge(1, "a"),)), Step(recv=(Edge(1, "a"),), send=(Edge(2, "a"),))
+    >>> stages((passed_on, local, local))
+    [[1, 2], [0]]
+    """
+    def kind(index: int) -> tuple[bool, bool]:
+        return bool(steps[index].send), bool(steps[index].recv)
+
+    return [list(group) for _, group in groupby(execution_order(steps), kind)]
 
 
 def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) -> Program:

@@ -52,6 +52,12 @@ class _Fifo:
     def has_back(self, ordinal: int) -> bool:
         return self.credited >= ordinal
 
+    def free(self, batch: int) -> None:
+        """Empty a slot; the sender learns of `batch` of them at a time."""
+        self.freed += 1
+        if self.freed - self.credited >= batch:
+            self.credited = self.freed
+
 
 class _Placed(NamedTuple):
     """A direct write: the message as its receiver sees it, and where its chunks go there."""
@@ -209,68 +215,83 @@ class _Actor:
         self.moved = True
 
     def _round(self, at: At, steps: Round, loop: int, number: int) -> Iterator[str]:
-        """One slice of a round: in execution order wait for data, room and loans, compute, hand over."""
+        """One slice of a round, stage by stage: wait for data, room and loans of all its steps, compute, hand over.
+
+        A backend may do so, or take step after step, which can only wait less. What a step knows of others is what it would know then.
+        """
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
-        lent, returns, placed = schedule.lent.get(at, frozenset()), schedule.returns.get(at, {}), schedule.placed.get(at, frozenset())
+        lent, placed = schedule.lent.get(at, frozenset()), schedule.placed.get(at, frozenset())
         shape = self.shapes[at.round]
         to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, _Token] = {}
         taking: dict[Edge, _Token] = {}
         depth = self.depth
-        for s in shape.order:
-            step, place = steps[s], Place(*at, s)
-            for edge in step.recv:
-                if edge not in taking:
-                    fifo = run.fifo(run.incoming(self.rank, edge)[0])
-                    yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
-                    taking[edge] = token = fifo.tokens.popleft()
-                    if len(token.chunks) != to_take[edge]:
-                        raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {to_take[edge]} are read")
-                    learn(self.clock, token.clock)
-            for edge in step.send:
-                if edge not in sending:
-                    fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
-                    yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
-                    sending[edge] = _Token()
+        for stage in shape.stages:
+            time = self.clock.get(self.number, 0)
+            known: list[Clock] = []
+            for s in stage:
+                yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
+                known.append(dict(self.clock) if run.has_clocks else self.clock)
+            freed: list[_Fifo] = []
+            filled: list[Edge] = []
+            for s, clock in zip(stage, known, strict=True):
+                step, place = steps[s], Place(*at, s)
+                self.clock, time = clock, time + 1
+                clock[self.number] = time
+                hops = max([self.depth, *(taking[edge].depth + 1 for edge in step.recv)])
+                value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv})
+                if step.dst is not None and placed.isdisjoint(step.recv):
+                    self._write(step.dst, piece, value, place)
+                for edge in step.send:
+                    token = sending[edge]
                     if run.placed and Message(at, edge) in run.placed:
-                        yield from self._hear(run.placed[Message(at, edge)].message)
-            for loan in returns.get(s, ()):
-                key, ordinal = Key(self.rank, loan.edge.peer, loan.edge.port), self.posted[loan.round, loan.edge, number]
-                fifo = run.fifo(key)
-                yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
-                self.back.add((key, ordinal))
-            hops = max([self.depth, *(taking[edge].depth + 1 for edge in step.recv)])
-            self.clock[self.number] = self.clock.get(self.number, 0) + 1
-            value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv})
-            if step.dst is not None and placed.isdisjoint(step.recv):
-                self._write(step.dst, piece, value, place)
-            for edge in step.send:
-                token = sending[edge]
-                if run.placed and Message(at, edge) in run.placed:
-                    self._write_away(run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place)
-                token.chunks[sent_index[s, edge]] = self._lend(step, piece, edge) if edge in lent else value
-                token.depth = max(token.depth, hops)
-            for edge in step.recv:
-                to_take[edge] -= 1
-                if not to_take[edge]:
-                    fifo = run.fifo(run.incoming(self.rank, edge)[0])
-                    fifo.freed += 1
-                    if fifo.freed - fifo.credited >= run.credit_batch:
-                        fifo.credited = fifo.freed
-            for edge in step.send:
-                to_send[edge] -= 1
-                if not to_send[edge]:
-                    fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
-                    fifo.sent += 1
-                    fifo.tokens.append(sending[edge])
-                    self.posted[at.round, edge, number] = fifo.sent
-                    if run.has_clocks:
-                        sending[edge].clock = dict(self.clock)
-            depth = max(depth, hops)
+                        self._write_away(run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place)
+                    token.chunks[sent_index[s, edge]] = self._lend(step, piece, edge) if edge in lent else value
+                    token.depth = max(token.depth, hops)
+                    to_send[edge] -= 1
+                    if not to_send[edge]:
+                        token.clock = dict(clock) if run.has_clocks else {}
+                        filled.append(edge)
+                for edge in step.recv:
+                    to_take[edge] -= 1
+                    if not to_take[edge]:
+                        freed.append(run.fifo(run.incoming(self.rank, edge)[0]))
+                depth = max(depth, hops)
+            for fifo in freed:
+                fifo.free(run.credit_batch)
+            for edge in filled:
+                fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
+                fifo.sent += 1
+                fifo.tokens.append(sending[edge])
+                self.posted[at.round, edge, number] = fifo.sent
         if piece == 0:
             self.depth = depth
             run.hops = max(run.hops, depth)
+
+    def _prepare(self, place: Place, step: Step, number: int, sending: dict[Edge, _Token], taking: dict[Edge, _Token]) -> Iterator[str]:
+        """Wait for what a step needs: data, room, the launch at a rank that is written to, loans that it would overwrite."""
+        run, at = self.run, At(*place[:3])
+        for edge in step.recv:
+            if edge not in taking:
+                fifo = run.fifo(run.incoming(self.rank, edge)[0])
+                yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
+                taking[edge] = token = fifo.tokens.popleft()
+                if len(token.chunks) != self.shapes[at.round].received[edge]:
+                    raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {self.shapes[at.round].received[edge]} are read")
+                learn(self.clock, token.clock)
+        for edge in step.send:
+            if edge not in sending:
+                fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
+                yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
+                sending[edge] = _Token()
+                if run.placed and Message(at, edge) in run.placed:
+                    yield from self._hear(run.placed[Message(at, edge)].message)
+        for loan in run.schedule.returns.get(at, {}).get(place.step, ()):
+            key, ordinal = Key(self.rank, loan.edge.peer, loan.edge.port), self.posted[loan.round, loan.edge, number]
+            fifo = run.fifo(key)
+            yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
+            self.back.add((key, ordinal))
 
     def _reduce(self, step: Step, place: Place, piece: int, received: dict[Edge, Value | tuple[Operand, int]]) -> Value:
         run = self.run

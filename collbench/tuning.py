@@ -1,10 +1,12 @@
-"""What "auto" means: the choice of algorithm, direct access, chunk and slots. One table, each number with the sweep that justifies it.
+"""What "auto" means: the choice of algorithm, direct access, chunk and slots. Here for processors; tuning_gpu.py is the table for GPUs.
 
-The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4 ranks, float32 sum, 1 KiB to 64 MiB.
+Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4 ranks, float32 sum, 1 KiB to 64 MiB.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
+from collbench.actions import refuse_too_many
 from collbench.algorithms import FAMILY
 from collbench.case import AUTO, Case
 from collbench.errors import ScheduleError
@@ -12,6 +14,7 @@ from collbench.passes import widest_message
 from collbench.plan import Plan, lay_out, registered
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
+from collbench.tuning_gpu import Limits, best_of, lay_out_gpu
 from collbench.world import World
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
@@ -35,26 +38,34 @@ _PREFERENCE = {
 _DIRECT_CHUNK_BYTES = 512 << 10
 _FIFO_CHUNK_BYTES = 128 << 10
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
-CPU_THREADS = 1
+CPU_THREADS, CPU_PROTO = 1, "simple"
+GPU_BACKENDS = ("cuda",)
 MAX_CHANNELS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(NamedTuple):
     """A case with nothing left to decide, and its plan."""
 
     case: Case
     plan: Plan
 
 
-def resolve(case: Case) -> Choice:
+def resolve(case: Case, limits: Limits | None = None) -> Choice:
     """Decide what the case leaves open and lay it out. Raises ScheduleError if it cannot be done.
 
     >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
     'twoshot'
     """
+    if case.backend in GPU_BACKENDS:
+        algo, proto = best_of(case)
+        schedule = registered(case.op, algo, World(n=case.ranks, root=case.root))
+        return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
+    if case.proto not in ("auto", CPU_PROTO):
+        raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
+    if case.unroll or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
+        raise ScheduleError(f"--unroll, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
     if case.channels > MAX_CHANNELS:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     if case.algo != "auto":
@@ -70,7 +81,7 @@ def algorithms_of(op: str) -> tuple[str, ...]:
 
 def _lay_out(case: Case, algo: str) -> Choice:
     schedule = registered(case.op, algo, World(n=case.ranks, root=case.root))
-    protocol = PROTOCOLS.load(case.proto)
+    protocol = PROTOCOLS.load(CPU_PROTO)
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None
     modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}  # who sizes a buffer wants one
@@ -80,9 +91,10 @@ def _lay_out(case: Case, algo: str) -> Choice:
             if case.buffsize and not slot_bytes:
                 raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
             plan = lay_out(
-                case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes,
+                case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes, slices=case.slices or 1,
                 chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct),
             )
+            refuse_too_many(plan)
             if case.buffsize and not plan.slot_bytes:
                 raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
@@ -91,7 +103,7 @@ def _lay_out(case: Case, algo: str) -> Choice:
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
-            buffsize=plan.slots * plan.slot_bytes, transport="shm",
+            buffsize=plan.slots * plan.slot_bytes, transport="shm", proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
         )
         return Choice(case=done, plan=plan)
     assert first is not None

@@ -10,7 +10,8 @@ from collbench.collectives import collective
 from collbench.dtypes import DTYPES, DtypeName
 from collbench.errors import ScheduleError
 from collbench.passes import message_chunks
-from collbench.plan import Plan, Region, Turn, lay_out, registered, room_wanted
+from collbench.actions import Region, Turn, actors, room_wanted
+from collbench.plan import Plan, lay_out, registered
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.world import World
 
@@ -68,7 +69,7 @@ def test_loops_cut_a_channel_without_gap_or_overlap(plan: Plan) -> None:
 def bytes_written(plan: Plan, rank: int) -> Counter[int]:
     """How often each byte of the rank's output is written in one launch."""
     written: Counter[int] = Counter()
-    for actor in plan.actors(rank):
+    for actor in actors(plan, rank):
         for action in actor.actions:
             for region in action.targets:
                 if region.space == "out":
@@ -98,7 +99,7 @@ def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> No
     """Sum over channels, loops and slices = chunks sent x their bytes, for messages through FIFOs and for lent ones."""
     sent: Counter[tuple[int, int, str]] = Counter()
     for rank in range(plan.n):
-        for actor in plan.actors(rank):
+        for actor in actors(plan, rank):
             for action in actor.actions:
                 for region in action.targets:
                     if region.space == "slot":
@@ -144,7 +145,7 @@ def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
 @given(PLANS)
 def test_regions_lie_inside_their_buffers(plan: Plan) -> None:
     for rank in range(plan.n):
-        for actor in plan.actors(rank):
+        for actor in actors(plan, rank):
             for action in actor.actions:
                 assert len({region.size for region in (*action.operands, *action.targets)}) <= 1
                 for region in (*action.operands, *action.targets):
@@ -168,7 +169,7 @@ def test_both_ends_count_the_same_slices(plan: Plan) -> None:
     posted: Counter[int] = Counter()
     freed: Counter[int] = Counter()
     for rank in range(plan.n):
-        for actor in plan.actors(rank):
+        for actor in actors(plan, rank):
             for action in actor.actions:
                 posted.update(edge for edge, _ in action.post)
                 freed.update(edge for edge, _ in action.free)
@@ -203,13 +204,13 @@ def test_room_counts_from_the_slots_last_user() -> None:
 def test_lent_two_shot_needs_no_fifo() -> None:
     plan = plan_of(problem("allreduce", 4, count=1000), "twoshot", direct=True)
     assert plan.fifo_bytes == 0
-    assert all(region.space != "slot" for rank in range(4) for actor in plan.actors(rank) for action in actor.actions for region in action.targets)
+    assert all(region.space != "slot" for rank in range(4) for actor in actors(plan, rank) for action in actor.actions for region in action.targets)
 
 
 def test_direct_halves_what_a_two_shot_touches() -> None:
     def touched(direct: bool) -> int:
         plan = plan_of(problem("allreduce", 4, count=4096), "twoshot", direct=direct, chunk_bytes=4096)
-        actions = [action for rank in range(4) for actor in plan.actors(rank) for action in actor.actions]
+        actions = [action for rank in range(4) for actor in actors(plan, rank) for action in actor.actions]
         return sum(region.size for action in actions if action.targets for region in action.targets)
 
     assert touched(True) * 2 <= touched(False) + 4096 * 4

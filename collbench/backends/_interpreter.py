@@ -15,7 +15,8 @@ from collbench.check import Place
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.host import usable_cores
-from collbench.plan import Action, Actor, Plan, Region, room_wanted
+from collbench.actions import Action, Actor, Region, room_wanted
+from collbench.plan import Plan
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array

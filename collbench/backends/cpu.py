@@ -20,15 +20,16 @@ from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import processor_name
-from collbench.plan import Plan, Region
+from collbench.actions import Region, actors
+from collbench.plan import Plan
 from collbench.transports import shm
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
-MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see plan.MAX_ACTIONS)
-SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see plan.MAX_ACTIONS)
+MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
+SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
 _ORDERED = ("x86_64", "amd64", "i686")
 
 
@@ -100,10 +101,10 @@ class Rank:
         where = layout(plan, hot)
         if where.total > len(self.arena):
             raise CollbenchError(f"a plan needs {where.total} bytes of shared memory, the session has {len(self.arena)}")
-        actors = plan.actors(self.rank)
+        mine = actors(plan, self.rank)
         flags = self.words[where.flags // 8 : where.flags // 8 + flag_words(plan)]
-        runner = Runner(plan, actors, flags, self.is_aborted)
-        programs = [bind(plan, actors, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
+        runner = Runner(plan, mine, flags, self.is_aborted)
+        programs = [bind(plan, mine, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
         self.loaded[plan.digest, hot] = _Loaded(plan, where, runner, programs)
         return plan.digest
 

@@ -11,7 +11,8 @@ from collbench.backends._session import Batch, Samples
 from collbench.cost import Machine, machine
 from collbench.errors import StuckError
 from collbench.group import Group
-from collbench.plan import Action, Plan
+from collbench.actions import Action, actors
+from collbench.plan import Plan
 
 WANTS_MACHINE = True
 
@@ -25,17 +26,17 @@ def why_not(group: Group) -> str:
 
 def play(plan: Plan, on: Machine) -> list[float]:
     """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a proved schedule always can)."""
-    actors = [(rank, actor.actions) for rank in range(plan.n) for actor in plan.actors(rank)]
+    players = [(rank, actor.actions) for rank in range(plan.n) for actor in actors(plan, rank)]
     times: dict[_Event, float] = {}
     waiting: dict[_Event, list[int]] = {}
-    position, clock = [0] * len(actors), [0.0] * len(actors)
+    position, clock = [0] * len(players), [0.0] * len(players)
     cores, memory = [0.0] * on.cores, 0.0
     hop_s = on.hop_s(plan.n)
     ready: list[tuple[float, int]] = []
 
     def enqueue(index: int) -> None:
         """Put an actor's next action in the queue, or make it wait for the first event that is missing."""
-        _, actions = actors[index]
+        _, actions = players[index]
         if position[index] == len(actions):
             return
         start = clock[index]
@@ -46,11 +47,11 @@ def play(plan: Plan, on: Machine) -> list[float]:
             start = max(start, times[event] + hop_s)
         heapq.heappush(ready, (start, index))
 
-    for index in range(len(actors)):
+    for index in range(len(players)):
         enqueue(index)
     while ready:
         start, index = heapq.heappop(ready)
-        rank, actions = actors[index]
+        rank, actions = players[index]
         action, core = actions[position[index]], rank % on.cores
         start = max(start, cores[core])
         touched = sum(region.size for region in (*action.operands, *action.targets))
@@ -64,9 +65,9 @@ def play(plan: Plan, on: Machine) -> list[float]:
             for waiter in waiting.pop(event, ()):
                 enqueue(waiter)
         enqueue(index)
-    if any(position[index] < len(actions) for index, (_, actions) in enumerate(actors)):
+    if any(position[index] < len(actions) for index, (_, actions) in enumerate(players)):
         raise StuckError("the model is stuck: some rank waits for ever")
-    return [max((clock[index] for index, (owner, _) in enumerate(actors) if owner == rank), default=0.0) for rank in range(plan.n)]
+    return [max((clock[index] for index, (owner, _) in enumerate(players) if owner == rank), default=0.0) for rank in range(plan.n)]
 
 
 def _needs(plan: Plan, action: Action) -> list[_Event]:

@@ -13,7 +13,8 @@ from collbench.backends._session import Batch, Samples, stride_bytes, verify_in_
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.group import Group
-from collbench.plan import Action, Plan, Region
+from collbench.actions import Action, Region, actors
+from collbench.plan import Plan
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -66,7 +67,7 @@ class Machine:
     def launch(self) -> None:
         """Run the plan once on all ranks. Raises StuckError if nobody can go on."""
         base_filled, base_freed = list(self.filled), list(self.freed)
-        waiting = [(rank, actor, iter(actor.actions)) for rank in range(self.plan.n) for actor in self.plan.actors(rank)]
+        waiting = [(rank, actor, iter(actor.actions)) for rank in range(self.plan.n) for actor in actors(self.plan, rank)]
         pending = [next(actions, None) for _, _, actions in waiting]
         while any(action is not None for action in pending):
             moved = False

@@ -1,10 +1,15 @@
-"""Simple: a slot is all data; a counter beside the FIFO says how many slots are full. Any size, full rate, one hand-over a slice."""
+"""Simple: data as it is, then a counter of the connection that says so. All of the wire is payload; two flags travel per slice."""
 
 
 def payload_bytes(slot_bytes: int) -> int:
-    """Bytes of data that a slot of that many bytes carries.
+    """What a slot of that size carries.
 
     >>> payload_bytes(4096)
     4096
     """
     return slot_bytes
+
+
+def wire_bytes(payload: int) -> int:
+    """What that much of one chunk takes in a slot."""
+    return payload

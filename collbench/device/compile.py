@@ -1,0 +1,139 @@
+"""Kernels from source to machine code: which macros a plan's kernel wants, NVRTC, and a cache of what it made.
+
+No GPU is needed to compile. The key of the cache covers the architecture, the compiler, the options and every file of this folder, because
+any of them may be included.
+"""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from collbench.dtypes import REDOPS, dtype
+from collbench.errors import CollbenchError, UnavailableError
+from collbench.device.program import fits_one_loop, is_aligned, lower, macros, needs_fences, program_text
+from collbench.plan import Plan
+
+SOURCES = Path(__file__).parent
+DTYPE_NUMBER = {
+    "int8": 0, "uint8": 1, "int32": 2, "int64": 3, "float16": 4, "bfloat16": 5, "float32": 6, "float64": 7, "float8_e4m3fn": 8, "float8_e5m2": 9,
+}
+MAX_UNROLLED = 8  # sources and targets together that a step's code is unrolled for
+_TABLE = "program_table.h"
+INSTALL_HINT = "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One thing to compile: a file of this folder, macros, and the text of the program that is compiled in."""
+
+    file: str
+    macros: tuple[tuple[str, str], ...]
+    table: str = ""
+
+
+def kernel_source(plan: Plan, rank: int, drop_after: int | None = None) -> Source:
+    """What a rank's kernel is compiled from. drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices."""
+    kernel, program = plan.kernel, lower(plan, rank)
+    assert kernel is not None
+    found: dict[str, Any] = dict(macros(program))
+    found |= {
+        "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
+        "THREADS": kernel.threads,
+    }
+    if drop_after is not None:
+        found["INJECT_DROP"] = drop_after
+    if kernel.proto == "simple":
+        small = [shape for shape in program.shapes if sum(shape) <= MAX_UNROLLED]
+        found |= {
+            "UNROLL": kernel.unroll, "WIDE": int(len(small) < len(program.shapes)),
+            "SHAPES": " ".join(f"SHAPE({sources},{targets})" for sources, targets in small),
+        }
+        return Source(file="simple.cu", macros=_sorted(found))
+    unit = 16 if kernel.proto == "ll128" else 8
+    found |= {"ALIGNED": int(is_aligned(plan, unit))}
+    found |= {"SINGLE": int(fits_one_loop(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
+    if kernel.specialized:
+        found["COMPILED_PROGRAM"] = f'"{_TABLE}"'
+    return Source(file=f"{kernel.proto}.cu", macros=_sorted(found), table=program_text(program) if kernel.specialized else "")
+
+
+def pattern_source(item_bytes: int) -> Source:
+    """The kernels that write inputs and compare answers, for elements of that width."""
+    return Source(file="pattern.cu", macros=(("ITEM", str(item_bytes)),))
+
+
+def meet_source() -> Source:
+    """The kernels that ranks meet with."""
+    return Source(file="meet.cu", macros=(("ITEM", "4"),))
+
+
+def _sorted(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in found.items()))
+
+
+def cubin(source: Source, arch: int) -> bytes:
+    """Machine code for compute capability arch / 10, from the cache or from NVRTC. Raises UnavailableError without CuPy."""
+    file = _cache_folder() / f"{_key(source, arch)}.cubin"
+    try:
+        return file.read_bytes()
+    except OSError:
+        pass
+    made, _ = compile_source(source, arch)
+    _keep(file, made)
+    return made
+
+
+def compile_source(source: Source, arch: int, *more: str) -> tuple[bytes, str]:
+    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC."""
+    nvrtc = _nvrtc()
+    options = ["-std=c++17", "-default-device", f"-arch=sm_{arch}", f"-I{SOURCES}", *(f"-D{name}={value}" for name, value in source.macros), *more]
+    headers, names = ([source.table.encode()], [_TABLE.encode()]) if source.table else ([], [])
+    program = nvrtc.createProgram((SOURCES / source.file).read_text(), source.file, headers, names)
+    try:
+        nvrtc.compileProgram(program, options)
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program)
+        raise CollbenchError(f"NVRTC refuses {source.file} for sm_{arch}: {error}\n{log}", "this looks like a mistake in collbench: please report it") from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError:
+        raise UnavailableError("CuPy is not installed", INSTALL_HINT) from None
+    return nvrtc
+
+
+@cache
+def _folder_hash() -> str:
+    text = b"".join(file.name.encode() + file.read_bytes() for file in sorted(SOURCES.glob("*.cu*")))
+    return hashlib.sha256(text).hexdigest()
+
+
+def _key(source: Source, arch: int) -> str:
+    text = repr((source, arch, _nvrtc().getVersion(), _folder_hash()))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "collbench" / "kernels"
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Write whole or not at all: other processes read at the same time. A cache that cannot be written is no cache."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
+            draft.write(content)
+        Path(draft.name).replace(file)
+    except OSError:
+        return

@@ -1,0 +1,108 @@
+// The kernel of the protocols whose data carries its own flags (ll, ll128): no barrier and no fence in a step.
+//
+// Every thread (ll) or warp (ll128) sends and receives its own lines, always the same ones of a chunk, so it needs nobody else of its CTA.
+// It checks by itself that slots are free, from a counter that it read at the start. Slots are given back for the whole CTA, behind a
+// barrier: each time half a window was read, and at the end of the launch.
+//
+// A protocol includes this and then defines run_step, which moves one piece.
+// Macros: THREADS; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; FENCED if tracks of a rank
+// pass data to each other through memory, so that lines must not overtake it.
+#pragma once
+#include "program.cuh"
+#include "spin.cuh"
+
+template <class S>
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up);
+
+// Wait until slice `number` of a sending end has a free slot.
+static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& w, const End& end, u64& seen, u64 number, u32 round, bool& given_up) {
+    if (number < a.slots + seen) return;
+    Patience patience;
+    while (!given_up && (seen = load_acquire(heard(w, end))) + a.slots <= number) {
+        if (const u32 over = patience.is_over(a)) {
+            if (over == 2) give_up(a, ROOM, w.channel, blockIdx.x % TRACKS, round, end.peer, number + 1 - a.slots, seen);
+            given_up = true;
+        }
+    }
+}
+
+// One look at a line that has not come; true to look again.
+static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w, const Ref& ref, u64 number, u64 flag, u32 round, Patience& patience, bool& given_up) {
+    if (given_up) return false;
+    if (const u32 over = patience.is_over(a)) {
+        if (over == 2) give_up(a, DATA, w.channel, blockIdx.x % TRACKS, round, a.receiving[ref.end].peer, number + 1, flag);
+        given_up = true;
+    }
+    return !given_up;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __grid_constant__ Args a) {
+    const State state = a.state[blockIdx.x];
+    bool given_up = load_relaxed(a.abort);
+    Walk w;
+    begin(a, w, blockIdx.x / TRACKS, state.done);
+#ifdef COMPILED_PROGRAM
+    u64 seen[SENDING];
+#pragma unroll
+    for (u32 e = 0; e < SENDING; ++e) seen[e] = load_relaxed(heard(w, a.sending[e]));
+#else
+    __shared__ Program program;
+    __shared__ u64 seen[SENDING];
+    fetch(a.program, program);
+    for (u32 e = threadIdx.x; e < SENDING; e += THREADS) seen[e] = load_relaxed(heard(w, a.sending[e]));
+    __syncthreads();
+#endif
+    if (a.delay_ns) pause(a, state.launch);
+    MY_TRACK(t, {
+        ENTRY(track, tracks, t);
+#if SINGLE
+        if (advance(a, w)) {
+#else
+        while (advance(a, w)) {
+#endif
+            EACH(r, track.first_round, track.rounds, {
+                ENTRY(round, rounds, r);
+                EACH(i, round.first_stage, round.stages, {
+                    ENTRY(stage, stages, i);
+                    EACH(k, stage.first_wait, stage.waits, {
+                        ENTRY(mark, waits, k);
+                        if (mark.signal == ROOM) {
+                            const End& end = a.sending[mark.end];
+                            wait_for_room(a, w, end, seen[mark.end], slice_number(w, end, mark.message), u32(r) - track.first_round, given_up);
+                        }
+                    });
+                    EACH(k, stage.first_step, stage.steps, {
+                        ENTRY(step, steps, k);
+                        run_step(a, w, step, piece_of(a, w, step.work), u32(r) - track.first_round, given_up);
+                    });
+#if !SINGLE
+                    EACH(k, stage.first_post, stage.posts, {
+                        ENTRY(mark, posts, k);
+                        if (mark.signal == HEAD) {
+                            const End& end = a.receiving[mark.end];
+                            const u64 next = slice_number(w, end, mark.message) + 1;
+                            if (next % (a.slots / 2) == 0) {
+                                __syncthreads();
+                                if (threadIdx.x == 0) store_relaxed(said(w, end), next);
+                            }
+                        }
+                    });
+#endif
+                });
+            });
+        }
+#if SINGLE
+        advance(a, w);
+#endif
+        __syncthreads();
+        EACH(k, track.first_head, track.heads, {
+            ENTRY(mark, posts, k);
+            const End& end = a.receiving[mark.end];
+            if (threadIdx.x == u32(k) % THREADS) store_relaxed(said(w, end), (u64)w.done * end.per_loop);
+        });
+    });
+    if (threadIdx.x == 0) {
+        State next{w.done, state.launch + 1};
+        a.state[blockIdx.x] = next;
+    }
+}

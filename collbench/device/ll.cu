@@ -1,0 +1,104 @@
+// Protocol ll: lines of 16 bytes, {data, flag, data, flag}: 8 bytes of payload, each half with a flag of its own, so that nothing but
+// the atomicity of 8-byte accesses orders data and flag. The flag is the slice's number plus one, which differs from what the slot held
+// before; FIFOs start zeroed, and are cleared before a number passes 2^32.
+//
+// Launch: one CTA a channel and track, THREADS threads; thread t has lines t, t + THREADS, ... of every chunk, LINES of them at once.
+#include "reduce.cuh"
+
+#include "flagged.cuh"
+
+// Bytes in a slot of a chunk's payload.
+static __device__ __forceinline__ u32 wire(u32 bytes) { return bytes * 2; }
+
+constexpr u32 WINDOW = MAX_SOURCES < 8 ? MAX_SOURCES : 8;  // operands whose loads are on their way together
+
+template <class S>
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up) {
+    const u32 lines = (piece.size + 7) / 8;
+    for (u32 first = threadIdx.x; first < lines; first += THREADS * LINES) {
+        uint2 result[LINES];
+        Sum sum[LINES];
+        for (u32 base = 0; base < step.sources; base += WINDOW) {
+            uint4 v[WINDOW][LINES];
+#pragma unroll
+            for (u32 k = 0; k < WINDOW; ++k) {
+                if (base + k >= step.sources) break;
+                const Ref ref = step.source[base + k];
+                const End& end = a.receiving[ref.kind == SLOT ? ref.end : 0];
+                const char* from = ref.kind == SLOT ? slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * wire(a.piece_bytes)
+                                                    : buffer_at(a, w, ref, a.receiving, piece.first);
+#pragma unroll
+                for (int l = 0; l < LINES; ++l) {
+                    const u32 line = first + l * THREADS;
+                    if (LINES > 1 && line >= lines) break;
+                    if (ref.kind == SLOT) {
+                        v[k][l] = load_line(from + line * 16);
+                    } else {
+                        const uint2 data = load8(from + line * 8, (int)(piece.size - line * 8), (u64)from % 8 == 0);
+                        v[k][l].x = data.x;
+                        v[k][l].z = data.y;
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < WINDOW; ++k) {
+                if (base + k >= step.sources) break;
+                const Ref ref = step.source[base + k];
+#pragma unroll
+                for (int l = 0; l < LINES; ++l) {
+                    const u32 line = first + l * THREADS;
+                    if (LINES > 1 && line >= lines) break;
+                    if (ref.kind == SLOT) {
+                        const End& end = a.receiving[ref.end];
+                        const u64 number = slice_number(w, end, ref.message);
+                        const u32 flag = (u32)number + 1;
+                        if (v[k][l].y != flag || v[k][l].w != flag) {
+                            const char* from = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + line * 16;
+                            Patience patience;
+                            while ((v[k][l].y != flag || v[k][l].w != flag) && keep_waiting(a, w, ref, number, v[k][l].y, round, patience, given_up))
+                                v[k][l] = load_line(from);
+                        }
+                        if (FENCED) fence();
+                    }
+                    const uint2 data = make_uint2(v[k][l].x, v[k][l].z);
+                    if (step.sources == 1) result[l] = data;
+                    else if (base + k == 0) sum[l].start(data);
+                    else sum[l].add(data);
+                }
+            }
+        }
+        if (step.sources > 1) {
+#pragma unroll
+            for (int l = 0; l < LINES; ++l) result[l] = sum[l].finish(step.flags & DIVIDE, a.ranks);
+        }
+#pragma unroll
+        for (u32 t = 0; t < MAX_TARGETS; ++t) {
+            if (t >= step.targets) break;
+            const Ref ref = step.target[t];
+            if (ref.kind == SLOT) {
+                const End& end = a.sending[ref.end];
+                const u64 number = slice_number(w, end, ref.message);
+                const u32 flag = (u32)number + 1;
+                char* to = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes);
+#ifdef INJECT_DROP
+                if (a.rank == 0 && w.channel == 0 && number >= INJECT_DROP) continue;
+#endif
+                if (FENCED) fence();
+#pragma unroll
+                for (int l = 0; l < LINES; ++l) {
+                    const u32 line = first + l * THREADS;
+                    if (LINES > 1 && line >= lines) break;
+                    store_line(to + line * 16, make_uint4(result[l].x, flag, result[l].y, flag));
+                }
+            } else {
+                char* to = buffer_at(a, w, ref, a.sending, piece.first);
+#pragma unroll
+                for (int l = 0; l < LINES; ++l) {
+                    const u32 line = first + l * THREADS;
+                    if (LINES > 1 && line >= lines) break;
+                    store8(to + line * 8, result[l], (int)(piece.size - line * 8), (u64)to % 8 == 0);
+                }
+            }
+        }
+    }
+}

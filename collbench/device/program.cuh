@@ -1,0 +1,41 @@
+// The program as kernels see it: compiled in as constants, or copied into shared memory at the start of a launch. One source for both.
+//
+// Compiled in, loops over the program are unrolled, their numbers are constants of the type Index<K>, and the entries fold away.
+#pragma once
+#include "types.cuh"
+
+template <u32 K>
+struct Index {
+    static constexpr u32 value = K;
+    constexpr operator u32() const { return K; }
+};
+
+#ifdef COMPILED_PROGRAM
+#include COMPILED_PROGRAM  // static constexpr Program PROGRAM = {...};
+
+template <u32 FIRST, u32 COUNT, class Body>
+static __device__ __forceinline__ void unrolled(Body&& body) {
+    if constexpr (COUNT > 0) {
+        body(Index<FIRST>{});
+        unrolled<FIRST + 1, COUNT - 1>(body);
+    }
+}
+
+// One way to write it for both forms. ENTRY declares `name` as an entry of a table; EACH runs over a range of numbers; MY_TRACK over the
+// one track that this CTA runs.
+#define ENTRY(name, table, index) constexpr auto name = PROGRAM.table[decltype(index)::value]
+#define EACH(index, first, count, ...) unrolled<(first), (count)>([&](auto index) __attribute__((always_inline)) __VA_ARGS__)
+#define MY_TRACK(index, ...) \
+    EACH(index, 0, TRACKS, { if (blockIdx.x % TRACKS == decltype(index)::value) __VA_ARGS__ })
+#else
+#define ENTRY(name, table, index) const auto& name = program.table[index]
+#define EACH(index, first, count, ...) \
+    for (u32 index = (first), index##_end = (first) + (count); index < index##_end; ++index) __VA_ARGS__
+#define MY_TRACK(index, ...) EACH(index, blockIdx.x % TRACKS, 1, __VA_ARGS__)
+#endif
+
+// Copy the program to shared memory, all threads together; a barrier must follow.
+static __device__ __forceinline__ void fetch(const Program* from, Program& to) {
+    static_assert(sizeof(Program) % 4 == 0, "copied by words");
+    for (u32 i = threadIdx.x; i < sizeof(Program) / 4; i += blockDim.x) ((u32*)&to)[i] = ((const u32*)from)[i];
+}

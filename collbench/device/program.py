@@ -1,0 +1,398 @@
+"""A plan as kernels take it: the program of a rank, the ends of its connections, where everything lies in the ranks' memory.
+
+The structures are those of types.cuh, packed byte by byte. A symmetric schedule has one program, seen from rank 0, whose chunk numbers are
+moved by the rank; so one compiled kernel serves all ranks.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from collbench.collectives import collective
+from collbench.passes import cell, is_copy, shape_of
+from collbench.plan import Plan
+from collbench.proof import Place
+from collbench.schedule import Edge, Operand, Round
+from collbench.tuning_gpu import slot_wire_bytes
+
+IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
+DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)
+SIGNALS = ("data", "room", "back", "ready", "tail", "head")
+DIVIDE = 1
+_KIND = {"in": IN, "out": OUT, "tmp": TMP}
+_PEER_KIND = {"in": PEER_IN, "out": PEER_OUT}
+
+LINE_BYTES = 128  # a word that is polled has a cache line of its own
+CONTROL_BYTES = 128 << 10  # at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
+ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
+STATE_BYTES, REPORT_BYTES = 8, 48
+MAX_CTAS = 1024
+_FIFO_ALIGN = 512
+
+
+class Ref(NamedTuple):
+    """An operand of a step: see types.cuh."""
+
+    kind: int
+    end: int = 0
+    message: int = 0
+    chunk: int = 0
+
+
+class Mark(NamedTuple):
+    """What a stage waits for or says."""
+
+    signal: int
+    end: int
+    message: int = 0
+    unused: int = 0
+
+
+class DeviceStep(NamedTuple):
+    sources: tuple[Ref, ...]
+    targets: tuple[Ref, ...]
+    flags: int
+    work: int
+
+
+class End(NamedTuple):
+    """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port, messages in a loop, whether it has a FIFO."""
+
+    peer: int
+    port: str
+    per_loop: int
+    has_fifo: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The tables of types.cuh's Program, and the ends that its numbers mean."""
+
+    tracks: tuple[tuple[int, ...], ...]
+    rounds: tuple[tuple[int, int], ...]
+    stages: tuple[tuple[int, ...], ...]
+    steps: tuple[DeviceStep, ...]
+    waits: tuple[Mark, ...]
+    posts: tuple[Mark, ...]
+    receiving: tuple[End, ...]
+    sending: tuple[End, ...]
+
+    @property
+    def widest(self) -> tuple[int, int]:
+        """Sources and targets of the widest step, at least one of each."""
+        return max([1, *(len(s.sources) for s in self.steps)]), max([1, *(len(s.targets) for s in self.steps)])
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The numbers of sources and targets that its steps have."""
+        return sorted({(len(step.sources), len(step.targets)) for step in self.steps})
+
+
+class _Lowering:
+    """One rank's program being made."""
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.plan, self.schedule = plan, plan.schedule
+        self.rank = 0 if plan.schedule.is_symmetric else rank
+        self.sending: dict[Edge, int] = {}
+        self.receiving: dict[Edge, int] = {}
+        self.rounds: list[tuple[int, int]] = []
+        self.stages: list[tuple[int, ...]] = []
+        self.steps: list[DeviceStep] = []
+        self.waits: list[Mark] = []
+        self.posts: list[Mark] = []
+        self.sent: dict[Edge, int] = {}
+        self.taken: dict[Edge, int] = {}
+        self.message_of: dict[tuple[int, int, Edge], int] = {}
+
+    def program(self) -> Program:
+        tracks = []
+        own = self.schedule.programs[self.rank]
+        for t, track in enumerate(own):
+            ends_before = len(self.receiving)
+            first_round = len(self.rounds)
+            for r, steps in enumerate(track.rounds):
+                self._round(t, r, steps)
+            received = list(self.receiving.items())[ends_before:]
+            ready = [Mark(READY, end) for edge, end in received if edge in self.schedule.ready_at(self.rank)]
+            heads = [Mark(HEAD, end) for _, end in received]
+            lent = {edge for r in range(len(track.rounds)) for edge in self.schedule.lent_at(self.rank, t, r)}
+            first_ready, first_head, first_back = len(self.posts), len(self.posts) + len(ready), len(self.waits)
+            self.posts += ready + heads
+            self.waits += [Mark(BACK, self.sending[edge]) for edge in sorted(lent)]
+            tracks.append((first_round, len(track.rounds), first_ready, len(ready), first_head, len(heads), first_back, len(lent)))
+        return Program(
+            tracks=tuple(tracks), rounds=tuple(self.rounds), stages=tuple(self.stages), steps=tuple(self.steps), waits=tuple(self.waits),
+            posts=tuple(self.posts), receiving=tuple(self._end(edge, is_sending=False) for edge in self.receiving),
+            sending=tuple(self._end(edge, is_sending=True) for edge in self.sending),
+        )
+
+    def _end(self, edge: Edge, *, is_sending: bool) -> End:
+        key = (self.rank, edge.peer, edge.port) if is_sending else (edge.peer, self.rank, edge.port)
+        messages = self.plan.messages_of_port[key]
+        return End(edge.peer, edge.port, len(messages), not all(message.is_direct for message in messages))
+
+    def _round(self, t: int, r: int, steps: Round) -> None:
+        shape = shape_of(steps)
+        for edge in shape.sent:
+            self.sending.setdefault(edge, len(self.sending))
+            self.message_of[t, r, edge] = self.sent.get(edge, 0)
+        for edge in shape.received:
+            self.receiving.setdefault(edge, len(self.receiving))
+        self.rounds.append((len(self.stages), len(shape.stages)))
+        started: set[tuple[str, Edge]] = set()
+        to_send, to_take = dict(shape.sent), dict(shape.received)
+        for stage in shape.stages:
+            first_step, first_wait, first_post = len(self.steps), len(self.waits), len(self.posts)
+            for s in stage:
+                step, place = steps[s], Place(self.rank, t, r, s)
+                self.waits += self._waits(place, step.recv, step.send, started)
+                self._step(place, steps, shape.received_index, shape.sent_index)
+                for edge in step.recv:
+                    to_take[edge] -= 1
+                    if not to_take[edge]:
+                        self.posts.append(Mark(HEAD, self.receiving[edge], self.taken.get(edge, 0)))
+                for edge in step.send:
+                    to_send[edge] -= 1
+                    if not to_send[edge]:
+                        self.posts.append(Mark(TAIL, self.sending[edge], self.sent.get(edge, 0)))
+            self.stages.append((
+                first_step, len(self.steps) - first_step, first_wait, len(self.waits) - first_wait, first_post, len(self.posts) - first_post,
+            ))
+        for counts, edges in ((self.sent, shape.sent), (self.taken, shape.received)):
+            for edge in edges:
+                counts[edge] = counts.get(edge, 0) + 1
+
+    def _waits(self, place: Place, recv: Sequence[Edge], send: Sequence[Edge], started: set[tuple[str, Edge]]) -> list[Mark]:
+        _, t, r, s = place
+        schedule, found = self.schedule, []
+        for edge in recv:
+            if ("recv", edge) not in started:
+                found.append(Mark(DATA, self.receiving[edge], self.taken.get(edge, 0)))
+        for edge in send:
+            if ("send", edge) in started:
+                continue
+            end, message = self.sending[edge], self.sent.get(edge, 0)
+            if not self.plan.messages_of_port[self.rank, edge.peer, edge.port][message].is_direct:
+                found.append(Mark(ROOM, end, message))
+            elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(edge.peer):
+                found.append(Mark(READY, end, message))
+        started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
+        for loan in schedule.returns_at(self.rank, t, r, s):
+            found.append(Mark(BACK, self.sending[loan.edge], self.message_of[t, loan.round, loan.edge]))
+        return found
+
+    def _step(self, place: Place, steps: Round, received_index: dict[tuple[int, Edge], int], sent_index: dict[tuple[int, Edge], int]) -> None:
+        """The data movement of one step; nothing if all it does is wait and say."""
+        _, t, r, s = place
+        step, schedule, problem = steps[s], self.schedule, self.plan.problem
+        placed = schedule.placed_at(self.rank, t, r)
+        sources = [Ref(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
+        target = step.dst
+        for edge in step.recv:
+            end, number = self.receiving[edge], self.taken.get(edge, 0)
+            message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][number]
+            if edge in placed:
+                assert step.dst is not None
+                sources.append(Ref(OUT, chunk=step.dst.chunk))
+                target = None
+            elif message.is_direct:
+                where = message.places[received_index[s, edge]]
+                sources.append(Ref(_PEER_KIND[where.buffer], end, chunk=where.chunk))
+            else:
+                sources.append(Ref(SLOT, end, number, received_index[s, edge]))
+        if target is not None and is_copy(step) and self._same(step.src[0], target, problem.in_place):
+            target = None
+        targets = [] if target is None else [Ref(_KIND[target.buffer], chunk=target.chunk)]
+        for edge in step.send:
+            end, number = self.sending[edge], self.sent.get(edge, 0)
+            message = self.plan.messages_of_port[self.rank, edge.peer, edge.port][number]
+            if not message.is_direct:
+                targets.append(Ref(SLOT, end, number, sent_index[s, edge]))
+            elif self.plan.p2p == "push":
+                targets.append(Ref(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk))
+        if targets:
+            divides = DIVIDE if place in self.plan.proof.complete and problem.redop == "avg" else 0
+            self.steps.append(DeviceStep(tuple(sources), tuple(targets), divides, self.plan.proof.chunks[place]))
+
+    def _same(self, a: Operand, b: Operand, in_place: bool) -> bool:
+        return cell(self.schedule, self.rank, a, in_place=in_place) == cell(self.schedule, self.rank, b, in_place=in_place)
+
+
+@lru_cache(maxsize=1024)
+def lower(plan: Plan, rank: int) -> Program:
+    """The rank's program; of a symmetric schedule the same for all."""
+    return _Lowering(plan, rank).program() if rank == 0 or not plan.schedule.is_symmetric else lower(plan, 0)
+
+
+def needs_fences(plan: Plan) -> bool:
+    """Whether tracks of a rank pass data to each other through memory, so that flags alone do not order it."""
+    for rank, program in enumerate(plan.schedule.programs):
+        readers: dict[Operand, set[int]] = {}
+        writers: dict[Operand, set[int]] = {}
+        for t, track in enumerate(program):
+            for step in (step for steps in track.rounds for step in steps):
+                for operand in step.src:
+                    readers.setdefault(cell(plan.schedule, rank, operand, in_place=plan.problem.in_place), set()).add(t)
+                if step.dst is not None:
+                    writers.setdefault(cell(plan.schedule, rank, step.dst, in_place=plan.problem.in_place), set()).add(t)
+        if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
+            return True
+    return False
+
+
+def fits_one_loop(plan: Plan) -> bool:
+    """Whether every channel has at most one loop, and a launch's messages fit the slots of every connection."""
+    most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
+    return most <= plan.slots and all(sum(1 for _ in plan.loops(channel)) <= 1 for channel in range(plan.channels))
+
+
+def is_aligned(plan: Plan, unit: int) -> bool:
+    """Whether all pieces of all chunks begin at multiples of `unit` bytes and are as long."""
+    if plan.problem.block_bytes % unit or plan.piece_bytes % unit:
+        return False
+    return all((loop.offset | loop.size | loop.chunk) % unit == 0 for channel in range(plan.channels) for loop in plan.loops(channel))
+
+
+def ctas(plan: Plan) -> int:
+    """CTAs of the GPU that has most."""
+    return plan.channels * max(len(program) for program in plan.schedule.programs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are apart, in bytes."""
+
+    tails: int
+    heads: int
+    fifos: int
+    tmp: int
+    total: int
+    fifo_stride: int
+    fifo_of: dict[tuple[bool, int], int]  # (is sending, end) -> offset on channel 0
+
+
+@lru_cache(maxsize=1024)
+def layout(plan: Plan, rank: int) -> Layout:
+    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull)."""
+    program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
+    tails = CONTROL_BYTES
+    heads = tails + channels * len(program.receiving) * LINE_BYTES
+    fifos = -(-(heads + channels * len(program.sending) * LINE_BYTES) // _FIFO_ALIGN) * _FIFO_ALIGN
+    one = -(-plan.slots * slot // _FIFO_ALIGN) * _FIFO_ALIGN
+    is_sender = plan.p2p == "pull"
+    owned = [e for e, end in enumerate(program.sending if is_sender else program.receiving) if end.has_fifo]
+    fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
+    stride = one * len(owned)
+    tmp = fifos + channels * stride
+    tmp_bytes = -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
+    return Layout(tails=tails, heads=heads, fifos=fifos, tmp=tmp, total=tmp + tmp_bytes, fifo_stride=stride, fifo_of=fifo_of)
+
+
+def peer_of(plan: Plan, rank: int, end: End) -> int:
+    """The rank at the other side of an end."""
+    return (rank + end.peer) % plan.n if plan.schedule.is_symmetric else end.peer
+
+
+def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
+    """The number of the other end among the peer's receiving ends, or sending ones."""
+    peer = peer_of(plan, rank, end)
+    theirs = lower(plan, peer).receiving if is_sending else lower(plan, peer).sending
+    return next(number for number, other in enumerate(theirs) if other.port == end.port and peer_of(plan, peer, other) == rank)
+
+
+def pack_program(program: Program) -> bytes:
+    """The program as types.cuh has it; tables that are empty have one entry of zeros."""
+    sources, targets = program.widest
+    out = [struct.pack("<8H", *track) for track in program.tracks]
+    out += [struct.pack("<2H", *entry) for entry in program.rounds]
+    out += [struct.pack("<6H", *stage) for stage in program.stages]
+    nothing = Ref(0)
+    for step in program.steps or (DeviceStep((), (), 0, 0),):
+        out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
+        for refs, most in ((step.sources, sources), (step.targets, targets)):
+            out += [struct.pack("<4H", *ref) for ref in (*refs, *[nothing] * (most - len(refs)))]
+    for marks in (program.waits, program.posts):
+        out += [struct.pack("<4H", *mark) for mark in marks or (Mark(0, 0),)]
+    return b"".join(out)
+
+
+def program_text(program: Program) -> str:
+    """The program as a C++ constant."""
+    def braced(values: Iterable[Any]) -> str:
+        return "{" + ", ".join(braced(value) if isinstance(value, tuple | list) else str(value) for value in values) + "}"
+
+    def padded(refs: tuple[Ref, ...], most: int) -> list[Ref]:
+        return [*refs, *[Ref(0)] * (most - len(refs))]
+
+    sources, targets = program.widest
+    steps = [
+        (len(step.sources), len(step.targets), step.flags, step.work, padded(step.sources, sources), padded(step.targets, targets))
+        for step in program.steps or (DeviceStep((), (), 0, 0),)
+    ]
+    tables = [program.tracks, program.rounds, program.stages, steps, program.waits or (Mark(0, 0),), program.posts or (Mark(0, 0),)]
+    return "static constexpr Program PROGRAM = {" + ",\n".join(braced(table) for table in tables) + "};\n"
+
+
+def macros(program: Program) -> dict[str, int]:
+    """The sizes that types.cuh wants."""
+    sources, targets = program.widest
+    receiving, sending = max(1, len(program.receiving)), max(1, len(program.sending))
+    return {
+        "MAX_SOURCES": sources, "MAX_TARGETS": targets, "RECEIVING": receiving, "SENDING": sending, "TRACKS": len(program.tracks),
+        "ROUNDS": len(program.rounds), "STAGES": len(program.stages), "STEPS": max(1, len(program.steps)), "WAITS": max(1, len(program.waits)),
+        "POSTS": max(1, len(program.posts)), "ARGS_BYTES": ARGS.size + (receiving + sending) * END.size, "PROGRAM_BYTES": len(pack_program(program)),
+    }
+
+
+ARGS = struct.Struct("<12Q14I")
+END = struct.Struct("<5Q3I2H")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Addresses, as one rank sees them: every rank's arena, and the input and output of every rank's first set of user buffers."""
+
+    arenas: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    program: int
+    aborts: int
+
+
+def pack_args(plan: Plan, rank: int, memory: Memory, *, set_offset: int, timeout_ns: int, delay_ns: int) -> bytes:
+    """The arguments of a launch on a rank."""
+    program, own, base = lower(plan, rank), layout(plan, rank), memory.arenas[rank]
+    schedule, problem, n = plan.schedule, plan.problem, plan.n
+    what = collective(problem.op)
+    shift = rank if schedule.is_symmetric else 0
+    shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
+    out = [ARGS.pack(
+        memory.inputs[rank], memory.outputs[rank], base + own.tmp, set_offset, problem.block_bytes, plan.share_bytes,
+        base + STATES_AT, base + ABORT_AT, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
+        plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), plan.slots, schedule.chunks["in"] if what.is_interleaved else 0,
+        schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
+    )]
+    for is_sending, ends in ((False, program.receiving), (True, program.sending)):
+        packed = [_pack_end(plan, rank, memory, number, end, is_sending=is_sending) for number, end in enumerate(ends)]
+        out += packed or [bytes(END.size)]
+    return b"".join(out)
+
+
+def _pack_end(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> bytes:
+    peer = peer_of(plan, rank, end)
+    other = other_end(plan, rank, end, is_sending=is_sending)
+    mine, theirs = layout(plan, rank), layout(plan, peer)
+    here, there = lower(plan, rank), lower(plan, peer)
+    apart = [LINE_BYTES * len(ends) for ends in ((here.sending, there.receiving) if is_sending else (here.receiving, there.sending))]
+    heard = memory.arenas[rank] + (mine.heads if is_sending else mine.tails) + number * LINE_BYTES
+    said = memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
+    slots = stride = 0
+    if end.has_fifo:
+        owner, at, who = (rank, mine, (is_sending, number)) if (plan.p2p == "pull") == is_sending else (peer, theirs, (not is_sending, other))
+        slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
+    return END.pack(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart, end.per_loop, peer)
+
+

@@ -1,0 +1,107 @@
+// How a CTA walks its part of the data: the geometry of plan.py's loops, chunks and slices, and the addresses that a program's refs mean.
+#pragma once
+#include "types.cuh"
+
+constexpr u64 GRAIN = 64;  // plan.GRAIN_BYTES
+
+static __device__ __forceinline__ u64 ceil_div(u64 a, u64 b) { return (a + b - 1) / b; }
+static __device__ __forceinline__ u64 least(u64 a, u64 b) { return a < b ? a : b; }
+
+// One loop of a channel: where it starts in the block, its bytes in all, the chunk's bytes, slices a message.
+struct Loop {
+    u64 offset, size;
+    u32 chunk, slices;
+};
+
+// A CTA's place: which channel, where its range ends, and what counts over launches.
+struct Walk {
+    u32 channel;
+    u64 end;
+    u32 done;
+    Loop loop;
+    u32 slice;
+};
+
+static __device__ __forceinline__ void begin(const Args& a, Walk& w, u32 channel, u32 done) {
+    w.channel = channel;
+    w.done = done;
+    w.slice = 0;
+    w.loop.offset = least(channel * a.share_bytes, a.block_bytes);
+    w.loop.size = 0;
+    w.loop.slices = 0;
+    w.end = w.loop.offset + least(a.share_bytes, a.block_bytes - w.loop.offset);
+}
+
+// On to the next loop; false if there is none.
+static __device__ __forceinline__ bool advance(const Args& a, Walk& w) {
+    w.done += w.loop.slices;
+    w.loop.offset += w.loop.size;
+    w.loop.slices = 0;
+    if (w.loop.offset >= w.end) return false;
+    const u64 left = w.end - w.loop.offset;
+    const u32 parts = a.parts ? a.parts : 1;
+    const u64 full = (u64)parts * a.chunk_bytes;
+    u64 chunk = a.chunk_bytes;
+    if (left < full) {
+        const u64 even = ceil_div(left, parts);
+        const u64 grain = even > GRAIN ? GRAIN : ITEM;
+        chunk = least(ceil_div(even, grain) * grain, a.chunk_bytes);
+    }
+    w.loop.chunk = (u32)chunk;
+    w.loop.size = least(left, full);
+    w.loop.slices = a.piece_bytes < chunk ? (u32)ceil_div(chunk, a.piece_bytes) : 1;
+    return true;
+}
+
+static __device__ __forceinline__ u32 moved(u32 chunk, u32 shift, u32 ranks) {
+    chunk += shift;
+    return chunk >= ranks && shift ? chunk - ranks : chunk;
+}
+
+// First byte within a chunk, and size, of the current slice of the chunk that a step works on.
+struct Piece {
+    u32 first, size;
+};
+
+static __device__ __forceinline__ Piece piece_of(const Args& a, const Walk& w, u32 work) {
+    u64 size = w.loop.size;
+    if (a.parts) {
+        const u64 start = (u64)moved(work, a.shift_work, a.ranks) * w.loop.chunk;
+        size = start < w.loop.size ? least(w.loop.chunk, w.loop.size - start) : 0;
+    }
+    Piece p;
+    p.first = (u32)least((u64)w.slice * a.piece_bytes, size);
+    p.size = (u32)least(a.piece_bytes, size - p.first);
+    return p;
+}
+
+// Number of a slice on a connection, counted from the first launch.
+static __device__ __forceinline__ u64 slice_number(const Walk& w, const End& end, u32 message) {
+    return (u64)w.done * end.per_loop + message * w.loop.slices + w.slice;
+}
+
+static __device__ __forceinline__ u64* heard(const Walk& w, const End& end) {
+    return (u64*)((char*)end.heard + (u64)w.channel * end.heard_stride);
+}
+
+static __device__ __forceinline__ u64* said(const Walk& w, const End& end) {
+    return (u64*)((char*)end.said + (u64)w.channel * end.said_stride);
+}
+
+static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const End& end, u64 number) {
+    return end.slots + (u64)w.channel * end.slots_stride + number % a.slots * a.slot_bytes;
+}
+
+// Where a chunk of a rank's input or output begins, from the buffer's start.
+static __device__ __forceinline__ u64 chunk_offset(const Args& a, const Walk& w, u32 chunk) {
+    return w.loop.offset + (a.parts ? least((u64)chunk * w.loop.chunk, w.loop.size) : chunk * a.block_bytes);
+}
+
+// The address of a chunk of one of the rank's own or a peer's buffers; not of a slot.
+static __device__ __forceinline__ char* buffer_at(const Args& a, const Walk& w, const Ref& ref, const End* ends, u32 first) {
+    if (ref.kind == TMP) return a.tmp + w.channel * a.tmp_stride + (u64)moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
+    const bool is_in = ref.kind == IN || ref.kind == PEER_IN;
+    const u32 chunk = moved(ref.chunk, is_in ? a.shift_in : a.shift_out, a.ranks);
+    char* base = ref.kind == IN ? a.in : ref.kind == OUT ? a.out : is_in ? ends[ref.end].peer_in : ends[ref.end].peer_out;
+    return base + a.set + chunk_offset(a, w, chunk) + first;
+}

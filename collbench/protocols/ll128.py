@@ -1,0 +1,24 @@
+"""LL128: 128 bytes on the wire are 120 of data and 8 of flag. For links that deliver 128 bytes of a warp whole and in order, as NVLink does.
+
+A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol of that name.
+"""
+
+TURN_BYTES, TURN_PAYLOAD = 2048, 1920
+
+
+def payload_bytes(slot_bytes: int) -> int:
+    """What a slot of that size carries.
+
+    >>> payload_bytes(65536)
+    61440
+    """
+    return slot_bytes // TURN_BYTES * TURN_PAYLOAD
+
+
+def wire_bytes(payload: int) -> int:
+    """What that much of one chunk takes in a slot: a warp's turn is whole.
+
+    >>> wire_bytes(1921)
+    4096
+    """
+    return -(-payload // TURN_PAYLOAD) * TURN_BYTES

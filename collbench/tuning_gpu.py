@@ -1,0 +1,180 @@
+"""What "auto" means on GPUs: algorithm, protocol and knobs by size. One table, each number with the sweep that justifies it.
+
+The sweeps were made on 4 x H200 (NVSwitch), one process a GPU, float32 sum, in CUDA graphs.
+"""
+
+from dataclasses import dataclass, replace
+
+from collbench.case import Case, P2p
+from collbench.collectives import collective
+from collbench.errors import ScheduleError
+from collbench.passes import widest_message
+from collbench.plan import Kernel, Plan, lay_out, made_direct
+from collbench.protocols import FAMILY as PROTOCOLS
+from collbench.schedule import Schedule
+from collbench.units import format_size
+
+_K, _M = 1 << 10, 1 << 20
+_ANY = 1 << 62
+# (largest S, algorithm, protocol)
+_BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "allreduce": ((64 * _K, "oneshot", "ll"), (128 * _K, "oneshot", "ll128"), (256 * _K, "twoshot", "ll"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
+    "allgather": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (16 * _M, "direct", "simple"), (_ANY, "ring", "simple")),
+    "reducescatter": ((128 * _K, "direct", "ll"), (4 * _M, "direct", "ll128"), (_ANY, "ring", "simple")),
+    "broadcast": ((128 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "reduce": ((128 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
+    "gather": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
+    "scatter": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
+    "sendrecv": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
+}
+_PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
+MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
+MAX_CHANNELS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a GPU has for one launch: CTAs that can be resident, and bytes that FIFOs may take."""
+
+    ctas: int = 132
+    memory_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Knobs:
+    """What is left to decide once the schedule and the protocol are known."""
+
+    channels: int
+    threads: int
+    slots: int
+    chunk: int
+    slices: int
+    unroll: int
+
+
+def best_of(case: Case) -> tuple[str, str]:
+    """Algorithm and protocol of a case that leaves one of them open.
+
+    >>> best_of(Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8))
+    ('oneshot', 'll')
+    """
+    for largest, algo, proto in _BEST[case.op]:
+        if case.algo == "auto" and case.size_bytes <= largest and case.proto in ("auto", proto):
+            return algo, proto
+    if case.algo == "auto":  # a protocol for which the table has no size: the algorithm of the size
+        return next(algo for largest, algo, _ in _BEST[case.op] if case.size_bytes <= largest), case.proto
+    return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest) if case.proto == "auto" else case.proto
+
+
+def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> tuple[Case, Plan]:
+    """The case with nothing left to decide, and its plan. Raises ScheduleError if it cannot be done."""
+    flagged = proto != "simple"
+    p2p: P2p = "pull" if case.p2p == "pull" else "push"
+    if flagged and (case.p2p == "pull" or case.direct == "on"):
+        raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+    if case.reload != "auto" and proto != "ll128":
+        raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
+    direct = not flagged and case.direct != "off" and not (case.direct == "auto" and case.buffsize)
+    facts = PROTOCOLS.load(proto)
+    ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
+    knobs = _knobs(case, ready, proto, limits)
+    widest = max(1, widest_message(ready))
+    slot_bytes = 0
+    if case.buffsize:
+        if not widest_message(ready):
+            raise ScheduleError("every message goes straight to its place: there is no buffer to size", "use --direct off")
+        slot_bytes = widest * (facts.payload_bytes(case.buffsize // knobs.slots // widest) // 16 * 16)
+        if not slot_bytes:
+            raise ScheduleError(f"a buffer of {format_size(case.buffsize)} has no room for {knobs.slots} slots", "use a larger --buffsize")
+        chunk = case.chunk or slot_bytes // widest * knobs.slices
+        knobs = replace(knobs, chunk=min(chunk, slot_bytes // widest) if flagged else chunk)
+    tracks = max(len(program) for program in schedule.programs)
+    if knobs.channels * tracks > limits.ctas:
+        raise ScheduleError(
+            f"{knobs.channels} channels of {tracks} tracks are {knobs.channels * tracks} CTAs; {limits.ctas} can be resident, and all of them wait for each other",
+            f"use at most {limits.ctas // tracks} channels",
+        )
+    longest = max(sum(len(steps) for steps in track.rounds) for program in schedule.programs for track in program)
+    specialized = flagged and (case.specialize == "on" or (case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS))
+    kernel = Kernel(proto=proto, threads=knobs.threads, unroll=knobs.unroll, reload=case.reload != "off", specialized=specialized)
+    plan = lay_out(
+        case.problem(), schedule, direct=direct, p2p=p2p, channels=knobs.channels, slots=knobs.slots, chunk_bytes=knobs.chunk, slot_bytes=slot_bytes,
+        slices=knobs.slices, kernel=kernel,
+    )
+    needed = fifo_bytes(plan)
+    if needed > limits.memory_bytes:
+        raise ScheduleError(
+            f"FIFOs of {-(-needed >> 20)}M a GPU, {limits.memory_bytes >> 20}M are allowed", "use fewer --channels, a smaller --buffsize or more --max-memory"
+        )
+    done = replace(
+        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct else "off", p2p=p2p, channels=plan.channels, threads=knobs.threads,
+        slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll, buffsize=plan.slots * slot_wire_bytes(plan),
+        reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",
+    )
+    return done, plan
+
+
+def slot_wire_bytes(plan: Plan) -> int:
+    """Bytes of a slot as it lies in memory: each chunk of a message begins where the protocol can."""
+    assert plan.kernel is not None
+    return plan.widest * int(PROTOCOLS.load(plan.kernel.proto).wire_bytes(plan.piece_bytes))
+
+
+def fifo_bytes(plan: Plan) -> int:
+    """FIFO memory of the GPU that has most of it."""
+    end = "dst" if plan.p2p == "push" or not plan.direct else "src"
+    counts: dict[int, int] = {}
+    for connection in plan.connections:
+        if connection.fifo_offset >= 0:
+            rank = getattr(connection, end)
+            counts[rank] = counts.get(rank, 0) + 1
+    return max(counts.values(), default=0) * plan.slots * slot_wire_bytes(plan)
+
+
+def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs:
+    """The table: what is asked for, else by protocol and bytes of a chunk over all channels."""
+    parts = schedule.chunks["in"] if collective(case.op).is_interleaved else 1
+    share = -(-case.problem().block_bytes // parts)
+    tracks = max(len(program) for program in schedule.programs)
+    most = max(1, limits.ctas // tracks)
+    slots = case.slots or (4 if proto == "simple" else 8)
+    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= 8 * _M else 1)
+    if proto != "simple" and slices > 1:
+        raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
+    if proto == "ll":
+        channels = case.channels or min(most, 1 if share <= _K else 16 if share <= 64 * _K else 32)
+    elif proto == "ll128":
+        channels = case.channels or min(most, max(1, min(8 if share <= 64 * _K else 24 if share <= _M else 48, share // 1920)))
+    else:
+        channels = case.channels or min(most, max(1, share // (4 * _K)), 32 if case.size_bytes <= 8 * _M else 64 if case.size_bytes <= 32 * _M else 128)
+    if channels > MAX_CHANNELS:
+        raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
+    own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
+    largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 512 * _K if channels < 64 else 256 * _K
+    conns = max(1, _fifos(schedule))
+    widest = max(1, widest_message(schedule))
+    factor = 2 if proto == "ll" else 1
+    roomy = limits.memory_bytes * 7 // 8 // (conns * channels * slots * widest * factor) * slices
+    chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
+    if proto == "ll":
+        threads = case.threads or max(64, min(512, -(-min(own, chunk) // 8 // 32) * 32))
+    else:
+        threads = case.threads or (256 if proto == "ll128" else 512)
+    if threads % 32 or not 64 <= threads <= 1024:
+        raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
+    unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)
+    if unroll > 16:
+        raise ScheduleError(f"{unroll} accesses in flight: at most 16")
+    return _Knobs(channels=channels, threads=threads, slots=slots, chunk=chunk, slices=slices, unroll=unroll)
+
+
+def _fifos(schedule: Schedule) -> int:
+    """The most FIFOs of one channel into or out of one rank."""
+    most = 0
+    for program in schedule.programs:
+        into = {edge for track in program for steps in track.rounds for step in steps for edge in step.recv}
+        out = {edge for track in program for steps in track.rounds for step in steps for edge in step.send}
+        most = max(most, len(into), len(out))
+    return most if widest_message(schedule) else 0
+
