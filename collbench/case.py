@@ -75,7 +75,7 @@ class Case:
     op: OpName
     backend: str
     algo: str = "auto"
-    proto: str = "simple"
+    proto: str = "auto"
     transport: str = "auto"
     direct: DirectMode = "auto"
     channels: int = AUTO

@@ -16,10 +16,12 @@ from typing import Any
 from collbench import __version__
 from collbench.actions import actors
 from collbench.backends import FAMILY
+from collbench.backends._gpu_session import GpuOptions, LaunchMode
 from collbench.backends._session import Batch, Samples, auto_iterations, rotations
 from collbench.case import Case, Problem
 from collbench.collectives import collective
 from collbench.cost import DEFAULT_MACHINE, Machine, machine, price
+from collbench.device.program import ctas
 from collbench.errors import CollbenchError, ScheduleError, StuckError, UnavailableError
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
@@ -27,6 +29,7 @@ from collbench.plan import Plan
 from collbench.record import Record
 from collbench.stats import interval, is_noisy
 from collbench.tuning import resolve
+from collbench.tuning_gpu import DEFAULT_MEMORY, Limits
 from collbench.units import rate_gbs, to_us
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
@@ -47,6 +50,11 @@ class Settings:
     aggregate: int = 1
     blocking: bool = False
     machine: str = DEFAULT_MACHINE
+    gpus: tuple[int, ...] = ()
+    launch: LaunchMode = "graph"
+    isolated: bool = False
+    max_memory: int = DEFAULT_MEMORY
+    inject: str = ""
 
 
 @dataclass(slots=True)
@@ -70,7 +78,7 @@ def is_peer(backend: str) -> bool:
     return bool(getattr(FAMILY.load(backend), "IS_PEER", False))
 
 
-def plan_points(cases: Sequence[Case], group: Group) -> list[Point]:
+def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once."""
     refused: dict[str, str] = {}
     points: dict[tuple[Case, str], Point] = {}
@@ -81,16 +89,16 @@ def plan_points(cases: Sequence[Case], group: Group) -> list[Point]:
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module)
+        point = Point(case, waived=why) if why else _planned(case, module, Limits(memory_bytes=max_memory))
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
 
-def _planned(case: Case, module: Any) -> Point:
+def _planned(case: Case, module: Any, limits: Limits) -> Point:
     if getattr(module, "IS_PEER", False):
         return Point(case, waived=module.why_waived(case.problem(), collective(case.op).is_reduction))
     try:
-        choice = resolve(case)
+        choice = resolve(case, limits)
     except ScheduleError as error:
         return Point(case, waived=error.message)
     return Point(choice.case, choice.plan)
@@ -154,6 +162,10 @@ class Measurement:
             conditions.append("unchecked")
         if settings.blocking:
             conditions.append("blocking")
+        if settings.isolated:
+            conditions.append("isolated")
+        if settings.launch == "stream":
+            conditions.append("stream")
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
@@ -232,12 +244,12 @@ class Measurement:
         base: dict[str, Any] = {
             name: getattr(case, name)
             for name in (
-                "op", "backend", "algo", "proto", "transport", "direct", "channels", "threads", "buffsize", "slots", "chunk", "dtype", "redop", "root",
-                "placement", "ranks", "size_bytes",
+                "op", "backend", "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll",
+                "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
             )
         }
         base |= {
-            "ctas": 0, "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
+            "ctas": ctas(point.plan) if point.plan is not None and point.plan.kernel is not None else 0, "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
             "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
             "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
             "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -282,8 +294,13 @@ def is_modelled(point: Point) -> bool:
     return any("modelled" in samples.notes for samples in point.repeats)
 
 
-def module_options(module: Any, settings: Settings) -> dict[str, str]:
+def module_options(module: Any, settings: Settings) -> dict[str, Any]:
     """What a backend's session is told beyond the usual."""
+    if getattr(module, "IS_GPU", False):
+        options = GpuOptions(
+            gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject
+        )
+        return {"options": options}
     return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}
 
 

@@ -14,8 +14,8 @@ from typing import IO, Literal, get_args
 
 from collbench.errors import UnavailableError, UsageError
 
-SCHEMA = 1
-CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-")  # notes of rows that measured something else than rows without them
+SCHEMA = 2
+CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream")  # notes of rows that measured something else than rows without them
 Status = Literal["ok", "wrong", "waived", "error"]
 
 
@@ -33,12 +33,17 @@ class Record:
     proto: str
     transport: str
     direct: str
+    p2p: str
     channels: int
     threads: int
     ctas: int
     buffsize: int
     slots: int
     chunk: int
+    slices: int
+    unroll: int
+    reload: str
+    specialize: str
     dtype: str
     redop: str
     root: int
@@ -76,7 +81,7 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
 _KEPT = "rows before this one are in the file"
-_INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
+_INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
 _MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from itertools import product
+from typing import Any
 
-from collbench.case import Case, DirectMode, Placement
+from collbench.case import Case, DirectMode, Placement, Switch
 from collbench.collectives import OpName
 from collbench.dtypes import DtypeName, RedopName
 from collbench.errors import UsageError
@@ -23,13 +24,18 @@ class Sweep:
     sizes: tuple[int, ...]
     op: tuple[OpName, ...] = ("allreduce",)
     algo: tuple[str, ...] | None = None
-    proto: tuple[str, ...] = ("simple",)
+    proto: tuple[str, ...] = ("auto",)
     transport: tuple[str, ...] = ("auto",)
     channels: tuple[int, ...] = (0,)
     threads: tuple[int, ...] = (0,)
     buffsize: tuple[int, ...] = (0,)
     slots: tuple[int, ...] = (0,)
     chunk: tuple[int, ...] = (0,)
+    slices: tuple[int, ...] = (0,)
+    unroll: tuple[int, ...] = (0,)
+    p2p: tuple[str, ...] = ("auto",)
+    reload: tuple[Switch, ...] = ("auto",)
+    specialize: tuple[Switch, ...] = ("auto",)
     dtype: tuple[DtypeName, ...] = ("float32",)
     redop: tuple[RedopName, ...] = ("sum",)
     root: tuple[int, ...] = (0,)
@@ -95,17 +101,20 @@ def _cases(sweep: Sweep, peers: frozenset[str]) -> Iterator[Case]:
         for backend in sweep.backend:
             is_peer = backend in peers
             algos = ("library",) if is_peer else sweep.algo or algorithms_of(op)
-            knobs = (("auto",), ("auto",), (0,), (0,), (0,), (0,), (0,)) if is_peer else (
-                sweep.transport, sweep.direct, sweep.channels, sweep.threads, sweep.buffsize, sweep.slots, sweep.chunk
-            )
-            for algo, proto, transport, direct, channels, threads, buffsize, slots, chunk in product(algos, ("",) if is_peer else sweep.proto, *knobs):
+            knobs = [(value,) for value in _UNASKED.values()] if is_peer else [getattr(sweep, name) for name in _UNASKED]
+            for algo, *chosen in product(algos, *knobs):
                 count += 1
                 if count > 10 * MAX_POINTS:
                     raise UsageError(f"more than {count - 1} combinations", f"at most {MAX_POINTS} points: give fewer values")
                 yield Case(
-                    op=op, backend=backend, algo=algo, proto=proto, transport=transport, direct=direct, channels=channels, threads=threads,
-                    buffsize=buffsize, slots=slots, chunk=chunk, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
+                    op=op, backend=backend, algo=algo, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
+                    **dict(zip(_UNASKED, chosen, strict=True)),
                 ).rounded()
 
 
+# Our own knobs, and what stands in the row of a library that was not asked for any.
+_UNASKED: dict[str, Any] = {
+    "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0, "slices": 0, "unroll": 0,
+    "p2p": "auto", "reload": "auto", "specialize": "auto",
+}
 KNOBS = tuple(knob.name for knob in fields(Sweep))

@@ -31,6 +31,7 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
+DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Limits:
     """What a GPU has for one launch: CTAs that can be resident, and bytes that FIFOs may take."""
 
     ctas: int = 132
-    memory_bytes: int = 256 << 20
+    memory_bytes: int = DEFAULT_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +158,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs
     factor = 2 if proto == "ll" else 1
     roomy = limits.memory_bytes * 7 // 8 // (conns * channels * slots * widest * factor) * slices
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
-    if proto == "ll":
-        threads = case.threads or max(64, min(512, -(-min(own, chunk) // 8 // 32) * 32))
-    else:
-        threads = case.threads or (256 if proto == "ll128" else 512)
+    lines = -(-min(own, chunk) // 8)
+    threads = case.threads or {"ll": max(64, min(512, -(-lines // 32) * 32)), "ll128": 256, "simple": 512}[proto]
     if threads % 32 or not 64 <= threads <= 1024:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
     unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from collbench.actions import Action, Actor, Region, room_wanted
 from collbench.check import Place
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.host import usable_cores
-from collbench.actions import Action, Actor, Region, room_wanted
 from collbench.plan import Plan
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import processor_name
-from collbench.actions import Region, actors
 from collbench.plan import Plan
 from collbench.transports import shm
 

@@ -7,11 +7,11 @@ takes its step time and its bytes at the core's rate, and its bytes also queue a
 import heapq
 from collections.abc import Sequence
 
+from collbench.actions import Action, actors
 from collbench.backends._session import Batch, Samples
 from collbench.cost import Machine, machine
 from collbench.errors import StuckError
 from collbench.group import Group
-from collbench.actions import Action, actors
 from collbench.plan import Plan
 
 WANTS_MACHINE = True

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.actions import Action, Region, actors
 from collbench.backends._session import Batch, Samples, stride_bytes, verify_in_process
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.errors import StuckError
 from collbench.group import Group
-from collbench.actions import Action, Region, actors
 from collbench.plan import Plan
 
 if TYPE_CHECKING:

@@ -14,11 +14,13 @@ from collbench.cli import complain
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
 from collbench.cost import machine
+from collbench.device.card import device_count
 from collbench.errors import CollbenchError, StuckError, UsageError
 from collbench.group import Group
 from collbench.group._launch import launcher
 from collbench.host import has_nvidia_gpus, usable_cores
 from collbench.measure import Measurement, Point, Settings, estimate_s, is_peer, plan_points
+from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.record import Record, Writer, known_keys, read
 from collbench.report.sweep_table import Table, best_lines, table_of
 from collbench.sweep import KNOBS, Sweep, cases, sizes_between
@@ -26,11 +28,15 @@ from collbench.units import format_duration
 
 _SETTINGS = {
     "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
+    "gpus": "gpus", "launch": "launch", "isolated": "isolated", "max_memory": "max_memory", "inject": "inject",
 }
 
 
 _STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong": {"fg": "red", "bold": True}, "error": {"fg": "red", "bold": True}}
-_OUR_KNOBS = ("algo", "proto", "transport", "direct", "channels", "threads", "buffsize", "slots", "chunk")
+_OUR_KNOBS = (
+    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "reload", "specialize",
+)
+_ON_GPUS = ("cuda", "nccl")  # what a sweep compares where there are GPUs
 # Options that a sweep profile may not hold: they say what to do with the rows, not what to measure.
 _NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color")
 
@@ -39,6 +45,13 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     """The whole command; returns the exit code."""
     options = {**_profile(options["profile"]), **{name: value for name, value in options.items() if value is not None}}
     found = launcher()
+    if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
+        options["backend"] = _ON_GPUS
+    if any(name in _ON_GPUS for name in options.get("backend", ())) and has_nvidia_gpus():
+        options.setdefault("gpus", tuple(range(device_count())))
+        if len(options["gpus"]) == 1 and found is None:
+            click.echo("One GPU: nothing travels between ranks. Use --backend cpu to measure the processors.")
+            return 0
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
@@ -71,14 +84,12 @@ def _group() -> Group:
 
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
     """Plan, measure, write and show; returns the exit code."""
-    if "backend" not in options and has_nvidia_gpus():
-        click.echo("# This host has GPUs; this version has no GPU engine yet and measures its processors.", err=True)
     peers = frozenset(name for name in sweep.backend if is_peer(name))
     ignored = [f"--{name}" for name in _OUR_KNOBS if name in options and not (name == "algo" and options[name] == ("auto",))]
     if peers and ignored:
         click.echo(f"# {', '.join(sorted(peers))}: the library's own choice; {', '.join(ignored)} do not reach it.", err=True)
     requested = cases(sweep, peers)
-    points = plan_points(requested, group)
+    points = plan_points(requested, group, settings.max_memory)
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
     if options.get("dry_run"):
         return _show_points(points, estimate)
@@ -197,7 +208,10 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     algos = knobs.get("algo")
     if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
-    knobs.setdefault("ranks", (launched or max(2, min(8, usable_cores())),))
+    if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
+        knobs["proto"] = tuple(PROTOCOLS.names())
+    on_gpus = len(options.get("gpus", ())) if any(name in _ON_GPUS for name in knobs.get("backend", ())) else 0
+    knobs.setdefault("ranks", (launched or on_gpus or max(2, min(8, usable_cores())),))
     return Sweep(sizes=sizes, **knobs)
 
 

@@ -7,7 +7,7 @@ import click
 
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends import FAMILY as BACKENDS
-from collbench.case import DIRECT_MODES, PLACEMENTS
+from collbench.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
 from collbench.cli._options import ListOf, Size, natural, positive
 from collbench.collectives import OPS, OpName, collective
 from collbench.dtypes import ALIASES, DTYPES, REDOPS
@@ -37,11 +37,12 @@ _WHAT = (
         "--algo", type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]),
         help=f"Algorithms: auto, {', '.join(ALGORITHMS.names())}. Default: all that serve the collective.",
     ),
-    click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cpu."),
+    click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cuda,nccl where there are GPUs, else cpu."),
     click.option(
         "--ranks", "-g", type=ListOf("ranks", positive),
-        help="Numbers of ranks, for example 2,4. Default: the usable cores (2 to 8); under a launcher, its ranks.",
+        help="Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8); under a launcher, its ranks.",
     ),
+    click.option("--gpus", type=ListOf("gpu", natural), help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all."),
     click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),
     click.option("-o", "--redop", type=ListOf("redop", str, REDOPS), help=f"Reductions: {', '.join(REDOPS)}. Default: sum."),
     click.option("-r", "--root", type=ListOf("root", natural), help="Roots of rooted collectives, ranks. Default: 0."),
@@ -55,23 +56,38 @@ _SIZES = (
     click.option("--sizes", type=ListOf("size", parse_size), help="Sizes as a list, for example 1K,1M,3000000, instead of a range."),
 )
 _KNOBS = (
-    click.option("--proto", type=ListOf("proto", str, PROTOCOLS.names()), help=f"Protocols: {', '.join(PROTOCOLS.names())}. Default: simple."),
+    click.option(
+        "--proto", type=ListOf("proto", str, ["auto", *PROTOCOLS.names()]),
+        help=f"Protocols: auto, {', '.join(PROTOCOLS.names())}. Default: all on GPUs; processors have simple.",
+    ),
     click.option(
         "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]),
         help=f"Transports: auto, {', '.join(TRANSPORTS.names())}. Default: auto.",
     ),
     click.option(
         "--direct", type=ListOf("direct", str, DIRECT_MODES),
-        help="Read peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto.",
+        help="Reach peers' buffers in place instead of through FIFOs: auto, on, off. Default: auto.",
     ),
-    click.option("--channels", type=ListOf("channels", positive), help="Channels, for example 1,2,4. Default: 1 on processors."),
-    click.option("--threads", type=ListOf("threads", positive), help="Threads a rank. Processors have 1."),
+    click.option(
+        "--p2p", type=ListOf("p2p", str, P2P_MODES),
+        help="Who moves data over the link: push (the sender stores), pull (the receiver loads). Default: push on GPUs, pull on processors.",
+    ),
+    click.option("--channels", type=ListOf("channels", positive), help="Channels, for example 1,2,4. Default: by size and protocol; 1 on processors."),
+    click.option("--threads", type=ListOf("threads", positive), help="Threads of a CTA, a multiple of 32. Default: by protocol. Processors have 1."),
     click.option(
         "--buffsize", type=ListOf("bytes", parse_size),
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
-    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4."),
-    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: 512K direct, 128K through FIFOs."),
+    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128: 8."),
+    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
+    click.option("--slices", type=ListOf("slices", positive), help="Slices of a message, for example 1,2. Default: 2 for simple from 8M on GPUs, else 1."),
+    click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
+    click.option(
+        "--ll128-reload", "reload", type=ListOf("reload", str, SWITCHES), help="Read an ll128 line again once its flag was seen: on, off. Default: on."
+    ),
+    click.option(
+        "--specialize", type=ListOf("specialize", str, SWITCHES), help="Compile the schedule into the ll and ll128 kernels: auto, on, off. Default: auto."
+    ),
 )
 _HOW = (
     click.option(
@@ -85,6 +101,10 @@ _HOW = (
     click.option("--repeats", type=click.IntRange(1), help="Repeats of every point, spread over the sweep. Default: 3."),
     click.option("--hot", is_flag=True, default=None, help="Use the same buffers in every launch instead of rotating past the cache."),
     click.option("--timeout", type=click.FloatRange(0.1), help="Seconds past the estimate after which a point is given up. Default: 10."),
+    click.option("--launch", type=click.Choice(["graph", "stream"]), help="How GPU launches are queued. Default: graph."),
+    click.option("--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."),
+    click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
+    click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),
     click.option("--machine", help="Machine of the model backend: a profile or a file. Default: cpu-2."),
 )
 _FILES = (

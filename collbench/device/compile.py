@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collbench.device.program import fits_one_loop, is_aligned, lower, macros, needs_fences, program_text
 from collbench.dtypes import REDOPS, dtype
 from collbench.errors import CollbenchError, UnavailableError
-from collbench.device.program import fits_one_loop, is_aligned, lower, macros, needs_fences, program_text
 from collbench.plan import Plan
 
 SOURCES = Path(__file__).parent

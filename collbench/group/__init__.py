@@ -15,11 +15,12 @@ GroupKind = Literal["local", "mpi"]
 class RankContext:
     """What a rank's part of a backend is made from.
 
-    `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None, and `watchdog` what watches over calls on it.
+    local_rank: its number among the ranks of its host. `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None, and `watchdog` what watches over calls on it.
     """
 
     rank: int
     n: int
+    local_rank: int = 0
     arena: memoryview | None = None
     comm: Any = None
     watchdog: Any = None
@@ -46,6 +47,8 @@ class Group(Protocol):
     def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew: ...
 
     def mpi_crew(self, backend: str, n: int) -> Crew: ...
+
+    def gpu_crew(self, backend: str, n: int) -> Crew: ...
 
     def shared_bytes_left(self) -> int: ...
 

@@ -41,6 +41,12 @@ class LocalGroup:
 
         return MpirunCrew(backend, n)
 
+    def gpu_crew(self, backend: str, n: int) -> Crew:
+        """N threads of this process, each with a GPU of its own."""
+        from collbench.group._threads import ThreadCrew
+
+        return ThreadCrew(backend, n)
+
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
         return memory_left_bytes()

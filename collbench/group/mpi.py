@@ -65,6 +65,10 @@ class MpiGroup:
         crew.call("open", 0, timeout_s=_OPEN_S)
         return crew
 
+    def gpu_crew(self, backend: str, n: int) -> Crew:
+        """All ranks; each takes the GPU of its number on its host."""
+        return self.mpi_crew(backend, n)
+
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
         return _shm_free()
@@ -98,6 +102,9 @@ class MpiGroup:
         return message
 
     def _leave(self) -> None:
+        for part in self._parts.values():
+            if hasattr(part, "close"):
+                part.close()
         self._parts.clear()
         self._arenas.clear()
         with self.watchdog.limit("the others to leave", _OPEN_S):
@@ -133,7 +140,8 @@ class MpiGroup:
                 arena = self._allocate(arena_bytes) if arena_bytes else None
             if arena is not None:
                 self._arenas[backend] = arena
-            context = RankContext(rank=self.rank, n=self.ranks, arena=arena, comm=self.comm, watchdog=self.watchdog)
+            local_rank = self.hosts[: self.rank].count(self.hosts[self.rank])
+            context = RankContext(rank=self.rank, n=self.ranks, local_rank=local_rank, arena=arena, comm=self.comm, watchdog=self.watchdog)
             self._parts[backend] = make_part(backend, context)
             return "ok", None
         return perform(self._parts[backend], method, args)

@@ -1,0 +1,277 @@
+"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all ranks, and the clock.
+
+What is measured is a function that queues one launch on one set of user buffers; whose launch it is, this module does not know.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.backends._session import Answer
+from collbench.case import Problem
+from collbench.collectives import collective
+from collbench.device.card import Card, Launch
+from collbench.device.compile import cubin, meet_source, pattern_source
+from collbench.device.program import ABORT_AT, CONTROL_BYTES, MEETING_AT
+from collbench.dtypes import dtype
+from collbench.errors import StuckError
+from collbench.pattern import PERIOD, Wrong, inputs, reduced
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times before one comes again
+MAX_SETS = 32  # of small buffers, which come back while they are still in the cache: rows say in-cache
+GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
+HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
+TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one graph
+REPLAYS = 3
+_THREADS, _CTAS = 256, 512  # of the kernels that write and compare
+_ANSWER_BYTES = 16
+
+QueueOne = Callable[[int, int], None]  # (set, stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back to back."""
+
+    launch: str = "graph"
+    isolated: bool = False
+    iterations: int = 20
+    aggregate: int = 1
+
+
+def stride_bytes(problem: Problem) -> int:
+    """Bytes of user memory that one rank's buffers take."""
+    return -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES) * GRAIN_BYTES
+
+
+def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
+    """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
+    return 1 if hot else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
+
+
+def auto_iterations(seconds: float) -> int:
+    """Launches of a graph if one takes that long.
+
+    >>> auto_iterations(3e-6), auto_iterations(1e-4), auto_iterations(1.0)
+    (100, 40, 4)
+    """
+    return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
+
+
+class Lane:
+    """One rank on its GPU, among the others."""
+
+    def __init__(self, rank: int, n: int, card: Card, *, is_alone: bool) -> None:
+        self.rank, self.n, self.card, self.is_alone = rank, n, card, is_alone
+        self.arena = self.user = self.tables = 0
+        self.arenas: list[int] = []
+        self.users: list[int] = []
+        self._pool = self._pool_end = 0
+        self._known: dict[Any, int] = {}
+        self._patterns: dict[int, tuple[int, int]] = {}
+        self._events: list[int] = []
+        self._meetings: dict[int, Launch] = {}
+        self.timeout_s = 10.0
+
+    def allocate(self, arena_bytes: int, user_bytes: int) -> tuple[Any, Any]:
+        """Allocate the arena (control words, flags, FIFOs) and the user buffers; returns what the others need to reach them."""
+        card = self.card
+        self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
+        self.user = card.allocate(user_bytes)
+        self.tables = card.allocate(32 << 20)
+        self._pool, self._pool_end = self.tables, self.tables + (32 << 20)
+        meet = cubin(meet_source(), card.arch)
+        self._meet = card.function(meet, "collbench_meet")
+        for item in (1, 2, 4, 8):
+            made = cubin(pattern_source(item), card.arch)
+            self._patterns[item] = (card.function(made, "collbench_fill"), card.function(made, "collbench_compare"))
+        return card.export(self.arena, to_processes=not self.is_alone), card.export(self.user, to_processes=not self.is_alone)
+
+    def connect(self, exported: Sequence[tuple[Any, Any]], timeout_s: float) -> None:
+        """Reach the others' memory."""
+        self.timeout_s = timeout_s
+        mine = (self.arena, self.user)
+        opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b) in enumerate(exported)]
+        self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
+        self.aborts = self.keep("aborts", struct.pack(f"<{self.n}Q", *(arena + ABORT_AT for arena in self.arenas)))
+        self._peers = self.keep("meeting", struct.pack(f"<{self.n}Q", *(arena + MEETING_AT + self.rank * 8 for arena in self.arenas)))
+        self._found = self.keep("found", bytes(_ANSWER_BYTES))
+
+    def keep(self, key: Any, data: bytes) -> int:
+        """Constant data on the GPU, uploaded once."""
+        if key not in self._known:
+            size = -(-len(data) // 256) * 256
+            if self._pool + size > self._pool_end:
+                self.tables = self.card.allocate(max(size, 32 << 20))
+                self._pool, self._pool_end = self.tables, self.tables + max(size, 32 << 20)
+            self._known[key], self._pool = self._pool, self._pool + size
+            self.card.upload(self._known[key], data)
+        return self._known[key]
+
+    def meet(self, hold_ns: int = HOLD_NS) -> None:
+        """Queue a meeting of all ranks."""
+        if hold_ns not in self._meetings:
+            args = struct.pack(
+                "<7Q2I", self.arena + MEETING_AT, self._peers, self.arena + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0, self.rank, self.n
+            )
+            self._meetings[hold_ns] = Launch(self.card, self._meet, 1, 32, [args])
+        self._meetings[hold_ns](self.card.stream)
+
+    # Inputs and answers
+
+    def buffer(self, problem: Problem, which: str, number: int) -> tuple[int, int]:
+        """Address and bytes of the rank's input or output in a set."""
+        at = problem.buffers(self.rank)
+        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        return self.user + number * stride_bytes(problem) + offset, size
+
+    def _table(self, values: "Array", *key: Any) -> int:
+        return self.keep(key, values.tobytes())
+
+    def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
+        """(first element in the output, elements, table, phase) of every block that must come out."""
+        what, count, found = collective(problem.op), problem.block_count, []
+        for want in what.wants(problem.n, problem.root, self.rank):
+            if what.is_reduction:
+                table = self._table(reduced(problem.dtype, problem.redop, problem.n), "reduced", problem.dtype, problem.redop, problem.n)
+            else:
+                table = self._input_table(problem, want.ranks[0])
+            found.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
+        return found
+
+    def _input_table(self, problem: Problem, rank: int) -> int:
+        is_reduction = collective(problem.op).is_reduction
+        values = inputs(problem.dtype, problem.redop, problem.n, rank, is_reduction)
+        return self._table(values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction)
+
+    def _pattern(self, item: int, which: int, args: Sequence[bytes]) -> None:
+        Launch(self.card, self._patterns[item][which], _CTAS, _THREADS, args)(self.card.stream)
+
+    def prepare(self, problem: Problem, number: int) -> None:
+        """Queue poison for the output of a set, then its input, which in place is part of it."""
+        item = problem.item_bytes
+        out, _ = self.buffer(problem, "out", number)
+        for first, count, table, phase in self._answers(problem):
+            self._pattern(item, 0, _words(out + first * item, table, count, phase) + [struct.pack("<I", PERIOD), struct.pack("<I", 1)])
+        address, size = self.buffer(problem, "in", number)
+        if size:
+            table = self._input_table(problem, self.rank)
+            self._pattern(item, 0, _words(address, table, size // item, 0) + [struct.pack("<I", PERIOD), struct.pack("<I", 0)])
+
+    def compare(self, problem: Problem, sets: Sequence[int]) -> Wrong | None:
+        """Compare the outputs of those sets with the definition; of the first that is wrong, the first wrong element."""
+        item, total, first_wrong = problem.item_bytes, 0, None
+        self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
+        answers = self._answers(problem)
+        for number in sets:
+            out, _ = self.buffer(problem, "out", number)
+            for first, count, table, phase in answers:
+                self._pattern(item, 1, [*_words(out + first * item, table, count, phase), struct.pack("<I", PERIOD), *_words(first, self._found)])
+        self.card.wait(self.timeout_s)
+        total, index = struct.unpack("<2Q", self.card.download(self._found, _ANSWER_BYTES))
+        if not total:
+            return None
+        kind = dtype(problem.dtype).numpy()
+        for number in sets:
+            first_wrong = self._wrong_at(problem, number, index, kind)
+            if first_wrong is not None:
+                break
+        got, wanted = first_wrong or ("?", "?")
+        return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
+
+    def _wrong_at(self, problem: Problem, number: int, index: int, kind: Any) -> tuple[str, str] | None:
+        """What stands at an index of a set's output and what should, if they differ."""
+        out, _ = self.buffer(problem, "out", number)
+        for first, count, table, phase in self._answers(problem):
+            if first <= index < first + count:
+                got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
+                wanted = self.card.download(table + (index - first + phase) % PERIOD * problem.item_bytes, problem.item_bytes)
+                return None if got == wanted else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
+        return None
+
+    # The clock
+
+    def time(self, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None]) -> float:
+        """Mean seconds of a launch on this rank."""
+        self._need_events(2 * how.iterations)
+        if how.isolated:
+            return self._time_isolated(queue, sets, how, wait)
+        launches = how.iterations * how.aggregate
+
+        def body(stream: int) -> None:
+            for number in range(launches):
+                queue(number % sets, stream)
+
+        key = (sets, launches)
+        if how.launch == "graph":
+            if key not in graphs:
+                graphs[key] = self.card.capture(body)
+            stream = self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index)
+        for replay in range(REPLAYS + 1):
+            self.meet()
+            self.card.record(self._events[2 * replay])
+            if how.launch == "graph":
+                graphs[key].launch(stream)
+            else:
+                body(self.card.stream)
+            self.card.record(self._events[2 * replay + 1])
+        wait()
+        times = [self.card.elapsed_s(self._events[2 * replay], self._events[2 * replay + 1]) for replay in range(1, REPLAYS + 1)]
+        return sum(times) / len(times) / launches
+
+    def _time_isolated(self, queue: QueueOne, sets: int, how: How, wait: Callable[[], None]) -> float:
+        for number in range(how.iterations):
+            self.meet()
+            self.card.record(self._events[2 * number])
+            queue(number % sets, self.card.stream)
+            self.card.record(self._events[2 * number + 1])
+        wait()
+        return sum(self.card.elapsed_s(self._events[2 * k], self._events[2 * k + 1]) for k in range(how.iterations)) / how.iterations
+
+    def first(self, problem: Problem, queue: QueueOne, sets: int, wait: Callable[[], None], *, is_checked: bool) -> Answer:
+        """Run every set of buffers once, compare, and say roughly how long a launch takes."""
+        self._need_events(2)
+        start, stop = self._events[:2]
+        self.meet()
+        self.card.record(start)
+        for number in range(sets):
+            queue(number, self.card.stream)
+        self.card.record(stop)
+        wait()
+        wrong = self.compare(problem, range(sets)) if is_checked else None
+        return Answer(wrong=wrong, seconds=self.card.elapsed_s(start, stop) / sets, busy_s=0.0)
+
+    def timed(
+        self, problem: Problem, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None], *, is_checked: bool
+    ) -> Answer:
+        """Time launches; out of place, compare what the last of them left."""
+        seconds = self.time(queue, sets, how, graphs, wait)
+        wrong = self.compare(problem, range(sets)) if is_checked and not problem.in_place else None
+        return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
+
+    def _need_events(self, count: int) -> None:
+        while len(self._events) < max(count, 2 * REPLAYS + 2):
+            self._events.append(self.card.event())
+
+    def wait(self, deadline_s: float) -> None:
+        """Until all that was queued is done. Raises StuckError if a kernel gave up."""
+        self.card.wait(deadline_s)
+        if self.is_aborted():
+            raise StuckError(f"rank {self.rank} was told to stop")
+
+    def is_aborted(self) -> bool:
+        """Whether any rank gave up."""
+        return self.card.download(self.arena + ABORT_AT, 4) != bytes(4)
+
+    def close(self) -> None:
+        self.card.close()
+
+
+def _words(*values: int) -> list[bytes]:
+    return [struct.pack("<Q", value) for value in values]

@@ -1,0 +1,110 @@
+"""What GPU backends share on the driver's side, and how a rank takes its GPU: options, opening, a repeat, what disturbed it."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from collbench import gpus
+from collbench.backends._gpu import How, Lane, auto_iterations, stride_bytes
+from collbench.backends._session import ANSWER_S, Batch, Samples
+from collbench.case import Problem
+from collbench.collectives import collective
+from collbench.device.card import Card, device_count
+from collbench.errors import UnavailableError
+from collbench.group import Crew, Group, RankContext
+from collbench.host import has_nvidia_gpus
+
+START_S = 120.0  # for contexts, allocations and first compilations
+LaunchMode = Literal["graph", "stream"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOptions:
+    """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may last; inject: a fault, for tests."""
+
+    gpus: tuple[int, ...] = ()
+    launch: LaunchMode = "graph"
+    isolated: bool = False
+    timeout_s: float = 10.0
+    inject: str = ""
+
+
+def why_no_gpus(group: Group) -> str:
+    """Why no GPU backend can run on that group, or an empty text."""
+    if len(set(group.hosts)) > 1:
+        return f"the ranks are on {len(set(group.hosts))} hosts, and there is no transport between the GPUs of different hosts yet"
+    if device_count() == 0:
+        return "CUDA shows no GPU" if has_nvidia_gpus() else "this host has no NVIDIA GPU"
+    return ""
+
+
+def take_gpu(context: RankContext, indices: Sequence[int], options: GpuOptions) -> tuple[Lane, dict[str, Any]]:
+    """The GPU of a rank's number on its host, and what the driver wants to know of it."""
+    if context.local_rank >= len(indices):
+        raise UnavailableError(f"rank {context.rank} has no GPU: {len(indices)} for the ranks of its host", "start one rank a GPU")
+    card = Card(indices[context.local_rank])
+    runtime = card.runtime
+    facts = {
+        "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes, "pid": os.getpid(),
+        "version": f"cuda {runtime.runtimeGetVersion()}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}",
+    }
+    return Lane(context.rank, context.n, card, is_alone=context.comm is None), facts
+
+
+def open_ranks(group: Group, backend: str, n: int, options: GpuOptions) -> tuple[Crew, list[dict[str, Any]]]:
+    """A crew with a GPU a rank, no two the same, and what each is."""
+    indices = options.gpus or tuple(range(device_count()))
+    if group.kind == "local" and n > len(indices):
+        raise UnavailableError(f"{n} ranks, {len(indices)} GPUs", "use fewer --ranks")
+    crew = group.gpu_crew(backend, n)
+    facts: list[dict[str, Any]] = crew.call("device", indices, options, timeout_s=START_S)
+    uuids = [fact["uuid"] for fact in facts]
+    if len(set(uuids)) < len(uuids):
+        crew.close()
+        raise UnavailableError(f"two ranks share a GPU: {', '.join(uuids)}", "start one rank a GPU, or give each its own with --gpus")
+    return crew, facts
+
+
+def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """The GPUs in words, and the versions of what drives them."""
+    names = list(dict.fromkeys(fact["name"] for fact in facts))
+    return ", ".join(f"{sum(fact['name'] == name for fact in facts)} x {name}" for name in names), str(facts[0]["version"])
+
+
+def share_memory(crew: Crew, arena_bytes: int, user_bytes: int, options: GpuOptions) -> None:
+    """Allocate on every rank, and let every rank reach the others' memory."""
+    exported = crew.call("allocate", arena_bytes, user_bytes, timeout_s=START_S)
+    crew.call("connect", exported, options.timeout_s, timeout_s=START_S)
+
+
+class Watch:
+    """Looks at the GPUs between repeats, and says what may have disturbed one."""
+
+    def __init__(self, facts: Sequence[dict[str, Any]]) -> None:
+        self._uuids, self._pids = [fact["uuid"] for fact in facts], {fact["pid"] for fact in facts}
+        self._last = gpus.conditions(self._uuids, self._pids)
+        self.cache_bytes: int = facts[0]["cache"]
+
+    def notes(self) -> tuple[str, ...]:
+        """What happened since the last look."""
+        before, self._last = self._last, gpus.conditions(self._uuids, self._pids)
+        return gpus.disturbances(before, self._last)
+
+
+def repeat(crew: Crew, watch: Watch, key: Any, problem: Problem, batch: Batch, sets: int, options: GpuOptions, *, hot: bool) -> Samples:
+    """One repeat: clear and fill, run every set of buffers once and compare, time, compare again."""
+    limit_s = 4 * options.timeout_s + batch.deadline_s + ANSWER_S
+    crew.call("reset", key, timeout_s=limit_s)
+    first = crew.call("first", key, batch.is_checked, timeout_s=limit_s)
+    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in first))
+    how = How(launch=options.launch, isolated=options.isolated, iterations=iterations, aggregate=batch.aggregate)
+    timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s)
+    wrong = [a.wrong or b.wrong for a, b in zip(first, timed, strict=True)]
+    is_cached = sets * stride_bytes(problem) < watch.cache_bytes
+    notes = ["hot"] if hot else (["in-cache"] if is_cached else [])
+    notes += ["isolated"] if options.isolated else ["pipelined"] if collective(problem.op).is_rooted else []
+    return Samples(
+        seconds=tuple(answer.seconds for answer in timed), iterations=iterations, wrong=tuple(found for found in wrong if found is not None),
+        notes=(*notes, *watch.notes()),
+    )

@@ -1,0 +1,253 @@
+"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them.
+
+One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher; memory is shared by peer access, or
+by CUDA IPC. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
+"""
+
+import os
+import struct
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.backends._gpu import How, sets_of, stride_bytes
+from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
+from collbench.backends._session import Answer, Batch, Samples
+from collbench.device.card import Launch
+from collbench.device.compile import Source, cubin, kernel_source
+from collbench.device.program import (
+    ABORT_AT,
+    MAX_CTAS,
+    REPORT_BYTES,
+    REPORTS_AT,
+    SIGNALS,
+    STATES_AT,
+    Memory,
+    ctas,
+    layout,
+    lower,
+    pack_args,
+    pack_program,
+)
+from collbench.dtypes import dtype
+from collbench.errors import CollbenchError, ScheduleError, StuckError
+from collbench.group import Group, RankContext
+from collbench.host import usable_cores
+from collbench.plan import Plan
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+IS_GPU = True  # ranks are GPUs: a session takes Settings as a GPU backend wants them
+LOADED = 64  # plans kept on the GPUs
+DROP_AFTER = 2  # slices, where a test makes a rank keep silent
+_REPORT = struct.Struct("<8I2Q")
+_WAITED_FOR = {
+    "data": "data from rank {}", "room": "rank {} to read what it was sent", "back": "rank {} to return a loan", "ready": "rank {} to begin the launch",
+}
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    return why_no_gpus(group)
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A plan on a GPU: its launches by set and delay, its graphs."""
+
+    plan: Plan
+    sets: int
+    function: int
+    memory: Memory
+    launches: dict[tuple[int, int], Launch] = field(default_factory=dict)
+    graphs: dict[Any, Any] = field(default_factory=dict)
+
+
+class Rank:
+    """One rank's part."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.loaded: dict[str, _Loaded] = {}
+
+    def device(self, indices: Sequence[int], options: GpuOptions) -> dict[str, Any]:
+        """Take this rank's GPU; what the driver wants to know of it."""
+        self.lane, facts = take_gpu(self.context, indices, options)
+        self.inject = options.inject
+        return facts
+
+    def allocate(self, arena_bytes: int, user_bytes: int) -> Any:
+        """Make the memory that the others write to and read."""
+        return self.lane.allocate(arena_bytes, user_bytes)
+
+    def connect(self, exported: Sequence[Any], timeout_s: float) -> None:
+        """Reach the others' memory."""
+        self.lane.connect(exported, timeout_s)
+
+    def load(self, plan: Plan, sets: int, cubins: Sequence[bytes]) -> str:
+        """Load a plan's kernel and program; returns its hash, which must be the same on every rank."""
+        lane, rank = self.lane, self.context.rank
+        if len(self.loaded) >= LOADED:
+            self.loaded.clear()
+        function = lane.card.function(cubins[rank], "collbench_run")
+        assert plan.kernel is not None
+        resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads), ctas(plan)
+        if wanted > min(resident, MAX_CTAS):
+            raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
+        buffers = [plan.problem.buffers(peer) for peer in range(plan.n)]
+        memory = Memory(
+            arenas=tuple(lane.arenas), inputs=tuple(user + at.in_offset for user, at in zip(lane.users, buffers, strict=True)),
+            outputs=tuple(user + at.out_offset for user, at in zip(lane.users, buffers, strict=True)),
+            program=lane.keep(("program", plan.digest), pack_program(lower(plan, rank))), aborts=lane.aborts,
+        )
+        self.loaded[plan.digest] = _Loaded(plan, sets, function, memory)
+        return plan.digest
+
+    def _queue(self, loaded: _Loaded, number: int, stream: int, delay_ns: int = 0) -> None:
+        """Queue one launch on a set of user buffers."""
+        key = (number, delay_ns)
+        if key not in loaded.launches:
+            plan, rank = loaded.plan, self.context.rank
+            assert plan.kernel is not None
+            args = pack_args(
+                plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9), delay_ns=delay_ns
+            )
+            grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
+            loaded.launches[key] = Launch(self.lane.card, loaded.function, grid, plan.kernel.threads, [args])
+        loaded.launches[key](stream)
+
+    def reset(self, digest: str, is_filled: bool = True) -> None:
+        """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be running."""
+        lane, loaded = self.lane, self.loaded[digest]
+        where = layout(loaded.plan, self.context.rank)
+        lane.card.clear(lane.arena + ABORT_AT, 4)
+        lane.card.clear(lane.arena + STATES_AT, where.total - STATES_AT)
+        for number in range(loaded.sets if is_filled else 0):
+            lane.prepare(loaded.plan.problem, number)
+        lane.card.wait(lane.timeout_s)
+
+    def first(self, digest: str, is_checked: bool) -> Answer:
+        """Run every set of buffers once and compare."""
+        loaded = self.loaded[digest]
+        self._misbehave()
+        return self.lane.first(loaded.plan.problem, partial(self._queue, loaded), loaded.sets, partial(self._wait, loaded), is_checked=is_checked)
+
+    def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
+        """Time launches and compare."""
+        loaded = self.loaded[digest]
+        queue, wait = partial(self._queue, loaded), partial(self._wait, loaded)
+        return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
+
+    def once(self, digest: str, inputs: Sequence["Array"]) -> "Array":
+        """One launch on given inputs; this rank's output."""
+        lane, loaded = self.lane, self.loaded[digest]
+        problem = loaded.plan.problem
+        address, _ = lane.buffer(problem, "in", 0)
+        out, size = lane.buffer(problem, "out", 0)
+        if not problem.in_place and size:
+            lane.card.upload(out, b"\xa5" * size)
+        if len(inputs[self.context.rank]):
+            lane.card.upload(address, inputs[self.context.rank].tobytes())
+        lane.meet()
+        self._queue(loaded, 0, lane.card.stream)
+        self._wait(loaded)
+        return np.frombuffer(lane.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()).copy()
+
+    def _misbehave(self) -> None:
+        """For tests of the deadlines: be late, or die."""
+        what, _, who = self.inject.partition(":")
+        if what in ("late", "die") and int(who or 0) == self.context.rank:
+            if what == "die":
+                os.kill(os.getpid(), 9)
+            time.sleep(3 * self.lane.timeout_s)
+
+    def _wait(self, loaded: _Loaded) -> None:
+        """Until the GPU is done. Raises StuckError with what its CTAs were waiting for."""
+        try:
+            self.lane.wait(4 * self.lane.timeout_s)
+        except StuckError as error:
+            story = self._story(loaded)
+            raise StuckError(story or error.message) from None
+
+    def _story(self, loaded: _Loaded) -> str:
+        """Which rank, channel, track and round waited for whom, as the CTAs that gave up reported it."""
+        data = self.lane.card.download(self.lane.arena + REPORTS_AT, ctas(loaded.plan) * REPORT_BYTES)
+        program = loaded.plan.schedule.program(self.context.rank)
+        stories = []
+        for is_set, signal, rank, channel, track, round_index, peer, _, wanted, seen in _REPORT.iter_unpack(data):
+            if is_set:
+                where = f"round {round_index}" if round_index < len(program[track].rounds) else "the end of the launch"
+                stories.append(
+                    f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for {_WAITED_FOR[SIGNALS[signal]].format(peer)}: "
+                    f"wanted {wanted}, saw {seen}"
+                )
+        return "; ".join(stories[:1]) + (f" (and {len(stories) - 1} more CTAs)" if len(stories) > 1 else "")
+
+    def close(self) -> None:
+        """Give memory back."""
+        if hasattr(self, "lane"):
+            self.lane.close()
+
+
+class Session:
+    """Drives the ranks: compiles while others are measured, loads, measures."""
+
+    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, options: GpuOptions) -> None:
+        self.hot, self.options, self.n = hot, options, plans[0].n
+        self._crew, self.facts = open_ranks(group, "cuda", self.n, options)
+        self.device, self.version = describe(self.facts)
+        self._known: set[str] = set()
+        self._compiling: dict[tuple[Source, int], Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
+        for plan in plans:
+            self._sources(plan)
+        self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in range(1 if plan.schedule.is_symmetric else plan.n))
+        user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
+        share_memory(self._crew, self.memory_bytes, user, options)
+        self._watch = Watch(self.facts)
+
+    def _sets(self, plan: Plan) -> int:
+        return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
+
+    def _sources(self, plan: Plan) -> list[Future[bytes]]:
+        """The machine code of every rank's kernel, being made."""
+        drop = DROP_AFTER if self.options.inject == "drop" else None
+        found = []
+        for rank in range(self.n):
+            key = (kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop), self.facts[rank]["arch"])
+            if key not in self._compiling:
+                self._compiling[key] = self._pool.submit(cubin, *key)
+            found.append(self._compiling[key])
+        return found
+
+    def _load(self, plan: Plan) -> None:
+        if plan.digest in self._known:
+            return
+        if len(self._known) >= LOADED:
+            self._known.clear()
+        cubins = [future.result() for future in self._sources(plan)]
+        digests = self._crew.call("load", plan, self._sets(plan), cubins, timeout_s=START_S)
+        if len(set(digests)) > 1:
+            raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
+        self._known.add(plan.digest)
+
+    def run(self, plan: Plan, batch: Batch) -> Samples:
+        """One repeat."""
+        self._load(plan)
+        return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
+
+    def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
+        """One launch on given inputs, one array a rank; returns every rank's output."""
+        self._load(plan)
+        self._crew.call("reset", plan.digest, False, timeout_s=START_S)
+        return self._crew.call("once", plan.digest, list(inputs), timeout_s=START_S)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._crew.close()

@@ -1,0 +1,176 @@
+"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same buffers, graph, clock and checks."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from collbench.backends._gpu import How, sets_of, stride_bytes
+from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
+from collbench.backends._session import Answer, Batch, Samples
+from collbench.case import Problem
+from collbench.device.card import load_cupy
+from collbench.device.program import ABORT_AT
+from collbench.errors import UnavailableError
+from collbench.group import Group, RankContext
+
+IS_PEER = True
+IS_GPU = True
+_TYPES = {
+    "int8": 0, "uint8": 1, "int32": 2, "int64": 4, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
+}  # ncclDataType_t
+_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
+
+
+def load_nccl() -> Any:
+    """CuPy's binding of NCCL. Raises UnavailableError."""
+    load_cupy()
+    try:
+        from cupy.cuda import nccl
+    except ImportError:
+        raise UnavailableError("CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])") from None
+    if not getattr(nccl, "available", True):
+        raise UnavailableError("CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])")
+    return nccl
+
+
+def why_not(group: Group) -> str:
+    """Why this backend cannot run on that group, or an empty text."""
+    why = why_no_gpus(group)
+    if why:
+        return why
+    try:
+        load_nccl()
+    except UnavailableError as error:
+        return error.message
+    return ""
+
+
+def why_waived(problem: Problem, is_reduction: bool) -> str:
+    """Why NCCL cannot do this, or an empty text."""
+    return ""
+
+
+class Rank:
+    """One rank's part."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.graphs: dict[Any, Any] = {}
+        self.graphs_of: Problem | None = None
+
+    def device(self, indices: Sequence[int], options: GpuOptions) -> dict[str, Any]:
+        """Take this rank's GPU; what the driver wants to know of it."""
+        self.lane, facts = take_gpu(self.context, indices, options)
+        self.nccl = load_nccl()
+        facts["version"] += f"; nccl {_version(self.nccl.get_version())}"
+        return facts
+
+    def unique_id(self) -> Any:
+        """What ranks find each other by; rank 0's counts."""
+        return self.nccl.get_unique_id()
+
+    def allocate(self, arena_bytes: int, user_bytes: int) -> Any:
+        """Make the memory that the others write to and read."""
+        return self.lane.allocate(arena_bytes, user_bytes)
+
+    def connect(self, exported: Sequence[Any], timeout_s: float) -> None:
+        """Reach the others' memory."""
+        self.lane.connect(exported, timeout_s)
+
+    def join(self, unique_id: Any) -> None:
+        """Make the communicator, with all others."""
+        self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
+
+    def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
+        """The library's function: (input, output, stream)."""
+        comm, count, kind, op, root, n, rank = (
+            self.comm, problem.block_count, _TYPES[problem.dtype], _OPS[problem.redop], problem.root, problem.n, self.context.rank
+        )
+        block = problem.block_bytes
+        start, end = self.nccl.groupStart, self.nccl.groupEnd
+
+        def exchange(sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]) -> Callable[[int, int, int], None]:
+            def run(source: int, target: int, stream: int) -> None:
+                start()
+                for peer, offset in sends:
+                    comm.send(source + offset, count, kind, peer, stream)
+                for peer, offset in receives:
+                    comm.recv(target + offset, count, kind, peer, stream)
+                end()
+
+            return run
+
+        everyone = [(peer, peer * block) for peer in range(n)]
+        calls: dict[str, Callable[[int, int, int], None]] = {
+            "allreduce": lambda a, b, stream: comm.allReduce(a, b, count, kind, op, stream),
+            "allgather": lambda a, b, stream: comm.allGather(a, b, count, kind, stream),
+            "reducescatter": lambda a, b, stream: comm.reduceScatter(a, b, count, kind, op, stream),
+            "broadcast": lambda a, b, stream: comm.broadcast(a, b, count, kind, root, stream),
+            "reduce": lambda a, b, stream: comm.reduce(a, b, count, kind, op, root, stream),
+            "alltoall": exchange(everyone, everyone),
+            "gather": exchange([(root, 0)], everyone if rank == root else []),
+            "scatter": exchange(everyone if rank == root else [], [(root, 0)]),
+            "sendrecv": exchange([((rank + 1) % n, 0)], [((rank - 1) % n, 0)]),
+        }
+        return calls[problem.op]
+
+    def _queue(self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int) -> None:
+        source, _ = self.lane.buffer(problem, "in", number)
+        target, _ = self.lane.buffer(problem, "out", number)
+        call(source, target, stream)
+
+    def reset(self, key: tuple[Problem, int]) -> None:
+        """Write inputs and poison."""
+        problem, sets = key
+        self.lane.card.clear(self.lane.arena + ABORT_AT, 4)
+        for number in range(sets):
+            self.lane.prepare(problem, number)
+        self.lane.card.wait(self.lane.timeout_s)
+
+    def first(self, key: tuple[Problem, int], is_checked: bool) -> Answer:
+        """Run every set of buffers once and compare."""
+        problem, sets = key
+        return self.lane.first(problem, partial(self._queue, problem, self._call(problem)), sets, self._wait, is_checked=is_checked)
+
+    def timed(self, key: tuple[Problem, int], how: How, is_checked: bool) -> Answer:
+        """Time launches and compare."""
+        problem, sets = key
+        if self.graphs_of != problem:
+            self.graphs, self.graphs_of = {}, problem
+        queue = partial(self._queue, problem, self._call(problem))
+        return self.lane.timed(problem, queue, sets, how, self.graphs, self._wait, is_checked=is_checked)
+
+    def _wait(self) -> None:
+        self.lane.wait(4 * self.lane.timeout_s)
+
+    def close(self) -> None:
+        """Give memory back."""
+        if hasattr(self, "lane"):
+            self.lane.close()
+
+
+def _version(number: int) -> str:
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+class Session:
+    """Drives the ranks of the library's collectives."""
+
+    def __init__(self, group: Group, problems: Sequence[Problem], *, hot: bool, options: GpuOptions) -> None:
+        self.hot, self.options = hot, options
+        self._crew, self.facts = open_ranks(group, "nccl", problems[0].n, options)
+        self.device, self.version = describe(self.facts)
+        share_memory(self._crew, 0, max(stride_bytes(problem) * self._sets(problem) for problem in problems), options)
+        self._crew.call("join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S)
+        self._watch = Watch(self.facts)
+
+    def _sets(self, problem: Problem) -> int:
+        return sets_of(problem, self.facts[0]["cache"], hot=self.hot)
+
+    def run(self, problem: Problem, batch: Batch) -> Samples:
+        """One repeat."""
+        sets = self._sets(problem)
+        return repeat(self._crew, self._watch, (problem, sets), problem, batch, sets, self.options, hot=self.hot)
+
+    def close(self) -> None:
+        self._crew.close()

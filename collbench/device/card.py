@@ -1,0 +1,185 @@
+"""One GPU as a thread or a process uses it: memory, streams, events, graphs, modules and launches, as CuPy's bindings give them.
+
+Pointers are plain integers. Nothing here knows ranks, plans or collectives. Calls belong to the thread that made the Card.
+"""
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from collbench.errors import CollbenchError, StuckError, UnavailableError
+
+_NOT_READY = 600  # cudaErrorNotReady
+_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
+_NAP_S = 20e-6  # between two looks at a stream
+_LEAST_BYTES = 2 << 20  # of an allocation: a handle names the whole block of the driver, which smaller ones would share
+
+
+def load_cupy() -> Any:
+    """CuPy, or UnavailableError with what to install."""
+    try:
+        import cupy
+    except ImportError:
+        raise UnavailableError("this host has GPUs, but CuPy is not installed", "install it with: pip install 'collbench[cuda13]' (or [cuda12])") from None
+    return cupy
+
+
+def device_count() -> int:
+    """GPUs that CUDA shows this process; 0 where there is no driver."""
+    runtime = load_cupy().cuda.runtime
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0
+
+
+class Launch:
+    """A kernel with its grid and arguments, ready to be queued any number of times."""
+
+    def __init__(self, card: "Card", function: int, grid: int, block: int, args: Sequence[bytes]) -> None:
+        self._launch = card.cupy.cuda.driver.launchKernel
+        self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
+        self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
+        self._shape = (function, grid, 1, 1, block, 1, 1, 0)
+
+    def __call__(self, stream: int) -> None:
+        self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
+
+
+class Card:
+    """The GPU of that CUDA index."""
+
+    def __init__(self, index: int) -> None:
+        self.cupy = load_cupy()
+        self.index, self.runtime, self.driver = index, self.cupy.cuda.runtime, self.cupy.cuda.driver
+        self.runtime.setDevice(index)
+        facts = self.runtime.getDeviceProperties(index)
+        self.name: str = facts["name"].decode()
+        self.arch = 10 * facts["major"] + facts["minor"]
+        self.multiprocessors: int = facts["multiProcessorCount"]
+        self.cache_bytes: int = facts["l2CacheSize"]
+        digits = bytes(facts["uuid"]).hex()
+        self.uuid = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        self.stream: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
+        self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)  # past what waits in the other
+        self._allocated: list[int] = []
+        self._is_exported = False
+        self._opened: list[int] = []
+        self._modules: dict[bytes, int] = {}
+
+    def allocate(self, size: int) -> int:
+        """Memory, zeroed. Raises UnavailableError if there is not enough."""
+        try:
+            pointer = int(self.runtime.malloc(max(size, _LEAST_BYTES)))
+        except self.runtime.CUDARuntimeError as error:
+            free, total = self.runtime.memGetInfo()
+            raise UnavailableError(
+                f"GPU {self.index} has no {size >> 20}M of memory: {free >> 20}M of {total >> 20}M are free", "use smaller sizes"
+            ) from error
+        self._allocated.append(pointer)
+        self.runtime.memset(pointer, 0, max(size, _LEAST_BYTES))
+        self.runtime.deviceSynchronize()
+        return pointer
+
+    def free(self, pointer: int) -> None:
+        """Give memory back."""
+        self._allocated.remove(pointer)
+        self.runtime.free(pointer)
+
+    def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
+        """What others need to reach an allocation: process, device, address, handle."""
+        self._is_exported |= to_processes
+        return os.getpid(), self.index, pointer, self.runtime.ipcGetMemHandle(pointer) if to_processes else b""
+
+    def open(self, exported: tuple[int, int, int, bytes]) -> int:
+        """The address at which this GPU reaches what another process, or another GPU of this one, exported."""
+        process, device, pointer, handle = exported
+        if process == os.getpid():
+            if device != self.index:
+                self._enable_peer(device)
+            return pointer
+        address = int(self.runtime.ipcOpenMemHandle(handle, self.runtime.cudaIpcMemLazyEnablePeerAccess))
+        self._opened.append(address)
+        return address
+
+    def _enable_peer(self, device: int) -> None:
+        if not self.runtime.deviceCanAccessPeer(self.index, device):
+            raise UnavailableError(f"GPU {self.index} cannot reach the memory of GPU {device}", "see `nvidia-smi topo -p2p r`")
+        try:
+            self.runtime.deviceEnablePeerAccess(device)
+        except self.runtime.CUDARuntimeError as error:
+            if error.status != _ALREADY_ENABLED:
+                raise
+
+    def upload(self, pointer: int, data: bytes) -> None:
+        """Copy to the GPU and wait for it."""
+        buffer = ctypes.create_string_buffer(data, len(data))
+        self.runtime.memcpyAsync(pointer, ctypes.addressof(buffer), len(data), self.runtime.memcpyHostToDevice, self.aside)
+        self.runtime.streamSynchronize(self.aside)
+
+    def download(self, pointer: int, size: int) -> bytes:
+        """Copy from the GPU, past whatever waits in the main stream."""
+        buffer = ctypes.create_string_buffer(size)
+        self.runtime.memcpyAsync(ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost, self.aside)
+        self.runtime.streamSynchronize(self.aside)
+        return buffer.raw
+
+    def clear(self, pointer: int, size: int) -> None:
+        """Queue zeros."""
+        self.runtime.memsetAsync(pointer, 0, size, self.stream)
+
+    def function(self, cubin: bytes, name: str) -> int:
+        """A kernel of a module, loaded for good before it returns."""
+        if cubin not in self._modules:
+            self._modules[cubin] = self.driver.moduleLoadData(cubin)
+        found = int(self.driver.moduleGetFunction(self._modules[cubin], name))
+        self.driver.funcGetAttribute(self.driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found)
+        return found
+
+    def resident_ctas(self, function: int, threads: int) -> int:
+        """CTAs of a kernel that can run at once."""
+        return int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0)) * self.multiprocessors
+
+    def capture(self, body: Callable[[int], None]) -> Any:
+        """What the body queues in the stream, as a graph: call .launch(stream)."""
+        stream = self.cupy.cuda.ExternalStream(self.stream, self.index)
+        with stream:
+            stream.begin_capture()
+            try:
+                body(self.stream)
+            finally:
+                graph = stream.end_capture()
+        graph.upload(stream)
+        return graph
+
+    def event(self) -> int:
+        """An event with a time."""
+        return int(self.runtime.eventCreate())
+
+    def record(self, event: int) -> None:
+        self.runtime.eventRecord(event, self.stream)
+
+    def elapsed_s(self, start: int, stop: int) -> float:
+        """Seconds between two events that have happened."""
+        return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
+
+    def wait(self, deadline_s: float) -> None:
+        """Until the stream is empty. Raises StuckError past the deadline, CollbenchError for a fault of the GPU."""
+        end = time.monotonic() + deadline_s
+        while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
+            if time.monotonic() > end:
+                raise StuckError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
+            time.sleep(_NAP_S)
+        if status:
+            raise CollbenchError(f"GPU {self.index}: CUDA error {status}: {self.cupy.cuda.runtime.CUDARuntimeError(status)}")
+
+    def close(self) -> None:
+        """Give back what is not other processes' any more; what they may still have open goes with this process."""
+        for address in self._opened:
+            self.runtime.ipcCloseMemHandle(address)
+        for pointer in () if self._is_exported else self._allocated:
+            self.runtime.free(pointer)
+        self._opened.clear()
+        self._allocated.clear()
