@@ -12,6 +12,9 @@ FIFO networks are determinate, so a deadlock in one order of execution is a dead
 ranks (clocks.py), so a symmetric schedule that has some is expanded.
 """
 
+from functools import lru_cache
+
+from collbench.clocks import Clock, learn
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
 from collbench.passes import cell, landing, rounds_of
@@ -51,6 +54,34 @@ def check(
         complete=frozenset(place for place in whole.complete if place.program == 0),
         chunks={place: chunk for place, chunk in whole.chunks.items() if place.program == 0}, hops=whole.hops,
     )
+
+
+@lru_cache(maxsize=512)
+def ends_after_peers_begin(schedule: Schedule) -> bool:
+    """Whether no rank can end a launch before every rank that it sends to has begun that launch, if all messages carry something.
+
+    True of what waits for an answer from everybody, as an allreduce does; not of a broadcast, whose root runs ahead.
+
+    >>> from collbench.algorithms import chain, ring
+    >>> from collbench.schedule import build
+    >>> from collbench.world import World
+    >>> ends_after_peers_begin(build("allreduce", "ring", ring.allreduce, World(n=4)))
+    True
+    >>> ends_after_peers_begin(build("broadcast", "chain", chain.broadcast, World(n=4)))
+    False
+    """
+    whole = expanded(schedule)
+    run = Execution(whole, slots=1 << 30, slices=1, credit_batch=1, in_place=False, loops=1, launches=1, findings=None)
+    run.has_clocks = True
+    run.prove()
+    for rank, program in enumerate(whole.programs):
+        known: Clock = {}
+        for clock in run.history.ends[rank, 0]:
+            learn(known, clock)
+        peers = {edge.peer for track in program for steps in track.rounds for step in steps for edge in step.send}
+        if not all(run.history.knows_start(known, peer, 0) for peer in peers):
+            return False
+    return True
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collbench.device.program import fits_one_loop, is_aligned, lower, macros, needs_fences, program_text
+from collbench.device.program import fits_one_loop, is_aligned, is_narrow, lower, macros, needs_fences, needs_no_credits, program_text
+from collbench.collectives import collective
 from collbench.dtypes import REDOPS, dtype
 from collbench.errors import CollbenchError, UnavailableError
 from collbench.plan import Plan
@@ -42,7 +43,8 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None) -> Sourc
     found: dict[str, Any] = dict(macros(program))
     found |= {
         "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
-        "THREADS": kernel.threads,
+        "THREADS": kernel.threads, "SLOTS": plan.slots, "SLICED": int(plan.slices > 1), "NARROW": int(is_narrow(plan)),
+        "PARTS": plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0,
     }
     if drop_after is not None:
         found["INJECT_DROP"] = drop_after
@@ -55,7 +57,7 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None) -> Sourc
         return Source(file="simple.cu", macros=_sorted(found))
     unit = 16 if kernel.proto == "ll128" else 8
     found |= {"ALIGNED": int(is_aligned(plan, unit))}
-    found |= {"SINGLE": int(fits_one_loop(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
     found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'

@@ -5,8 +5,9 @@
 // barrier: each time half a window was read, and at the end of the launch.
 //
 // A protocol includes this and then defines run_step, which moves one piece.
-// Macros: THREADS; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; FENCED if tracks of a rank
-// pass data to each other through memory, so that lines must not overtake it.
+// Macros: THREADS; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; UNCREDITED if, further, a rank
+// cannot end a launch before all that it sends to have begun it, and two launches' messages fit: then what it overwrites was read long
+// ago, and nobody counts slots; FENCED if tracks of a rank pass data to each other through memory, so that lines must not overtake it.
 #pragma once
 #include "program.cuh"
 #include "spin.cuh"
@@ -14,26 +15,19 @@
 template <class S>
 static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up);
 
-// Wait until slice `number` of a sending end has a free slot.
-static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& w, const End& end, u64& seen, u64 number, u32 round, bool& given_up) {
-    if (number < a.slots + seen) return;
-    Patience patience;
-    while (!given_up && (seen = load_acquire(heard(w, end))) + a.slots <= number) {
-        if (const u32 over = patience.is_over(a)) {
-            if (over == 2) give_up(a, ROOM, w.channel, blockIdx.x % TRACKS, round, end.peer, number + 1 - a.slots, seen);
-            given_up = true;
-        }
+// Wait until slice `number` of a sending end has a free slot, of which the end has `seen` come back.
+static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& w, const End& end, u64& seen, u32 number, u32 round, bool& given_up) {
+    if (__builtin_expect(number >= SLOTS + seen, 0) && !given_up) {
+        seen = poll(a, heard(w, end), Wanted{ROOM, end.peer, w.channel, blockIdx.x % TRACKS, round, number + 1ull - SLOTS});
+        if (seen == ~0ull) given_up = true;
     }
 }
 
-// One look at a line that has not come; true to look again.
-static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w, const Ref& ref, u64 number, u64 flag, u32 round, Patience& patience, bool& given_up) {
-    if (given_up) return false;
-    if (const u32 over = patience.is_over(a)) {
-        if (over == 2) give_up(a, DATA, w.channel, blockIdx.x % TRACKS, round, a.receiving[ref.end].peer, number + 1, flag);
-        given_up = true;
-    }
-    return !given_up;
+// A failed poll of a line; false if the wait is over without it.
+static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w, const End& end, u32 number, u32 flag, u32 round, u32& polls, u64& since) {
+    if (__builtin_expect(++polls % POLLS_A_LOOK != 0, 1)) return true;
+    since = look(a, since, Wanted{DATA, end.peer, w.channel, blockIdx.x % TRACKS, round, number + 1ull}, flag);
+    return since;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __grid_constant__ Args a) {
@@ -43,8 +37,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
     begin(a, w, blockIdx.x / TRACKS, state.done);
 #ifdef COMPILED_PROGRAM
     u64 seen[SENDING];
+#if !UNCREDITED
 #pragma unroll
     for (u32 e = 0; e < SENDING; ++e) seen[e] = load_relaxed(heard(w, a.sending[e]));
+#endif
 #else
     __shared__ Program program;
     __shared__ u64 seen[SENDING];
@@ -66,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
                     ENTRY(stage, stages, i);
                     EACH(k, stage.first_wait, stage.waits, {
                         ENTRY(mark, waits, k);
-                        if (mark.signal == ROOM) {
+                        if (!UNCREDITED && mark.signal == ROOM) {
                             const End& end = a.sending[mark.end];
                             wait_for_room(a, w, end, seen[mark.end], slice_number(w, end, mark.message), u32(r) - track.first_round, given_up);
                         }
@@ -80,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
                         ENTRY(mark, posts, k);
                         if (mark.signal == HEAD) {
                             const End& end = a.receiving[mark.end];
-                            const u64 next = slice_number(w, end, mark.message) + 1;
-                            if (next % (a.slots / 2) == 0) {
+                            const u32 next = slice_number(w, end, mark.message) + 1;
+                            if (next % (SLOTS / 2) == 0) {
                                 __syncthreads();
                                 if (threadIdx.x == 0) store_relaxed(said(w, end), next);
                             }
@@ -94,12 +90,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
 #if SINGLE
         advance(a, w);
 #endif
-        __syncthreads();
+        __syncthreads();  // all have read the state and their lines
+#if !UNCREDITED
         EACH(k, track.first_head, track.heads, {
             ENTRY(mark, posts, k);
             const End& end = a.receiving[mark.end];
-            if (threadIdx.x == u32(k) % THREADS) store_relaxed(said(w, end), (u64)w.done * end.per_loop);
+            if (threadIdx.x == u32(k) % THREADS) store_relaxed(said(w, end), (u64)(w.done * end.per_loop));
         });
+#endif
     });
     if (threadIdx.x == 0) {
         State next{w.done, state.launch + 1};

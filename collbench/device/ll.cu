@@ -50,13 +50,13 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                     if (LINES > 1 && line >= lines) break;
                     if (ref.kind == SLOT) {
                         const End& end = a.receiving[ref.end];
-                        const u64 number = slice_number(w, end, ref.message);
-                        const u32 flag = (u32)number + 1;
-                        if (v[k][l].y != flag || v[k][l].w != flag) {
-                            const char* from = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + line * 16;
-                            Patience patience;
-                            while ((v[k][l].y != flag || v[k][l].w != flag) && keep_waiting(a, w, ref, number, v[k][l].y, round, patience, given_up))
-                                v[k][l] = load_line(from);
+                        const u32 number = slice_number(w, end, ref.message), flag = number + 1;
+                        const char* from = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + line * 16;
+                        u32 polls = 0;
+                        u64 since = 0;
+                        while ((v[k][l].y != flag || v[k][l].w != flag) && !given_up) {
+                            if (!keep_waiting(a, w, end, number, v[k][l].y, round, polls, since)) given_up = true;
+                            v[k][l] = load_line(from);
                         }
                         if (FENCED) fence();
                     }
@@ -77,8 +77,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
             const Ref ref = step.target[t];
             if (ref.kind == SLOT) {
                 const End& end = a.sending[ref.end];
-                const u64 number = slice_number(w, end, ref.message);
-                const u32 flag = (u32)number + 1;
+                const u32 number = slice_number(w, end, ref.message), flag = number + 1;
                 char* to = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes);
 #ifdef INJECT_DROP
                 if (a.rank == 0 && w.channel == 0 && number >= INJECT_DROP) continue;

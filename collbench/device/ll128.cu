@@ -119,15 +119,13 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                 const Ref ref = step.source[base + k];
                 if (ref.kind == SLOT) {
                     const End& end = a.receiving[ref.end];
-                    const u64 number = slice_number(w, end, ref.message), flag = number + 1;
+                    const u32 number = slice_number(w, end, ref.message);
+                    const u64 flag = number + 1ull;
                     const char* from = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + turn * WIRE + lane * 16;
-                    Patience patience;
-                    while (!has_come(words[k], flag, lane, pairs)) {
-                        const bool go_on = keep_waiting(a, w, ref, number, words[k].v[0].z, round, patience, given_up);
-                        if (!__all_sync(0xffffffff, go_on)) {
-                            given_up = true;
-                            break;
-                        }
+                    u32 polls = 0;
+                    u64 since = 0;
+                    while (!has_come(words[k], flag, lane, pairs) && !given_up) {
+                        given_up = __any_sync(0xffffffff, !keep_waiting(a, w, end, number, words[k].v[0].z, round, polls, since));
                         load_lines(words[k], from, pairs);
                     }
                     if (RELOAD) load_lines(words[k], from, pairs);
@@ -163,7 +161,8 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
             const Ref ref = step.target[t];
             if (ref.kind == SLOT) {
                 const End& end = a.sending[ref.end];
-                const u64 number = slice_number(w, end, ref.message), flag = number + 1;
+                const u32 number = slice_number(w, end, ref.message);
+                const u64 flag = number + 1ull;
                 char* to = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + turn * WIRE + lane * 16;
 #ifdef INJECT_DROP
                 if (a.rank == 0 && w.channel == 0 && number >= INJECT_DROP) continue;

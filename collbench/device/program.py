@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from collbench.check import ends_after_peers_begin
 from collbench.collectives import collective
 from collbench.passes import cell, is_copy, shape_of
 from collbench.plan import Plan
@@ -249,6 +250,25 @@ def fits_one_loop(plan: Plan) -> bool:
     return most <= plan.slots and all(sum(1 for _ in plan.loops(channel)) <= 1 for channel in range(plan.channels))
 
 
+def needs_no_credits(plan: Plan) -> bool:
+    """Whether a rank cannot end a launch before all that it sends to have begun it, and two launches' messages fit the slots.
+
+    Then a slot that is written was read at least a launch ago. All messages must carry something for that.
+    """
+    most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
+    if not fits_one_loop(plan) or 2 * most > plan.slots:
+        return False
+    loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
+    parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 1
+    return all(loop.size > (parts - 1) * loop.chunk for loop in loops) and len(loops) == plan.channels and ends_after_peers_begin(plan.schedule)
+
+
+def is_narrow(plan: Plan) -> bool:
+    """Whether 32 bits count the bytes of a set of user buffers and of a loop."""
+    parts = max(1, *plan.schedule.chunks.values())
+    return max(plan.problem.buffers(rank).total_bytes for rank in range(plan.n)) < 1 << 31 and parts * plan.chunk_bytes < 1 << 31
+
+
 def is_aligned(plan: Plan, unit: int) -> bool:
     """Whether all pieces of all chunks begin at multiples of `unit` bytes and are as long."""
     if plan.problem.block_bytes % unit or plan.piece_bytes % unit:
@@ -347,7 +367,7 @@ def macros(program: Program) -> dict[str, int]:
     }
 
 
-ARGS = struct.Struct("<12Q14I")
+ARGS = struct.Struct("<12Q12I")
 END = struct.Struct("<5Q3I2H")
 
 
@@ -366,14 +386,12 @@ def pack_args(plan: Plan, rank: int, memory: Memory, *, set_offset: int, timeout
     """The arguments of a launch on a rank."""
     program, own, base = lower(plan, rank), layout(plan, rank), memory.arenas[rank]
     schedule, problem, n = plan.schedule, plan.problem, plan.n
-    what = collective(problem.op)
     shift = rank if schedule.is_symmetric else 0
     shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
     out = [ARGS.pack(
         memory.inputs[rank], memory.outputs[rank], base + own.tmp, set_offset, problem.block_bytes, plan.share_bytes,
         base + STATES_AT, base + ABORT_AT, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
-        plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), plan.slots, schedule.chunks["in"] if what.is_interleaved else 0,
-        schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
+        plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
     )]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):
         packed = [_pack_end(plan, rank, memory, number, end, is_sending=is_sending) for number, end in enumerate(ends)]

@@ -105,33 +105,26 @@ struct Cta {
     __device__ __forceinline__ void wait(const Walk& w, const Mark& mark, u32 round) const {
         const bool is_data = mark.signal == DATA;
         const End& end = is_data ? a.receiving[mark.end] : a.sending[mark.end];
-        u64 wanted = slice_number(w, end, mark.message) + (w.loop.slices ? 1 : 0);
+        Wanted what{mark.signal, end.peer, w.channel, track, round, (u64)slice_number(w, end, mark.message) + (w.loop.slices ? 1 : 0)};
         const u64* word = heard(w, end);
         if (mark.signal == READY) {
-            wanted = launch + 1;
+            what.wanted = launch + 1;
             ++word;
         } else if (mark.signal == ROOM) {
-            if (wanted <= a.slots) return;
-            wanted -= a.slots;
+            if (what.wanted <= SLOTS) return;
+            what.wanted -= SLOTS;
         }
-        u64* cached = mark.signal == READY ? nullptr : is_data ? seen_filled + mark.end : seen_read + mark.end;
-        if (cached && *cached >= wanted) return;
-        Patience patience;
-        u64 seen;
-        while ((seen = load_acquire(word)) < wanted) {
-            if (const u32 over = patience.is_over(a)) {
-                if (over == 2) give_up(a, mark.signal, w.channel, track, round, end.peer, wanted, seen);
-                *given_up = 1;
-                return;
-            }
-        }
-        if (cached) *cached = seen;
+        u64* cached = is_data ? seen_filled + mark.end : seen_read + mark.end;
+        if (mark.signal != READY && *cached >= what.wanted) return;
+        const u64 seen = poll(a, word, what);
+        if (seen == ~0ull) *given_up = 1;
+        else if (mark.signal != READY) *cached = seen;
     }
 
     __device__ __forceinline__ void say(const Walk& w, const Mark& mark) const {
         if (mark.signal == TAIL) {
             const End& end = a.sending[mark.end];
-            const u64 number = slice_number(w, end, mark.message) + 1;
+            const u32 number = slice_number(w, end, mark.message) + 1;
 #ifdef INJECT_DROP
             if (a.rank == 0 && w.channel == 0 && number > INJECT_DROP) return;
 #endif

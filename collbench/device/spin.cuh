@@ -7,39 +7,46 @@
 
 constexpr u32 POLLS_A_LOOK = 4096;  // of the awaited word, about a millisecond, between two looks at the clock and the abort word
 
-static __device__ __noinline__ void give_up(const Args& a, u32 signal, u32 channel, u32 track, u32 round, u32 peer, u64 wanted, u64 seen) {
+// What a wait is for.
+struct Wanted {
+    u32 signal, peer, channel, track, round;
+    u64 wanted;
+};
+
+static __device__ __noinline__ void give_up(const Args& a, const Wanted what, u64 seen) {
     Report* report = a.reports + blockIdx.x;
     if (atomicCAS(&report->is_set, 0u, 1u) == 0u) {
-        report->signal = signal;
+        report->signal = what.signal;
         report->rank = a.rank;
-        report->channel = channel;
-        report->track = track;
-        report->round = round;
-        report->peer = peer;
-        report->wanted = wanted;
+        report->channel = what.channel;
+        report->track = what.track;
+        report->round = what.round;
+        report->peer = what.peer;
+        report->wanted = what.wanted;
         report->seen = seen;
         fence();
         for (u32 rank = 0; rank < a.ranks; ++rank) store_relaxed(a.aborts[rank], 1u);
     }
 }
 
-// 0: go on; 1: somebody gave up; 2: this wait is over by itself.
-static __device__ __noinline__ u32 look(const Args& a, u64 since) {
-    if (load_relaxed(a.abort)) return 1;
-    return now_ns() - since > a.timeout_ns ? 2 : 0;
+// One look at the clock and the abort word, after POLLS_A_LOOK failed polls; `since` is 0 at first. Returns since when the wait lasts, or 0
+// if it is over: somebody gave up, or this one does and says what it wanted.
+static __device__ __noinline__ u64 look(const Args& a, u64 since, const Wanted what, u64 seen) {
+    if (load_relaxed(a.abort)) return 0;
+    const u64 now = now_ns();
+    if (!since) return now;
+    if (now - since < a.timeout_ns) return since;
+    give_up(a, what, seen);
+    return 0;
 }
 
-// The patience of one wait, asked after each failed poll; it looks at the clock one time in POLLS_A_LOOK.
-struct Patience {
-    u32 polls = 0;
-    u64 since = 0;
-
-    __device__ __forceinline__ u32 is_over(const Args& a) {
-        if (++polls % POLLS_A_LOOK) return 0;
-        if (!since) since = now_ns();
-        return look(a, since);
-    }
-};
+// Poll a counter until it is at least what is wanted; returns it, or all ones if the wait is over without it.
+static __device__ __noinline__ u64 poll(const Args& a, const u64* word, const Wanted what) {
+    u64 since = 0, seen;
+    for (u32 polls = 1; (seen = load_acquire(word)) < what.wanted; ++polls)
+        if (polls % POLLS_A_LOOK == 0 && !(since = look(a, since, what, seen))) return ~0ull;
+    return seen;
+}
 
 // A pause of its own for every rank, channel and launch, up to delay_ns: what a soak shakes out faults with.
 static __device__ __noinline__ void pause(const Args& a, u32 launch) {

@@ -103,8 +103,7 @@ struct Args {
     Report* reports;
     const Program* program;
     u64 timeout_ns;
-    u32 chunk_bytes, piece_bytes, slot_bytes, slots;
-    u32 parts;          // chunks of a loop; 0 if the collective is blocked
+    u32 chunk_bytes, piece_bytes, slot_bytes;
     u32 tmp_stride;     // bytes of a channel's scratch memory
     u32 rank, ranks;
     u32 shift_in, shift_out, shift_tmp, shift_work;  // what a chunk's number moves by, modulo the number of ranks

@@ -1,22 +1,30 @@
 // How a CTA walks its part of the data: the geometry of plan.py's loops, chunks and slices, and the addresses that a program's refs mean.
+//
+// Macros: ITEM, the width of an element; SLOTS of a FIFO; PARTS, the chunks of a loop, 0 if the collective is blocked; SLICED if messages may
+// have more than one slice; NARROW if a set of user buffers is smaller than 2 GiB. As constants they cost no division and no 64-bit arithmetic.
 #pragma once
 #include "types.cuh"
 
 constexpr u64 GRAIN = 64;  // plan.GRAIN_BYTES
 
-static __device__ __forceinline__ u64 ceil_div(u64 a, u64 b) { return (a + b - 1) / b; }
-static __device__ __forceinline__ u64 least(u64 a, u64 b) { return a < b ? a : b; }
+#if NARROW
+typedef u32 Size;  // of what one set of user buffers can hold
+#else
+typedef u64 Size;
+#endif
+
+static __device__ __forceinline__ Size least(Size a, Size b) { return a < b ? a : b; }
 
 // One loop of a channel: where it starts in the block, its bytes in all, the chunk's bytes, slices a message.
 struct Loop {
-    u64 offset, size;
+    Size offset, size;
     u32 chunk, slices;
 };
 
 // A CTA's place: which channel, where its range ends, and what counts over launches.
 struct Walk {
     u32 channel;
-    u64 end;
+    Size end;
     u32 done;
     Loop loop;
     u32 slice;
@@ -26,10 +34,10 @@ static __device__ __forceinline__ void begin(const Args& a, Walk& w, u32 channel
     w.channel = channel;
     w.done = done;
     w.slice = 0;
-    w.loop.offset = least(channel * a.share_bytes, a.block_bytes);
+    w.loop.offset = least(channel * (Size)a.share_bytes, a.block_bytes);
     w.loop.size = 0;
     w.loop.slices = 0;
-    w.end = w.loop.offset + least(a.share_bytes, a.block_bytes - w.loop.offset);
+    w.end = w.loop.offset + least((Size)a.share_bytes, (Size)a.block_bytes - w.loop.offset);
 }
 
 // On to the next loop; false if there is none.
@@ -38,18 +46,19 @@ static __device__ __forceinline__ bool advance(const Args& a, Walk& w) {
     w.loop.offset += w.loop.size;
     w.loop.slices = 0;
     if (w.loop.offset >= w.end) return false;
-    const u64 left = w.end - w.loop.offset;
-    const u32 parts = a.parts ? a.parts : 1;
-    const u64 full = (u64)parts * a.chunk_bytes;
-    u64 chunk = a.chunk_bytes;
+    const Size left = w.end - w.loop.offset;
+    constexpr u32 CUT = PARTS ? PARTS : 1;
+    const Size full = (Size)CUT * a.chunk_bytes;
+    w.loop.chunk = a.chunk_bytes;
+    w.loop.size = full;
     if (left < full) {
-        const u64 even = ceil_div(left, parts);
-        const u64 grain = even > GRAIN ? GRAIN : ITEM;
-        chunk = least(ceil_div(even, grain) * grain, a.chunk_bytes);
+        const Size even = (left + CUT - 1) / CUT;
+        const Size grain = even > GRAIN ? GRAIN : ITEM;
+        w.loop.chunk = (u32)least((even + grain - 1) & ~(grain - 1), a.chunk_bytes);
+        w.loop.size = left;
     }
-    w.loop.chunk = (u32)chunk;
-    w.loop.size = least(left, full);
-    w.loop.slices = a.piece_bytes < chunk ? (u32)ceil_div(chunk, a.piece_bytes) : 1;
+    w.loop.slices = 1;
+    if (SLICED && a.piece_bytes < w.loop.chunk) w.loop.slices = (w.loop.chunk + a.piece_bytes - 1) / a.piece_bytes;
     return true;
 }
 
@@ -64,20 +73,20 @@ struct Piece {
 };
 
 static __device__ __forceinline__ Piece piece_of(const Args& a, const Walk& w, u32 work) {
-    u64 size = w.loop.size;
-    if (a.parts) {
-        const u64 start = (u64)moved(work, a.shift_work, a.ranks) * w.loop.chunk;
+    Size size = w.loop.size;
+    if (PARTS) {
+        const Size start = (Size)moved(work, a.shift_work, a.ranks) * w.loop.chunk;
         size = start < w.loop.size ? least(w.loop.chunk, w.loop.size - start) : 0;
     }
     Piece p;
-    p.first = (u32)least((u64)w.slice * a.piece_bytes, size);
+    p.first = SLICED ? (u32)least((Size)w.slice * a.piece_bytes, size) : 0;
     p.size = (u32)least(a.piece_bytes, size - p.first);
     return p;
 }
 
-// Number of a slice on a connection, counted from the first launch.
-static __device__ __forceinline__ u64 slice_number(const Walk& w, const End& end, u32 message) {
-    return (u64)w.done * end.per_loop + message * w.loop.slices + w.slice;
+// Number of a slice on a connection, counted from the last time that FIFOs were cleared, which is before it passes 2^32.
+static __device__ __forceinline__ u32 slice_number(const Walk& w, const End& end, u32 message) {
+    return w.done * end.per_loop + message * (SLICED ? w.loop.slices : 1) + w.slice;
 }
 
 static __device__ __forceinline__ u64* heard(const Walk& w, const End& end) {
@@ -88,13 +97,13 @@ static __device__ __forceinline__ u64* said(const Walk& w, const End& end) {
     return (u64*)((char*)end.said + (u64)w.channel * end.said_stride);
 }
 
-static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const End& end, u64 number) {
-    return end.slots + (u64)w.channel * end.slots_stride + number % a.slots * a.slot_bytes;
+static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const End& end, u32 number) {
+    return end.slots + (u64)w.channel * end.slots_stride + number % SLOTS * a.slot_bytes;
 }
 
 // Where a chunk of a rank's input or output begins, from the buffer's start.
-static __device__ __forceinline__ u64 chunk_offset(const Args& a, const Walk& w, u32 chunk) {
-    return w.loop.offset + (a.parts ? least((u64)chunk * w.loop.chunk, w.loop.size) : chunk * a.block_bytes);
+static __device__ __forceinline__ Size chunk_offset(const Args& a, const Walk& w, u32 chunk) {
+    return w.loop.offset + (PARTS ? least((Size)chunk * w.loop.chunk, w.loop.size) : chunk * (Size)a.block_bytes);
 }
 
 // The address of a chunk of one of the rank's own or a peer's buffers; not of a slot.
