@@ -180,8 +180,12 @@ class Plan:
     @property
     def share_bytes(self) -> int:
         """What a channel owns of a block, unless it is one of the last."""
+        return self.share_of(self.problem.block_bytes)
+
+    def share_of(self, block_bytes: int) -> int:
+        """What a channel would own of a block of that size."""
         grain = max(GRAIN_BYTES, self.problem.item_bytes)
-        return -(-self.problem.block_bytes // (self.channels * grain)) * grain
+        return -(-block_bytes // (self.channels * grain)) * grain
 
     def channel_range(self, channel: int) -> tuple[int, int]:
         """First byte and size of the channel's part of a block; later channels may be empty."""

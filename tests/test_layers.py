@@ -34,6 +34,7 @@ LAYERS = [
     "backends",
     "record sweep",
     "measure",
+    "soak",
     "report",
     "cli",
 ]

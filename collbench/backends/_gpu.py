@@ -15,7 +15,7 @@ from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.card import Card, Launch
 from collbench.device.compile import cubin, meet_source, pattern_source
-from collbench.device.program import ABORT_AT, CONTROL_BYTES, MEETING_AT
+from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
 from collbench.dtypes import dtype
 from collbench.errors import StuckError
 from collbench.pattern import PERIOD, Wrong, inputs, reduced
@@ -120,16 +120,16 @@ class Lane:
             args = struct.pack(
                 "<7Q2I", self.arena + MEETING_AT, self._peers, self.arena + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0, self.rank, self.n
             )
-            self._meetings[hold_ns] = Launch(self.card, self._meet, 1, 32, [args])
+            self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
 
     # Inputs and answers
 
-    def buffer(self, problem: Problem, which: str, number: int) -> tuple[int, int]:
-        """Address and bytes of the rank's input or output in a set."""
+    def buffer(self, problem: Problem, which: str, number: int, stride: int = 0) -> tuple[int, int]:
+        """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart, 0: as the problem needs."""
         at = problem.buffers(self.rank)
         offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
-        return self.user + number * stride_bytes(problem) + offset, size
+        return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
     def _table(self, values: "Array", *key: Any) -> int:
         return self.keep(key, values.tobytes())
@@ -150,39 +150,51 @@ class Lane:
         values = inputs(problem.dtype, problem.redop, problem.n, rank, is_reduction)
         return self._table(values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction)
 
-    def _pattern(self, item: int, which: int, args: Sequence[bytes]) -> None:
-        Launch(self.card, self._patterns[item][which], _CTAS, _THREADS, args)(self.card.stream)
+    def _pattern(self, item: int, which: int, count: int, sets: int, args: bytes) -> None:
+        ctas = max(1, min(_CTAS, -(-count // _THREADS)))
+        words = [args[at : at + 8] for at in range(0, len(args) - len(args) % 8, 8)]
+        narrow = [struct.pack("<I", PERIOD)] if which else [struct.pack("<I", PERIOD), args[-4:]]
+        Launch(self.card, self._patterns[item][which], (ctas, sets), _THREADS, [*words, *narrow])(self.card.stream)
 
-    def prepare(self, problem: Problem, number: int) -> None:
-        """Queue poison for the output of a set, then its input, which in place is part of it."""
+    def prepare(self, problem: Problem, sets: range, stride: int) -> None:
+        """Queue poison for the outputs of some sets, then their inputs, which in place are part of them."""
         item = problem.item_bytes
-        out, _ = self.buffer(problem, "out", number)
+        out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._answers(problem):
-            self._pattern(item, 0, _words(out + first * item, table, count, phase) + [struct.pack("<I", PERIOD), struct.pack("<I", 1)])
-        address, size = self.buffer(problem, "in", number)
+            self._pattern(item, 0, count, len(sets), struct.pack("<5QI", out + first * item, table, count, phase, stride, 1))
+        address, size = self.buffer(problem, "in", sets.start, stride)
         if size:
             table = self._input_table(problem, self.rank)
-            self._pattern(item, 0, _words(address, table, size // item, 0) + [struct.pack("<I", PERIOD), struct.pack("<I", 0)])
+            self._pattern(item, 0, size // item, len(sets), struct.pack("<5QI", address, table, size // item, 0, stride, 0))
 
-    def compare(self, problem: Problem, sets: Sequence[int]) -> Wrong | None:
-        """Compare the outputs of those sets with the definition; of the first that is wrong, the first wrong element."""
-        item, total, first_wrong = problem.item_bytes, 0, None
+    def clear_found(self) -> None:
+        """Forget what comparisons have found."""
         self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
-        answers = self._answers(problem)
-        for number in sets:
-            out, _ = self.buffer(problem, "out", number)
-            for first, count, table, phase in answers:
-                self._pattern(item, 1, [*_words(out + first * item, table, count, phase), struct.pack("<I", PERIOD), *_words(first, self._found)])
-        self.card.wait(self.timeout_s)
+
+    def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
+        """Queue a comparison of the outputs of some sets with the definition; what is found adds up."""
+        out, _ = self.buffer(problem, "out", sets.start, stride)
+        for first, count, table, phase in self._answers(problem):
+            words = (out + first * problem.item_bytes, table, count, phase, stride, first, self._found)
+            self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
+
+    def found(self) -> tuple[int, int]:
+        """How many wrong elements comparisons have found, and the least index of one."""
         total, index = struct.unpack("<2Q", self.card.download(self._found, _ANSWER_BYTES))
+        return total, index
+
+    def compare(self, problem: Problem, sets: range) -> Wrong | None:
+        """Compare the outputs of some sets with the definition; of the first that is wrong, the first wrong element."""
+        stride = stride_bytes(problem)
+        self.clear_found()
+        self.queue_compare(problem, sets, stride)
+        self.card.wait(self.timeout_s)
+        total, index = self.found()
         if not total:
             return None
         kind = dtype(problem.dtype).numpy()
-        for number in sets:
-            first_wrong = self._wrong_at(problem, number, index, kind)
-            if first_wrong is not None:
-                break
-        got, wanted = first_wrong or ("?", "?")
+        wrong = (self._wrong_at(problem, number, index, kind) for number in sets)
+        got, wanted = next((pair for pair in wrong if pair is not None), ("?", "?"))
         return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
 
     def _wrong_at(self, problem: Problem, number: int, index: int, kind: Any) -> tuple[str, str] | None:
@@ -272,6 +284,3 @@ class Lane:
     def close(self) -> None:
         self.card.close()
 
-
-def _words(*values: int) -> list[bytes]:
-    return [struct.pack("<Q", value) for value in values]

@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,27 +17,17 @@ import numpy as np
 
 from collbench.backends._gpu import How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
-from collbench.backends._session import Answer, Batch, Samples
+from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
+from collbench.case import Problem
 from collbench.device.card import Launch
 from collbench.device.compile import Source, cubin, kernel_source
-from collbench.device.program import (
-    ABORT_AT,
-    MAX_CTAS,
-    REPORT_BYTES,
-    REPORTS_AT,
-    SIGNALS,
-    STATES_AT,
-    Memory,
-    ctas,
-    layout,
-    lower,
-    pack_args,
-    pack_program,
-)
+from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
+from collbench.device.program import SIGNALS, ctas, lower
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, ScheduleError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import usable_cores
+from collbench.pattern import Wrong
 from collbench.plan import Plan
 
 if TYPE_CHECKING:
@@ -59,13 +49,13 @@ def why_not(group: Group) -> str:
 
 @dataclass(slots=True)
 class _Loaded:
-    """A plan on a GPU: its launches by set and delay, its graphs."""
+    """A plan on a GPU: its launches by set, its graphs."""
 
     plan: Plan
     sets: int
     function: int
     memory: Memory
-    launches: dict[tuple[int, int], Launch] = field(default_factory=dict)
+    launches: dict[int, Launch] = field(default_factory=dict)
     graphs: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -100,27 +90,27 @@ class Rank:
         resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads), ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
-        buffers = [plan.problem.buffers(peer) for peer in range(plan.n)]
-        memory = Memory(
-            arenas=tuple(lane.arenas), inputs=tuple(user + at.in_offset for user, at in zip(lane.users, buffers, strict=True)),
-            outputs=tuple(user + at.out_offset for user, at in zip(lane.users, buffers, strict=True)),
-            program=lane.keep(("program", plan.digest), pack_program(lower(plan, rank))), aborts=lane.aborts,
-        )
+        memory = self._memory(plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
         self.loaded[plan.digest] = _Loaded(plan, sets, function, memory)
         return plan.digest
 
-    def _queue(self, loaded: _Loaded, number: int, stream: int, delay_ns: int = 0) -> None:
+    def _memory(self, problem: Problem, program: int) -> Memory:
+        """Where everything lies that kernels of a problem touch."""
+        lane, buffers = self.lane, [problem.buffers(peer) for peer in range(problem.n)]
+        return Memory(
+            arenas=tuple(lane.arenas), inputs=tuple(user + at.in_offset for user, at in zip(lane.users, buffers, strict=True)),
+            outputs=tuple(user + at.out_offset for user, at in zip(lane.users, buffers, strict=True)), program=program, aborts=lane.aborts,
+        )
+
+    def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
-        key = (number, delay_ns)
-        if key not in loaded.launches:
+        if number not in loaded.launches:
             plan, rank = loaded.plan, self.context.rank
             assert plan.kernel is not None
-            args = pack_args(
-                plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9), delay_ns=delay_ns
-            )
+            args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
             grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-            loaded.launches[key] = Launch(self.lane.card, loaded.function, grid, plan.kernel.threads, [args])
-        loaded.launches[key](stream)
+            loaded.launches[number] = Launch(self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args])
+        loaded.launches[number](stream)
 
     def reset(self, digest: str, is_filled: bool = True) -> None:
         """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be running."""
@@ -128,8 +118,8 @@ class Rank:
         where = layout(loaded.plan, self.context.rank)
         lane.card.clear(lane.arena + ABORT_AT, 4)
         lane.card.clear(lane.arena + STATES_AT, where.total - STATES_AT)
-        for number in range(loaded.sets if is_filled else 0):
-            lane.prepare(loaded.plan.problem, number)
+        if is_filled:
+            lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
         lane.card.wait(lane.timeout_s)
 
     def first(self, digest: str, is_checked: bool) -> Answer:
@@ -143,6 +133,33 @@ class Rank:
         loaded = self.loaded[digest]
         queue, wait = partial(self._queue, loaded), partial(self._wait, loaded)
         return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
+
+    def soak(self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int) -> Answer:
+        """Launches of those block counts back to back, each after a pause of its own on every rank, each compared; the host waits at the end only.
+
+        Without cubins the counts must be the plan's own, and its own kernel runs.
+        """
+        lane, loaded, rank = self.lane, self.loaded[digest], self.context.rank
+        plan = loaded.plan
+        assert plan.kernel is not None
+        stride = stride_bytes(plan.problem)
+        function = lane.card.function(cubins[rank], "collbench_run") if cubins else loaded.function
+        grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
+        lane.clear_found()
+        kept = []
+        for launch, count in enumerate(counts):
+            problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
+            lane.prepare(problem, range(number, number + 1), stride)
+            args = pack_args(
+                plan, rank, self._memory(problem, loaded.memory.program), set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9),
+                delay_ns=delay_ns, block_bytes=problem.block_bytes,
+            )
+            kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args]))
+            kept[-1](lane.card.stream)
+            lane.queue_compare(problem, range(number, number + 1), stride)
+        self._wait(loaded)
+        total, index = lane.found()
+        return Answer(wrong=Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None, seconds=0.0, busy_s=0.0)
 
     def once(self, digest: str, inputs: Sequence["Array"]) -> "Array":
         """One launch on given inputs; this rank's output."""
@@ -241,6 +258,18 @@ class Session:
         """One repeat."""
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
+
+    def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
+        """Launches of those block counts back to back, each delayed at random on every rank and compared; what was wrong."""
+        self._load(plan)
+        cubins: list[bytes] = []
+        if set(counts) != {plan.problem.block_count}:
+            sources = [kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, any_size=True) for rank in range(self.n)]
+            cubins = list(self._pool.map(cubin, sources, [fact["arch"] for fact in self.facts]))
+        limit_s = 8 * self.options.timeout_s + ANSWER_S
+        self._crew.call("reset", plan.digest, timeout_s=limit_s)
+        answers = self._crew.call("soak", plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s)
+        return tuple(answer.wrong for answer in answers if answer.wrong is not None)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

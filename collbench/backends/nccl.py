@@ -9,7 +9,7 @@ from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe
 from collbench.backends._session import Answer, Batch, Samples
 from collbench.case import Problem
 from collbench.device.card import load_cupy
-from collbench.device.program import ABORT_AT
+from collbench.device.layout import ABORT_AT
 from collbench.errors import UnavailableError
 from collbench.group import Group, RankContext
 
@@ -123,8 +123,7 @@ class Rank:
         """Write inputs and poison."""
         problem, sets = key
         self.lane.card.clear(self.lane.arena + ABORT_AT, 4)
-        for number in range(sets):
-            self.lane.prepare(problem, number)
+        self.lane.prepare(problem, range(sets), stride_bytes(problem))
         self.lane.card.wait(self.lane.timeout_s)
 
     def first(self, key: tuple[Problem, int], is_checked: bool) -> Answer:

@@ -38,7 +38,7 @@ _OUR_KNOBS = (
 )
 _ON_GPUS = ("cuda", "nccl")  # what a sweep compares where there are GPUs
 # Options that a sweep profile may not hold: they say what to do with the rows, not what to measure.
-_NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color")
+_NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color", "soak", "seed")
 
 
 def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
@@ -93,6 +93,10 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
     if options.get("dry_run"):
         return _show_points(points, estimate)
+    if options.get("soak"):
+        from collbench.cli._soak import run_soak
+
+        return run_soak(points, group, settings, options["soak"], options.get("seed", 0))
     measurement = Measurement(points, group, settings)
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
         known = known_keys(read(csv))

@@ -104,6 +104,10 @@ _HOW = (
     click.option("--launch", type=click.Choice(["graph", "stream"]), help="How GPU launches are queued. Default: graph."),
     click.option("--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
+    click.option(
+        "--soak", type=click.FloatRange(1), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."
+    ),
+    click.option("--seed", type=click.IntRange(0), help="Of the soak's random numbers. Default: 0."),
     click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),
     click.option("--machine", help="Machine of the model backend: a profile or a file. Default: cpu-2."),
 )

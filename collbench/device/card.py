@@ -38,11 +38,11 @@ def device_count() -> int:
 class Launch:
     """A kernel with its grid and arguments, ready to be queued any number of times."""
 
-    def __init__(self, card: "Card", function: int, grid: int, block: int, args: Sequence[bytes]) -> None:
+    def __init__(self, card: "Card", function: int, grid: tuple[int, int], block: int, args: Sequence[bytes]) -> None:
         self._launch = card.cupy.cuda.driver.launchKernel
         self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
-        self._shape = (function, grid, 1, 1, block, 1, 1, 0)
+        self._shape = (function, *grid, 1, block, 1, 1, 0)
 
     def __call__(self, stream: int) -> None:
         self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)

@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collbench.device.program import fits_one_loop, is_aligned, is_narrow, lower, macros, needs_fences, needs_no_credits, program_text
 from collbench.collectives import collective
+from collbench.device.layout import macros
+from collbench.device.program import fits_one_loop, is_aligned, is_narrow, lower, needs_fences, needs_no_credits, program_text
 from collbench.dtypes import REDOPS, dtype
 from collbench.errors import CollbenchError, UnavailableError
 from collbench.plan import Plan
@@ -36,8 +37,11 @@ class Source:
     table: str = ""
 
 
-def kernel_source(plan: Plan, rank: int, drop_after: int | None = None) -> Source:
-    """What a rank's kernel is compiled from. drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices."""
+def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_size: bool = False) -> Source:
+    """What a rank's kernel is compiled from.
+
+    drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices. any_size: it also serves smaller problems of the plan.
+    """
     kernel, program = plan.kernel, lower(plan, rank)
     assert kernel is not None
     found: dict[str, Any] = dict(macros(program))
@@ -56,8 +60,8 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None) -> Sourc
         }
         return Source(file="simple.cu", macros=_sorted(found))
     unit = 16 if kernel.proto == "ll128" else 8
-    found |= {"ALIGNED": int(is_aligned(plan, unit))}
-    found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
+    found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(not any_size and needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
     found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'

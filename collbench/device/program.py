@@ -1,10 +1,9 @@
-"""A plan as kernels take it: the program of a rank, the ends of its connections, where everything lies in the ranks' memory.
+"""A plan as kernels take it: the program of a rank, the ends of its connections, and what can be said of them before anything runs.
 
-The structures are those of types.cuh, packed byte by byte. A symmetric schedule has one program, seen from rank 0, whose chunk numbers are
-moved by the rank; so one compiled kernel serves all ranks.
+The tables are those of types.cuh. A symmetric schedule has one program, seen from rank 0, whose chunk numbers are moved by the rank; so
+one compiled kernel serves all ranks.
 """
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,6 @@ from collbench.passes import cell, is_copy, shape_of
 from collbench.plan import Plan
 from collbench.proof import Place
 from collbench.schedule import Edge, Operand, Round
-from collbench.tuning_gpu import slot_wire_bytes
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
 DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)
@@ -24,13 +22,6 @@ SIGNALS = ("data", "room", "back", "ready", "tail", "head")
 DIVIDE = 1
 _KIND = {"in": IN, "out": OUT, "tmp": TMP}
 _PEER_KIND = {"in": PEER_IN, "out": PEER_OUT}
-
-LINE_BYTES = 128  # a word that is polled has a cache line of its own
-CONTROL_BYTES = 128 << 10  # at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
-ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
-STATE_BYTES, REPORT_BYTES = 8, 48
-MAX_CTAS = 1024
-_FIFO_ALIGN = 512
 
 
 class Ref(NamedTuple):
@@ -281,64 +272,6 @@ def ctas(plan: Plan) -> int:
     return plan.channels * max(len(program) for program in plan.schedule.programs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are apart, in bytes."""
-
-    tails: int
-    heads: int
-    fifos: int
-    tmp: int
-    total: int
-    fifo_stride: int
-    fifo_of: dict[tuple[bool, int], int]  # (is sending, end) -> offset on channel 0
-
-
-@lru_cache(maxsize=1024)
-def layout(plan: Plan, rank: int) -> Layout:
-    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull)."""
-    program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
-    tails = CONTROL_BYTES
-    heads = tails + channels * len(program.receiving) * LINE_BYTES
-    fifos = -(-(heads + channels * len(program.sending) * LINE_BYTES) // _FIFO_ALIGN) * _FIFO_ALIGN
-    one = -(-plan.slots * slot // _FIFO_ALIGN) * _FIFO_ALIGN
-    is_sender = plan.p2p == "pull"
-    owned = [e for e, end in enumerate(program.sending if is_sender else program.receiving) if end.has_fifo]
-    fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
-    stride = one * len(owned)
-    tmp = fifos + channels * stride
-    tmp_bytes = -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
-    return Layout(tails=tails, heads=heads, fifos=fifos, tmp=tmp, total=tmp + tmp_bytes, fifo_stride=stride, fifo_of=fifo_of)
-
-
-def peer_of(plan: Plan, rank: int, end: End) -> int:
-    """The rank at the other side of an end."""
-    return (rank + end.peer) % plan.n if plan.schedule.is_symmetric else end.peer
-
-
-def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
-    """The number of the other end among the peer's receiving ends, or sending ones."""
-    peer = peer_of(plan, rank, end)
-    theirs = lower(plan, peer).receiving if is_sending else lower(plan, peer).sending
-    return next(number for number, other in enumerate(theirs) if other.port == end.port and peer_of(plan, peer, other) == rank)
-
-
-def pack_program(program: Program) -> bytes:
-    """The program as types.cuh has it; tables that are empty have one entry of zeros."""
-    sources, targets = program.widest
-    out = [struct.pack("<8H", *track) for track in program.tracks]
-    out += [struct.pack("<2H", *entry) for entry in program.rounds]
-    out += [struct.pack("<6H", *stage) for stage in program.stages]
-    nothing = Ref(0)
-    for step in program.steps or (DeviceStep((), (), 0, 0),):
-        out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
-        for refs, most in ((step.sources, sources), (step.targets, targets)):
-            out += [struct.pack("<4H", *ref) for ref in (*refs, *[nothing] * (most - len(refs)))]
-    for marks in (program.waits, program.posts):
-        out += [struct.pack("<4H", *mark) for mark in marks or (Mark(0, 0),)]
-    return b"".join(out)
-
-
 def program_text(program: Program) -> str:
     """The program as a C++ constant."""
     def braced(values: Iterable[Any]) -> str:
@@ -354,63 +287,3 @@ def program_text(program: Program) -> str:
     ]
     tables = [program.tracks, program.rounds, program.stages, steps, program.waits or (Mark(0, 0),), program.posts or (Mark(0, 0),)]
     return "static constexpr Program PROGRAM = {" + ",\n".join(braced(table) for table in tables) + "};\n"
-
-
-def macros(program: Program) -> dict[str, int]:
-    """The sizes that types.cuh wants."""
-    sources, targets = program.widest
-    receiving, sending = max(1, len(program.receiving)), max(1, len(program.sending))
-    return {
-        "MAX_SOURCES": sources, "MAX_TARGETS": targets, "RECEIVING": receiving, "SENDING": sending, "TRACKS": len(program.tracks),
-        "ROUNDS": len(program.rounds), "STAGES": len(program.stages), "STEPS": max(1, len(program.steps)), "WAITS": max(1, len(program.waits)),
-        "POSTS": max(1, len(program.posts)), "ARGS_BYTES": ARGS.size + (receiving + sending) * END.size, "PROGRAM_BYTES": len(pack_program(program)),
-    }
-
-
-ARGS = struct.Struct("<12Q12I")
-END = struct.Struct("<5Q3I2H")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Addresses, as one rank sees them: every rank's arena, and the input and output of every rank's first set of user buffers."""
-
-    arenas: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    program: int
-    aborts: int
-
-
-def pack_args(plan: Plan, rank: int, memory: Memory, *, set_offset: int, timeout_ns: int, delay_ns: int) -> bytes:
-    """The arguments of a launch on a rank."""
-    program, own, base = lower(plan, rank), layout(plan, rank), memory.arenas[rank]
-    schedule, problem, n = plan.schedule, plan.problem, plan.n
-    shift = rank if schedule.is_symmetric else 0
-    shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
-    out = [ARGS.pack(
-        memory.inputs[rank], memory.outputs[rank], base + own.tmp, set_offset, problem.block_bytes, plan.share_bytes,
-        base + STATES_AT, base + ABORT_AT, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
-        plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
-    )]
-    for is_sending, ends in ((False, program.receiving), (True, program.sending)):
-        packed = [_pack_end(plan, rank, memory, number, end, is_sending=is_sending) for number, end in enumerate(ends)]
-        out += packed or [bytes(END.size)]
-    return b"".join(out)
-
-
-def _pack_end(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> bytes:
-    peer = peer_of(plan, rank, end)
-    other = other_end(plan, rank, end, is_sending=is_sending)
-    mine, theirs = layout(plan, rank), layout(plan, peer)
-    here, there = lower(plan, rank), lower(plan, peer)
-    apart = [LINE_BYTES * len(ends) for ends in ((here.sending, there.receiving) if is_sending else (here.receiving, there.sending))]
-    heard = memory.arenas[rank] + (mine.heads if is_sending else mine.tails) + number * LINE_BYTES
-    said = memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
-    slots = stride = 0
-    if end.has_fifo:
-        owner, at, who = (rank, mine, (is_sending, number)) if (plan.p2p == "pull") == is_sending else (peer, theirs, (not is_sending, other))
-        slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
-    return END.pack(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart, end.per_loop, peer)
-
-

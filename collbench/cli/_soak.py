@@ -1,0 +1,37 @@
+"""Carry out a soak: the points of a sweep as configurations, bursts until the time is up, one line for each configuration that failed."""
+
+import click
+
+from collbench.errors import UsageError
+from collbench.group import Group
+from collbench.measure import Measurement, Point, Settings
+from collbench.soak import LAUNCHES, soak
+from collbench.units import format_duration, format_size
+
+
+def run_soak(points: list[Point], group: Group, settings: Settings, seconds: float, seed: int) -> int:
+    """Soak the GPU engine; returns the exit code: 1 if anything was wrong."""
+    live = [point for point in points if not point.waived and point.case.backend == "cuda"]
+    if not live:
+        reason = next((point.waived for point in points if point.waived), "no point of the sweep runs on it")
+        raise UsageError(f"--soak needs the cuda backend: {reason}", "give --backend cuda on a machine with GPUs")
+    measurement = Measurement(live, group, settings)
+    launches = failures = 0
+    seen: set[int] = set()
+    try:
+        measurement.open()
+        live = [point for point in live if not point.waived]
+        for burst in soak(live, measurement.sessions, seconds, seed):
+            launches += LAUNCHES
+            seen.add(id(burst.point))
+            if burst.wrong:
+                failures += 1
+                case, first = burst.point.case, burst.wrong[0]
+                click.echo(
+                    f"wrong: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)} {case.channels} ch, pauses up to {burst.pause_ns} ns: "
+                    f"{sum(wrong.count for wrong in burst.wrong)} elements, first on rank {first.rank} at {first.index}"
+                )
+    finally:
+        measurement.close()
+    click.echo(f"soaked {format_duration(seconds)}: {launches} launches of {len(seen)} of {len(live)} configurations, seed {seed}; {failures} bursts wrong")
+    return 1 if failures else 0
