@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from collbench.case import Case, P2p
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import widest_message
+from collbench.passes import direct_count, widest_message
 from collbench.plan import Kernel, Plan, lay_out, made_direct
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
@@ -16,18 +16,29 @@ from collbench.units import format_size
 
 _K, _M = 1 << 10, 1 << 20
 _ANY = 1 << 62
-# (largest S, algorithm, protocol)
+# (largest S, algorithm, protocol). Allreduce, us: 64 KiB one-shot ll 4.9, ll128 5.0; 128 KiB one-shot ll128 5.7, two-shot ll 6.4; 256 KiB
+# one-shot ll128 7.0, two-shot ll 7.4; 512 KiB two-shot ll128 9.1, ring ll128 9.9; 1 MiB ring ll128 10.9, two-shot 11.2; 8 MiB ring
+# ll128 44.4, two-shot simple 45.6; 16 MiB ring simple 79.8, ring ll128 86.6; 1 GiB ring simple 4392.
 _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "allreduce": ((64 * _K, "oneshot", "ll"), (128 * _K, "oneshot", "ll128"), (256 * _K, "twoshot", "ll"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
-    "allgather": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (16 * _M, "direct", "simple"), (_ANY, "ring", "simple")),
+    "allreduce": (
+        (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
+    ),
+    "allgather": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (8 * _M, "direct", "simple"), (_ANY, "ring", "simple")),
     "reducescatter": ((128 * _K, "direct", "ll"), (4 * _M, "direct", "ll128"), (_ANY, "ring", "simple")),
     "broadcast": ((128 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
-    "reduce": ((128 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "reduce": ((64 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "gather": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "scatter": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "sendrecv": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
 }
+# By bytes of a chunk over all channels: (largest, channels). LL with one peer: broadcast of 64 KiB 2.75 us with 24 channels, 2.86 with 16.
+_LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
+_LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 24), (_ANY, 48))
+_LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
+# By S. With FIFOs 64 channels are within 1 % of 128 up to 64 MiB; without, 128 are 4 % better from 16 MiB.
+_SIMPLE_CHANNELS = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
+_SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
@@ -109,7 +120,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
             f"FIFOs of {-(-needed >> 20)}M a GPU, {limits.memory_bytes >> 20}M are allowed", "use fewer --channels, a smaller --buffsize or more --max-memory"
         )
     done = replace(
-        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct else "off", p2p=p2p, channels=plan.channels, threads=knobs.threads,
+        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p, channels=plan.channels, threads=knobs.threads,
         slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll, buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",
     )
@@ -140,32 +151,37 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
     slots = case.slots or (4 if proto == "simple" else 8)
-    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= 8 * _M else 1)
+    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= 8 * _M and widest_message(schedule) else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
+    conns, widest = _fifos(schedule), widest_message(schedule)
     if proto == "ll":
-        channels = case.channels or min(most, 1 if share <= _K else 16 if share <= 64 * _K else 32)
+        wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS)
     elif proto == "ll128":
-        channels = case.channels or min(most, max(1, min(8 if share <= 64 * _K else 24 if share <= _M else 48, share // 1920)))
+        wanted = min(_up_to(share, _LL128_CHANNELS), max(1, share // 1920))
     else:
-        channels = case.channels or min(most, max(1, share // (4 * _K)), 32 if case.size_bytes <= 8 * _M else 64 if case.size_bytes <= 32 * _M else 128)
+        wanted = min(_up_to(case.size_bytes, _SIMPLE_CHANNELS if widest else _SIMPLE_CHANNELS_NO_FIFO), max(1, share // (4 * _K)))
+    channels = case.channels or min(most, wanted)
     if channels > MAX_CHANNELS:
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 512 * _K if channels < 64 else 256 * _K
-    conns = max(1, _fifos(schedule))
-    widest = max(1, widest_message(schedule))
     factor = 2 if proto == "ll" else 1
-    roomy = limits.memory_bytes * 7 // 8 // (conns * channels * slots * widest * factor) * slices
+    roomy = limits.memory_bytes * 7 // 8 // max(1, conns * channels * slots * widest * factor) * slices
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
     lines = -(-min(own, chunk) // 8)
-    threads = case.threads or {"ll": max(64, min(512, -(-lines // 32) * 32)), "ll128": 256, "simple": 512}[proto]
+    threads = case.threads or {"ll": max(64, min(512, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]
     if threads % 32 or not 64 <= threads <= 1024:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
     unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)
     if unroll > 16:
         raise ScheduleError(f"{unroll} accesses in flight: at most 16")
     return _Knobs(channels=channels, threads=threads, slots=slots, chunk=chunk, slices=slices, unroll=unroll)
+
+
+def _up_to(size: int, table: tuple[tuple[int, int], ...]) -> int:
+    """The entry for a size."""
+    return next(value for largest, value in table if size <= largest)
 
 
 def _fifos(schedule: Schedule) -> int:
