@@ -4,12 +4,13 @@ The sweeps were made on 4 x H200 (NVSwitch), one process a GPU, float32 sum, in 
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from collbench.case import Case, P2p
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
 from collbench.passes import direct_count, widest_message
-from collbench.plan import Kernel, Plan, lay_out, made_direct
+from collbench.plan import Kernel, Plan, lay_out, made_direct, proved
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 from collbench.units import format_size
@@ -40,6 +41,10 @@ _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY,
 _SIMPLE_CHANNELS = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
+# Simple, where loops follow each other through the ranks (chain, tree). Broadcast 64 MiB, 128 channels: 128K through FIFOs 201 us; 256 MiB:
+# 32K direct 768, 1 GiB: 64K direct 2971. Reduce, which needs FIFOs: 1 GiB 128K 2990.
+_PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
+_PIPELINED_DIRECT_FROM = 128 * _M
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
@@ -87,10 +92,13 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
     if case.reload != "auto" and proto != "ll128":
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
-    direct = not flagged and case.direct != "off" and not (case.direct == "auto" and case.buffsize)
+    pipelined = _is_pipelined(schedule, case.in_place)
+    direct = not flagged and case.direct != "off"
+    if case.direct == "auto" and (case.buffsize or (pipelined and case.size_bytes < _PIPELINED_DIRECT_FROM)):
+        direct = False
     facts = PROTOCOLS.load(proto)
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
-    knobs = _knobs(case, ready, proto, limits)
+    knobs = _knobs(case, ready, proto, limits, pipelined=pipelined)
     widest = max(1, widest_message(ready))
     slot_bytes = 0
     if case.buffsize:
@@ -144,14 +152,14 @@ def fifo_bytes(plan: Plan) -> int:
     return max(counts.values(), default=0) * plan.slots * slot_wire_bytes(plan)
 
 
-def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs:
+def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipelined: bool) -> _Knobs:
     """The table: what is asked for, else by protocol and bytes of a chunk over all channels."""
     parts = schedule.chunks["in"] if collective(case.op).is_interleaved else 1
     share = -(-case.problem().block_bytes // parts)
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
     slots = case.slots or (4 if proto == "simple" else 8)
-    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= 8 * _M and widest_message(schedule) else 1)
+    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= 8 * _M and widest_message(schedule) and not pipelined else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     conns, widest = _fifos(schedule), widest_message(schedule)
@@ -166,6 +174,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 512 * _K if channels < 64 else 256 * _K
+    if pipelined and proto == "simple":
+        largest = _PIPELINED_CHUNK_BYTES if widest else _PIPELINED_DIRECT_CHUNK_BYTES
     factor = 2 if proto == "ll" else 1
     roomy = limits.memory_bytes * 7 // 8 // max(1, conns * channels * slots * widest * factor) * slices
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
@@ -182,6 +192,13 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits) -> _Knobs
 def _up_to(size: int, table: tuple[tuple[int, int], ...]) -> int:
     """The entry for a size."""
     return next(value for largest, value in table if size <= largest)
+
+
+@lru_cache(maxsize=512)
+def _is_pipelined(schedule: Schedule, in_place: bool) -> bool:
+    """Whether a loop passes through more ranks than any of them has rounds for: then its bandwidth comes from loops that follow each other."""
+    rounds = max(len(track.rounds) for program in schedule.programs for track in program)
+    return proved(schedule, 8, 1, 1, in_place).hops > rounds
 
 
 def _fifos(schedule: Schedule) -> int:

@@ -12,13 +12,6 @@
 #include "program.cuh"
 #include "spin.cuh"
 
-// The walk, as far as the compiler can tell, once a load has returned. Where addresses of slots are wanted only with the data, they
-// should not be computed first: that waits for the state of the last launch while user memory has not even been asked for.
-static __device__ __forceinline__ Walk after_load(const Args& a, Walk w, u32 loaded) {
-    w.done += loaded & a.zero;
-    return w;
-}
-
 template <class S>
 static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up);
 

@@ -13,10 +13,9 @@ static __device__ __forceinline__ u32 wire(u32 bytes) { return bytes * 2; }
 constexpr u32 WINDOW = MAX_SOURCES < 8 ? MAX_SOURCES : 8;  // operands whose loads are on their way together
 
 template <class S>
-static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk, const S& step, Piece piece, u32 round, bool& given_up) {
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up) {
     const u32 lines = (piece.size + 7) / 8;
     for (u32 first = threadIdx.x; first < lines; first += THREADS * LINES) {
-        Walk w = walk;
         uint2 result[LINES];
         Sum sum[LINES];
         for (u32 base = 0; base < step.sources; base += WINDOW) {
@@ -26,7 +25,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk,
                 if (base + k >= step.sources) break;
                 const Ref ref = step.source[base + k];
                 if (ref.kind == SLOT) continue;
-                const char* from = buffer_at(a, walk, ref, a.receiving, piece.first);
+                const char* from = buffer_at(a, w, ref, a.receiving, piece.first);
 #pragma unroll
                 for (int l = 0; l < LINES; ++l) {
                     const u32 line = first + l * THREADS;
@@ -36,7 +35,6 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk,
                     v[k][l].z = data.y;
                 }
             }
-            if (step.sources == 1 && step.source[0].kind != SLOT) w = after_load(a, w, v[0][0].x);
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {
                 if (base + k >= step.sources) break;
@@ -101,7 +99,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk,
                     store_line(to + line * 16, make_uint4(result[l].x, flag, result[l].y, flag));
                 }
             } else {
-                char* to = buffer_at(a, walk, ref, a.sending, piece.first);
+                char* to = buffer_at(a, w, ref, a.sending, piece.first);
 #pragma unroll
                 for (int l = 0; l < LINES; ++l) {
                     const u32 line = first + l * THREADS;

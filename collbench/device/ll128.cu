@@ -92,12 +92,11 @@ static __device__ __forceinline__ bool has_come(const Words& words, u64 flag, u3
 }
 
 template <class S>
-static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk, const S& step, Piece piece, u32 round, bool& given_up) {
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up) {
     const u32 lane = threadIdx.x % 32;
     for (u32 turn = threadIdx.x / 32; turn * PAYLOAD < piece.size; turn += THREADS / 32) {
         const int bytes = (int)least(piece.size - turn * PAYLOAD, PAYLOAD);
         const int pairs = bytes > (int)PAYLOAD / 2 ? 2 : 1;  // of vectors that carry anything
-        Walk w = walk;
         Words result;
         Sum sum[8];
         for (u32 base = 0; base < step.sources; base += WINDOW) {
@@ -106,9 +105,8 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk,
             for (u32 k = 0; k < WINDOW; ++k) {
                 if (base + k >= step.sources) break;
                 const Ref ref = step.source[base + k];
-                if (ref.kind != SLOT) load_user(words[k], buffer_at(a, walk, ref, a.receiving, piece.first) + turn * PAYLOAD, bytes, lane, pairs);
+                if (ref.kind != SLOT) load_user(words[k], buffer_at(a, w, ref, a.receiving, piece.first) + turn * PAYLOAD, bytes, lane, pairs);
             }
-            if (step.sources == 1 && step.source[0].kind != SLOT) w = after_load(a, w, words[0].v[0].x);
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {
                 if (base + k >= step.sources) break;
@@ -182,7 +180,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& walk,
                     if (g < pairs * 2) store_line(to + g * 512, v);
                 }
             } else {
-                store_user(buffer_at(a, walk, ref, a.sending, piece.first) + turn * PAYLOAD, result, bytes, lane, pairs);
+                store_user(buffer_at(a, w, ref, a.sending, piece.first) + turn * PAYLOAD, result, bytes, lane, pairs);
             }
         }
     }

@@ -108,7 +108,7 @@ struct Args {
     u32 rank, ranks;
     u32 shift_in, shift_out, shift_tmp, shift_work;  // what a chunk's number moves by, modulo the number of ranks
     u32 delay_ns;       // the longest random pause before a launch's work, for soaks
-    u32 zero;           // 0, which the compiler does not know
+    u32 unused;
     End receiving[RECEIVING];
     End sending[SENDING];
 };

@@ -169,6 +169,8 @@ class _MpiCrew:
         group, comm = self._group, self._group.comm
         requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
         deadline = time.monotonic() + timeout_s
+        while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # a long message needs our help to arrive
+            os.sched_yield()
         answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
         is_aborted, extensions = False, EXTENSIONS
         while len(answers) < group.ranks:
@@ -189,8 +191,6 @@ class _MpiCrew:
         if silent:
             fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
             raise RankLostError("; ".join([*fates, *(error.message for error in errors)]), "rows finished before are kept; run again with --resume to go on")
-        for request in requests:
-            request.Test()
         if errors:
             raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
         return [answers[rank][1] for rank in range(group.ranks)]
