@@ -5,6 +5,7 @@
     |-- UsageError           2  an option or a file says something that cannot be meant
     |   `-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
     |-- UnavailableError     3  this environment cannot run it
+    |   `-- RefusedError     3  a library refuses one way of doing it
     `-- StuckError           4  a deadline passed
         `-- RankLostError    4  a rank died or stopped
 
@@ -44,6 +45,10 @@ class UnavailableError(CollbenchError):
     """The environment cannot run it."""
 
     exit_code = 3
+
+
+class RefusedError(UnavailableError):
+    """A library refuses one point, or what it was forced to; others may be fine."""
 
 
 class StuckError(CollbenchError):

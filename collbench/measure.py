@@ -8,7 +8,7 @@ import hashlib
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +16,14 @@ from typing import Any
 from collbench import __version__
 from collbench.actions import actors
 from collbench.backends import FAMILY
+from collbench.backends._apart import Variables
 from collbench.backends._gpu_session import GpuOptions, LaunchMode
 from collbench.backends._session import Batch, Samples, auto_iterations, rotations
-from collbench.case import Case, Problem
+from collbench.case import Case
 from collbench.collectives import collective
 from collbench.cost import DEFAULT_MACHINE, Machine, machine, price
 from collbench.device.program import ctas
-from collbench.errors import CollbenchError, ScheduleError, StuckError, UnavailableError
+from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError, UnavailableError
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
 from collbench.plan import Plan
@@ -57,6 +58,9 @@ class Settings:
     inject: str = ""
 
 
+SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the variables that its processes are started with
+
+
 @dataclass(slots=True)
 class Point:
     """A case on its way to a record: resolved, planned, or waived with a reason."""
@@ -69,13 +73,29 @@ class Point:
     foreign_s: float = 0.0
 
     @property
-    def job(self) -> Plan | Problem:
-        return self.plan if self.plan is not None else self.case.problem()
+    def job(self) -> Plan | Case:
+        return self.plan if self.plan is not None else self.case
+
+    @property
+    def session(self) -> "SessionKey":
+        return self.case.backend, self.case.ranks, *forced_by(self.case)
 
 
 def is_peer(backend: str) -> bool:
     """Whether a backend is a library with its own algorithms."""
     return bool(getattr(FAMILY.load(backend), "IS_PEER", False))
+
+
+def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
+    """The knobs of ours that a library can be forced to, each with the values that it has (none named: any number)."""
+    return getattr(FAMILY.load(peer), "KNOBS", {})
+
+
+def forced_by(case: Case) -> Variables:
+    """The variables that force a library to do as the case says; nothing if it is its own choice, or no library."""
+    module = FAMILY.load(case.backend)
+    found: Variables = module.environment(case) if hasattr(module, "environment") else ()
+    return found
 
 
 def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY) -> list[Point]:
@@ -96,7 +116,7 @@ def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_M
 
 def _planned(case: Case, module: Any, limits: Limits) -> Point:
     if getattr(module, "IS_PEER", False):
-        return Point(case, waived=module.why_waived(case.problem(), collective(case.op).is_reduction))
+        return Point(case, waived=module.why_waived(case, collective(case.op).is_reduction))
     try:
         choice = resolve(case, limits)
     except ScheduleError as error:
@@ -139,13 +159,16 @@ def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
 class Measurement:
     """Measures points and hands out records in the order in which they finish.
 
+    A library that is forced to something needs processes that are started so: its points come after all others, one set of processes after
+    the other, because no more than one should wait on the GPUs.
+
     progress is called after every repeat with the seconds of work that the estimate says are done.
     """
 
     def __init__(self, points: Sequence[Point], group: Group, settings: Settings, progress: Callable[[float], None] = lambda done_s: None) -> None:
         self.points, self.group, self.settings, self.progress = points, group, settings, progress
         self.machine = machine()
-        self.sessions: dict[tuple[str, int], Any] = {}
+        self.sessions: dict[SessionKey, Any] = {}
         started = datetime.now(UTC)
         self.run_id = started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{id(self)}".encode()).hexdigest()[:6]
 
@@ -170,20 +193,27 @@ class Measurement:
 
     def open(self) -> None:
         """Open a session for each backend and number of ranks; points whose session cannot be opened are waived."""
-        wanted: dict[tuple[str, int], list[Point]] = {}
+        for key, points in self._by_session().items():
+            if not is_forced(key):
+                self._open(key, points)
+
+    def _by_session(self) -> dict[SessionKey, list[Point]]:
+        found: dict[SessionKey, list[Point]] = {}
         for point in self.points:
             if not point.waived:
-                wanted.setdefault((point.case.backend, point.case.ranks), []).append(point)
-        for key, points in wanted.items():
-            module = FAMILY.load(key[0])
-            try:
-                self._waive_too_large(module, points)
-                jobs = [point.job for point in points if not point.waived]
-                if jobs:
-                    self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings))
-            except UnavailableError as error:
-                for point in points:
-                    point.waived = error.message + (f"; {error.hint}" if error.hint else "")
+                found.setdefault(point.session, []).append(point)
+        return found
+
+    def _open(self, key: SessionKey, points: Sequence[Point]) -> None:
+        module = FAMILY.load(str(key[0]))
+        try:
+            self._waive_too_large(module, points)
+            jobs = [point.job for point in points if not point.waived]
+            if jobs:
+                self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings))
+        except UnavailableError as error:
+            for point in points:
+                point.waived = error.message + (f"; {error.hint}" if error.hint else "")
 
     def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
@@ -206,11 +236,27 @@ class Measurement:
         for point in self.points:
             if point.waived:
                 yield self._record(point)
-        live = [point for point in self.points if not point.waived]
+        later = {key: points for key, points in self._by_session().items() if is_forced(key)}
+        yield from self._measured([point for point in self.points if not point.waived and point.session not in later])
+        for key, points in later.items():
+            self._open(key, points)
+            yield from (self._record(point) for point in points if point.waived)
+            yield from self._measured([point for point in points if not point.waived])
+            if key in self.sessions:
+                self.sessions.pop(key).close()
+
+    def _measured(self, live: Sequence[Point]) -> Iterator[Record]:
+        """The rows of points whose sessions are open."""
         for index, repeat in order(len(live), self.settings.repeats):
             point = live[index]
+            if point.waived:
+                continue
             try:
                 self._repeat(point)
+            except RefusedError as error:
+                point.waived = error.message
+                yield self._record(point)
+                continue
             except CollbenchError as error:
                 yield self._record(point, error=error)
                 if isinstance(error, StuckError) or not isinstance(error, ScheduleError):
@@ -222,7 +268,7 @@ class Measurement:
                 point.plan = None  # lowered actions are large
 
     def _repeat(self, point: Point) -> None:
-        settings, session = self.settings, self.sessions[point.case.backend, point.case.ranks]
+        settings, session = self.settings, self.sessions[point.session]
         launch_s = _launch_s(point, self.machine)
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
         launches = (iterations or auto_iterations(launch_s)) * settings.aggregate + settings.warmup + rotations(point.case.problem(), hot=settings.hot)
@@ -240,7 +286,7 @@ class Measurement:
 
     def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
         case, settings = point.case, self.settings
-        session = self.sessions.get((case.backend, case.ranks))
+        session = self.sessions.get(point.session)
         base: dict[str, Any] = {
             name: getattr(case, name)
             for name in (
@@ -249,7 +295,7 @@ class Measurement:
             )
         }
         base |= {
-            "ctas": ctas(point.plan) if point.plan is not None and point.plan.kernel is not None else 0, "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
+            "ctas": _ctas(point), "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
             "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
             "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
             "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -287,6 +333,18 @@ class Measurement:
         for session in self.sessions.values():
             session.close()
         self.sessions.clear()
+
+
+def is_forced(key: SessionKey) -> bool:
+    """Whether a session runs what a library would perhaps not have chosen."""
+    return len(key) > 2
+
+
+def _ctas(point: Point) -> int:
+    """CTAs of a rank's launch as far as they are known: a library's channel is one."""
+    if point.plan is not None:
+        return ctas(point.plan) if point.plan.kernel is not None else 0
+    return point.case.channels if forced_by(point.case) else 0
 
 
 def is_modelled(point: Point) -> bool:

@@ -1,6 +1,6 @@
 """A sweep: lists of values for every knob and a range of sizes, and the cases that their product makes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any
@@ -18,7 +18,7 @@ MAX_POINTS = 100_000
 class Sweep:
     """Values of every knob; a case for each combination. Whole-number knobs are 0 where the tool decides.
 
-    algo None means every algorithm of each collective.
+    algo None means every algorithm of each collective. asked: the knobs whose values somebody gave, which libraries that have them are forced to.
     """
 
     sizes: tuple[int, ...]
@@ -43,6 +43,7 @@ class Sweep:
     direct: tuple[DirectMode, ...] = ("auto",)
     backend: tuple[str, ...] = ("cpu",)
     ranks: tuple[int, ...] = field(default=(2,))
+    asked: frozenset[str] = frozenset()
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -80,11 +81,15 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def cases(sweep: Sweep, peers: frozenset[str]) -> list[Case]:
+Knobs = Mapping[str, tuple[str, ...]]
+
+
+def cases(sweep: Sweep, peers: Mapping[str, Knobs]) -> list[Case]:
     """All cases, sizes together, so that what is compared is measured close in time; each once.
 
-    Backends in `peers` choose their own way: they are asked once for every problem, not once for every algorithm and knob of ours.
-    Raises UsageError if there are too many.
+    Backends in `peers` choose their own way: they are asked once for every problem, not once for every algorithm and knob of ours. Of the
+    knobs that a peer has, and the values (none named: any number), those in sweep.asked add a case for each combination. Raises UsageError
+    if there are too many.
     """
     points = dict.fromkeys(_cases(sweep, peers))
     if len(points) > MAX_POINTS:
@@ -92,29 +97,38 @@ def cases(sweep: Sweep, peers: frozenset[str]) -> list[Case]:
     return list(points)
 
 
-def _cases(sweep: Sweep, peers: frozenset[str]) -> Iterator[Case]:
+def _cases(sweep: Sweep, peers: Mapping[str, Knobs]) -> Iterator[Case]:
     from collbench.tuning import algorithms_of
 
     outer = product(sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes)
     count = 0
     for ranks, op, dtype, redop, root, placement, size in outer:
         for backend in sweep.backend:
-            is_peer = backend in peers
-            algos = ("library",) if is_peer else sweep.algo or algorithms_of(op)
-            knobs = [(value,) for value in _UNASKED.values()] if is_peer else [getattr(sweep, name) for name in _UNASKED]
-            for algo, *chosen in product(algos, *knobs):
+            ours = product(sweep.algo or algorithms_of(op), *(getattr(sweep, name) for name in UNASKED if name != "algo"))
+            for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
                 count += 1
                 if count > 10 * MAX_POINTS:
                     raise UsageError(f"more than {count - 1} combinations", f"at most {MAX_POINTS} points: give fewer values")
                 yield Case(
-                    op=op, backend=backend, algo=algo, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
-                    **dict(zip(_UNASKED, chosen, strict=True)),
+                    op=op, backend=backend, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
+                    **dict(zip(UNASKED, chosen, strict=True)),
                 ).rounded()
 
 
+def _of_library(sweep: Sweep, knobs: Knobs) -> Iterator[tuple[Any, ...]]:
+    """The values of all knobs for a library: its own choice, then every combination of what it is asked for and has."""
+    yield tuple(UNASKED.values())
+    values: list[list[Any]] = []
+    for name, unasked in UNASKED.items():
+        is_asked = name in knobs and name in sweep.asked
+        known = ("auto", *knobs.get(name, ()))
+        values.append([unasked if value == "auto" else value for value in getattr(sweep, name) if value in known or not known[1:]] if is_asked else [unasked])
+    yield from product(*values)
+
+
 # Our own knobs, and what stands in the row of a library that was not asked for any.
-_UNASKED: dict[str, Any] = {
-    "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0, "slices": 0, "unroll": 0,
-    "p2p": "auto", "reload": "auto", "specialize": "auto",
+UNASKED: dict[str, Any] = {
+    "algo": "library", "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0,
+    "slices": 0, "unroll": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
 }
 KNOBS = tuple(knob.name for knob in fields(Sweep))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from collbench import gpus
+from collbench.backends._apart import ApartCrew, Variables
 from collbench.backends._gpu import How, Lane, auto_iterations, stride_bytes
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.card import Card, device_count
-from collbench.errors import UnavailableError
+from collbench.errors import CollbenchError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
 
@@ -46,19 +47,24 @@ def take_gpu(context: RankContext, indices: Sequence[int], options: GpuOptions) 
     card = Card(indices[context.local_rank])
     runtime = card.runtime
     facts = {
-        "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes, "pid": os.getpid(),
+        "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes,
+        "pids": (os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
         "version": f"cuda {runtime.runtimeGetVersion()}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}",
     }
-    return Lane(context.rank, context.n, card, is_alone=context.comm is None), facts
+    return Lane(context.rank, context.n, card, is_alone=context.comm is None and not context.is_process), facts
 
 
-def open_ranks(group: Group, backend: str, n: int, options: GpuOptions) -> tuple[Crew, list[dict[str, Any]]]:
-    """A crew with a GPU a rank, no two the same, and what each is."""
+def open_ranks(group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()) -> tuple[Crew, list[dict[str, Any]]]:
+    """A crew with a GPU a rank, no two the same, and what each is; in new processes with those environment variables if there are any."""
     indices = options.gpus or tuple(range(device_count()))
     if group.kind == "local" and n > len(indices):
         raise UnavailableError(f"{n} ranks, {len(indices)} GPUs", "use fewer --ranks")
-    crew = group.gpu_crew(backend, n)
-    facts: list[dict[str, Any]] = crew.call("device", indices, options, timeout_s=START_S)
+    crew = ApartCrew(group, backend, n, variables) if variables else group.gpu_crew(backend, n)
+    try:
+        facts: list[dict[str, Any]] = crew.call("device", indices, options, timeout_s=START_S)
+    except CollbenchError:
+        crew.close()
+        raise
     uuids = [fact["uuid"] for fact in facts]
     if len(set(uuids)) < len(uuids):
         crew.close()
@@ -82,7 +88,7 @@ class Watch:
     """Looks at the GPUs between repeats, and says what may have disturbed one."""
 
     def __init__(self, facts: Sequence[dict[str, Any]]) -> None:
-        self._uuids, self._pids = [fact["uuid"] for fact in facts], {fact["pid"] for fact in facts}
+        self._uuids, self._pids = [fact["uuid"] for fact in facts], {pid for fact in facts for pid in fact["pids"]}
         self._last = gpus.conditions(self._uuids, self._pids)
         self.cache_bytes: int = facts[0]["cache"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collbench.backends._session import Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
-from collbench.case import Problem
+from collbench.case import Case, Problem
 from collbench.dtypes import dtype
 from collbench.group import Group, RankContext
 from collbench.group._launch import INSTALL_HINT, library_name
@@ -21,7 +21,7 @@ from collbench.host import processor_name
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
-IS_PEER = True  # runs a problem its own way: no schedule, no plan
+IS_PEER = True  # runs a case its own way: no schedule, no plan
 _TYPES = {"int8": "INT8_T", "uint8": "UINT8_T", "int32": "INT32_T", "int64": "INT64_T", "float32": "FLOAT", "float64": "DOUBLE"}
 _OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
@@ -33,19 +33,20 @@ def why_not(group: Group) -> str:
     return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
 
 
-def why_waived(problem: Problem, is_reduction: bool) -> str:
+def why_waived(case: Case, is_reduction: bool) -> str:
     """Why MPI cannot do this, or an empty text."""
-    if is_reduction and problem.redop not in _OPS:
-        return f"MPI has no reduction {problem.redop}"
-    if is_reduction and problem.dtype not in _TYPES:
-        return f"MPI cannot reduce {problem.dtype}"
-    if problem.op == "reducescatter" and problem.in_place:
+    if is_reduction and case.redop not in _OPS:
+        return f"MPI has no reduction {case.redop}"
+    if is_reduction and case.dtype not in _TYPES:
+        return f"MPI cannot reduce {case.dtype}"
+    if case.op == "reducescatter" and case.in_place:
         return "MPI's in-place reduce-scatter leaves the result elsewhere"
     return ""
 
 
-def private_bytes(problem: Problem, *, hot: bool) -> int:
+def private_bytes(case: Case, *, hot: bool) -> int:
     """Memory that a rank needs for its buffers."""
+    problem = case.problem()
     return rotations(problem, hot=hot) * stride_bytes(problem)
 
 
@@ -163,13 +164,14 @@ class Rank:
 class Session:
     """Drives the ranks of the library's collectives."""
 
-    def __init__(self, group: Group, problems: Sequence[Problem], *, hot: bool) -> None:
-        self._crew = group.mpi_crew("mpi", problems[0].n)
+    def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
+        self._crew = group.mpi_crew("mpi", cases[0].ranks)
         self.device, self.hot = processor_name(), hot
         self.version = str(self._crew.call("describe", timeout_s=10)[0])
 
-    def run(self, problem: Problem, batch: Batch) -> Samples:
+    def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
+        problem = case.problem()
         return repeat(self._crew, problem, problem, batch, hot=self.hot, sets=rotations(problem, hot=self.hot))
 
     def close(self) -> None:

@@ -1,17 +1,27 @@
-"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same buffers, graph, clock and checks."""
+"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same buffers, graph, clock and checks.
 
-from collections.abc import Callable, Sequence
+NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to runs in new processes (_apart), one session
+for each set of variables.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from collbench.backends._gpu import How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
+from collbench.backends._nccl import KNOBS, environment, registration, why_waived
 from collbench.backends._session import Answer, Batch, Samples
-from collbench.case import Problem
+from collbench.case import Case, Problem
 from collbench.device.card import load_cupy
 from collbench.device.layout import ABORT_AT
-from collbench.errors import UnavailableError
+from collbench.errors import RefusedError, StuckError, UnavailableError
 from collbench.group import Group, RankContext
+
+__all__ = ["IS_GPU", "IS_PEER", "KNOBS", "Rank", "Session", "environment", "why_not", "why_waived"]
 
 IS_PEER = True
 IS_GPU = True
@@ -45,16 +55,12 @@ def why_not(group: Group) -> str:
     return ""
 
 
-def why_waived(problem: Problem, is_reduction: bool) -> str:
-    """Why NCCL cannot do this, or an empty text."""
-    return ""
-
-
 class Rank:
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
+        self.comm: Any = None
         self.graphs: dict[Any, Any] = {}
         self.graphs_of: Problem | None = None
 
@@ -62,7 +68,11 @@ class Rank:
         """Take this rank's GPU; what the driver wants to know of it."""
         self.lane, facts = take_gpu(self.context, indices, options)
         self.nccl = load_nccl()
-        facts["version"] += f"; nccl {_version(self.nccl.get_version())}"
+        self.inject = options.inject
+        version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
+        variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
+        facts["version"] += f"; nccl {_version(version)}" + (f" with {' '.join(variables)}" if variables else "")
+        facts["buffers"] = registration(version, launch, os.environ)
         return facts
 
     def unique_id(self) -> Any:
@@ -79,7 +89,16 @@ class Rank:
 
     def join(self, unique_id: Any) -> None:
         """Make the communicator, with all others."""
-        self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
+        with self._asked("make a communicator"):
+            self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """NCCL's errors as ours. Raises RefusedError."""
+        try:
+            yield
+        except self.nccl.NcclError as error:
+            raise RefusedError(f"NCCL does not {what}: {error}", "with NCCL_DEBUG=WARN in the environment it says why") from None
 
     def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
         """The library's function: (input, output, stream)."""
@@ -117,7 +136,8 @@ class Rank:
     def _queue(self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int) -> None:
         source, _ = self.lane.buffer(problem, "in", number)
         target, _ = self.lane.buffer(problem, "out", number)
-        call(source, target, stream)
+        if self.inject != "drop" or self.context.rank != 0:
+            call(source, target, stream)
 
     def reset(self, key: tuple[Problem, int]) -> None:
         """Write inputs and poison."""
@@ -129,7 +149,10 @@ class Rank:
     def first(self, key: tuple[Problem, int], is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         problem, sets = key
-        return self.lane.first(problem, partial(self._queue, problem, self._call(problem)), sets, self._wait, is_checked=is_checked)
+        if self.inject == f"die:{self.context.rank}":
+            os.kill(os.getpid(), 9)
+        with self._asked(f"do {problem.op}"):
+            return self.lane.first(problem, partial(self._queue, problem, self._call(problem)), sets, self._wait, is_checked=is_checked)
 
     def timed(self, key: tuple[Problem, int], how: How, is_checked: bool) -> Answer:
         """Time launches and compare."""
@@ -137,10 +160,15 @@ class Rank:
         if self.graphs_of != problem:
             self.graphs, self.graphs_of = {}, problem
         queue = partial(self._queue, problem, self._call(problem))
-        return self.lane.timed(problem, queue, sets, how, self.graphs, self._wait, is_checked=is_checked)
+        with self._asked(f"do {problem.op}"):
+            return self.lane.timed(problem, queue, sets, how, self.graphs, self._wait, is_checked=is_checked)
 
     def _wait(self) -> None:
-        self.lane.wait(4 * self.lane.timeout_s)
+        try:
+            self.lane.wait(4 * self.lane.timeout_s)
+        except StuckError:
+            self.comm.abort()  # NCCL's kernels have no deadline: without this the GPU could not even give memory back
+            raise
 
     def close(self) -> None:
         """Give memory back."""
@@ -153,23 +181,31 @@ def _version(number: int) -> str:
 
 
 class Session:
-    """Drives the ranks of the library's collectives."""
+    """Drives the ranks of the library's collectives. All its cases have the same environment()."""
 
-    def __init__(self, group: Group, problems: Sequence[Problem], *, hot: bool, options: GpuOptions) -> None:
+    def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
         self.hot, self.options = hot, options
-        self._crew, self.facts = open_ranks(group, "nccl", problems[0].n, options)
+        variables = environment(cases[0])
+        self._crew, self.facts = open_ranks(group, "nccl", cases[0].ranks, options, variables)
         self.device, self.version = describe(self.facts)
-        share_memory(self._crew, 0, max(stride_bytes(problem) * self._sets(problem) for problem in problems), options)
-        self._crew.call("join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S)
+        self._notes = (self.facts[0]["buffers"], *(("processes",) if variables and group.kind == "local" else ()))
+        try:
+            share_memory(self._crew, 0, max(stride_bytes(problem) * self._sets(problem) for problem in map(Case.problem, cases)), options)
+            self._crew.call("join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S)
+        except BaseException:
+            self._crew.close()
+            raise
         self._watch = Watch(self.facts)
 
     def _sets(self, problem: Problem) -> int:
         return sets_of(problem, self.facts[0]["cache"], hot=self.hot)
 
-    def run(self, problem: Problem, batch: Batch) -> Samples:
+    def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat."""
+        problem = case.problem()
         sets = self._sets(problem)
-        return repeat(self._crew, self._watch, (problem, sets), problem, batch, sets, self.options, hot=self.hot)
+        samples = repeat(self._crew, self._watch, (problem, sets), problem, batch, sets, self.options, hot=self.hot)
+        return replace(samples, notes=(*samples.notes, *self._notes))
 
     def close(self) -> None:
         self._crew.close()

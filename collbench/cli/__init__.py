@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from collbench import __version__
-from collbench.errors import CollbenchError, UnavailableError, UsageError
+from collbench.errors import CollbenchError, StuckError, UnavailableError, UsageError
 from collbench.group._launch import launcher
 
 # name -> (module, what it does in a line)
@@ -47,7 +47,11 @@ def cli() -> None:
 
 def main() -> None:
     """The console script: run a command, print errors in one place, pick the exit code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == StuckError.exit_code:  # what never came may also keep a thread, or a GPU's library, from ending in order
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(args: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Carry out a sweep: options and profile to cases, group and measurement, rows to file and screen."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +19,7 @@ from collbench.errors import CollbenchError, StuckError, UsageError
 from collbench.group import Group
 from collbench.group._launch import launcher
 from collbench.host import has_nvidia_gpus, usable_cores
-from collbench.measure import Measurement, Point, Settings, estimate_s, is_peer, plan_points
+from collbench.measure import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.record import Record, Writer, known_keys, read
 from collbench.report.sweep_table import Table, best_lines, table_of
@@ -36,6 +36,7 @@ _STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong"
 _OUR_KNOBS = (
     "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "reload", "specialize",
 )
+_START_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_GPUS = ("cuda", "nccl")  # what a sweep compares where there are GPUs
 # Options that a sweep profile may not hold: they say what to do with the rows, not what to measure.
 _NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color", "soak", "seed")
@@ -84,12 +85,11 @@ def _group() -> Group:
 
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
     """Plan, measure, write and show; returns the exit code."""
-    peers = frozenset(name for name in sweep.backend if is_peer(name))
-    ignored = [f"--{name}" for name in _OUR_KNOBS if name in options and not (name == "algo" and options[name] == ("auto",))]
-    if peers and ignored:
-        click.echo(f"# {', '.join(sorted(peers))}: the library's own choice; {', '.join(ignored)} do not reach it.", err=True)
+    peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers)
     points = plan_points(requested, group, settings.max_memory)
+    for peer in peers:
+        _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
     if options.get("dry_run"):
         return _show_points(points, estimate)
@@ -116,6 +116,21 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     if lines:
         click.echo("\n" + "\n".join(lines), file=out)
     return _exit_code(records)
+
+
+def _say_what_reaches(peer: str, sweep: Sweep, points: Sequence[Point], given: Sequence[str]) -> None:
+    """Which of our knobs a library is forced to, at what cost, and which of those given do not reach it."""
+    knobs = knobs_of(peer)
+    forced = [name for name in given if name in knobs and name in sweep.asked]
+    lost = [f"--{name}" for name in given if name not in forced]
+    for name in forced:
+        missing = [value for value in getattr(sweep, name) if knobs[name] and value not in (*knobs[name], "auto")]
+        lost += [f"--{name} {','.join(missing)}"] if missing else []
+    sets = len({point.session for point in points if point.case.backend == peer and forced_by(point.case) and not point.waived})
+    said = [f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by {', '.join(f'--{name}' for name in forced)}"] if sets else []
+    said += [f"{', '.join(lost)} do not reach it"] if lost else []
+    if said:
+        click.echo(f"# {peer}: the library's own choice; {'; '.join(said)}.", err=True)
 
 
 def _exit_code(records: list[Record]) -> int:
@@ -183,7 +198,8 @@ def _show_points(points: list[Point], estimate: float) -> int:
             f"direct {case.direct}, {case.channels} ch, {case.slots} slots, {units.format_size(case.buffsize)} buffer, "
             f"chunks of {units.format_size(case.chunk)}"
         )
-        how = f"waived: {point.waived}" if point.waived else knobs_used if point.plan else "its own way"
+        way = " ".join("=".join(variable) for variable in forced_by(case)) or "its own way"
+        how = f"waived: {point.waived}" if point.waived else knobs_used if point.plan else way
         click.echo(f"{units.format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {knobs}; {how}")
     click.echo(f"# {len(points)} points, {sum(bool(p.waived) for p in points)} waived; about {format_duration(estimate)}")
     return 0
@@ -212,11 +228,12 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     algos = knobs.get("algo")
     if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
+    asked = frozenset(knobs)
     if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
         knobs["proto"] = tuple(PROTOCOLS.names())
     on_gpus = len(options.get("gpus", ())) if any(name in _ON_GPUS for name in knobs.get("backend", ())) else 0
     knobs.setdefault("ranks", (launched or on_gpus or max(2, min(8, usable_cores())),))
-    return Sweep(sizes=sizes, **knobs)
+    return Sweep(sizes=sizes, asked=asked, **knobs)
 
 
 def _profile(name: str | None) -> dict[str, Any]:

@@ -130,6 +130,8 @@ _FILES = (
 def command(**options: Any) -> int:
     """Measure collectives: every combination of the values given, each verified, with its bus bandwidth.
 
+    NCCL is measured as it chooses by itself, and as --algo, --proto, --channels and --buffsize force it where they are given and it has them.
+
     Options take comma lists and, where values are named, `all`. Sizes are bytes with binary suffixes; bandwidths are decimal GB/s.
 
     \b

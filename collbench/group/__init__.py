@@ -15,7 +15,8 @@ GroupKind = Literal["local", "mpi"]
 class RankContext:
     """What a rank's part of a backend is made from.
 
-    local_rank: its number among the ranks of its host. `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None, and `watchdog` what watches over calls on it.
+    local_rank: its number among the ranks of its host. `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None,
+    and `watchdog` what watches over calls on it. is_process: every rank is a process of its own, though there is no communicator.
     """
 
     rank: int
@@ -24,6 +25,7 @@ class RankContext:
     arena: memoryview | None = None
     comm: Any = None
     watchdog: Any = None
+    is_process: bool = False
 
 
 class Crew(Protocol):

@@ -21,6 +21,7 @@ _VARIABLES = (
     ("MPICH", "PMI_SIZE", "PMI_RANK"),
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
+_LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIR_", "SLURM_")
 _START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
 _LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
@@ -56,6 +57,15 @@ def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
         if environment.get(size, "").isdigit() and int(environment[size]) > 1:
             return Launcher(vendor=vendor, size=int(environment[size]), rank=int(environment.get(rank, "0") or 0))
     return None
+
+
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is no rank of the launcher above this one, whatever MPI library it may come to load.
+
+    >>> without_launcher({"PMI_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "NCCL_DEBUG": "WARN"})
+    {'NCCL_DEBUG': 'WARN'}
+    """
+    return {name: value for name, value in environment.items() if not name.startswith(_LAUNCHER_PREFIXES)}
 
 
 def load_mpi(found: Launcher | None) -> Any:

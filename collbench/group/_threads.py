@@ -6,6 +6,7 @@ A thread keeps its GPU as its current one. Calls of the CUDA driver release Pyth
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -64,4 +65,5 @@ class ThreadCrew:
     def close(self) -> None:
         """Let every rank give its memory back; one that is lost keeps its thread, which ends with the process."""
         if not self._is_lost:
-            self._collect(lambda rank: self._calls[rank].put(None), 10.0)
+            with suppress(RankLostError):  # what ended the sweep says more than that a GPU does not give its memory back
+                self._collect(lambda rank: self._calls[rank].put(None), 10.0)

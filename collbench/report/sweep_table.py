@@ -1,6 +1,7 @@
 """The table of a sweep: one line a row as it finishes, and the best configuration of every size at the end.
 
-Plain text of fixed columns, the same in a terminal and through a pipe. Only knobs that take more than one value get a column.
+Plain text of fixed columns, the same in a terminal and through a pipe. Only knobs that take more than one value get a column. A library
+that is forced to something has rows of its own, which are neither its own choice, that ours are compared with, nor among the best.
 """
 
 from collections.abc import Sequence
@@ -9,18 +10,20 @@ from statistics import median
 
 from collbench.case import Case
 from collbench.collectives import collective
+from collbench.measure import is_peer
 from collbench.record import Record
 from collbench.stats import best, interval
+from collbench.sweep import UNASKED
 from collbench.units import format_rate, format_size, format_time_us, rate_gbs, to_us
 
 WIDE_COLUMNS = 120
-_PEER_ALGO = "library"
 # knob, heading, width
 _KNOBS = (
     ("ranks", "ranks", 5), ("op", "op", 13), ("backend", "backend", 9), ("dtype", "dtype", 8), ("redop", "redop", 5), ("root", "root", 4),
-    ("placement", "place", 5), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7), ("chunk", "chunk", 7),
+    ("placement", "place", 5), ("proto", "proto", 6), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7),
+    ("chunk", "chunk", 7),
 )
-_OURS = {"direct", "channels", "slots", "buffsize", "chunk"}  # knobs that libraries do not have
+_OURS = {"proto", "direct", "channels", "slots", "buffsize", "chunk"}  # knobs of which libraries show only what they are forced to
 _SIZES = {"buffsize", "chunk"}
 _NOT_TELLING = {"buffsize", "chunk"}  # follow from the algorithm where the tool decides: shown only if asked for
 
@@ -59,7 +62,7 @@ class Table:
     def _knob(self, record: Record, name: str, width: int) -> str:
         value = getattr(record, name)
         text = format_size(value) if name in _SIZES else str(value)
-        if record.algo == _PEER_ALGO and name in _OURS:
+        if name in _OURS and value == UNASKED[name] and is_peer(record.backend):
             text = ""
         return f"{text:<{width}}"
 
@@ -68,7 +71,8 @@ def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int) 
     """The columns for a sweep: knobs that differ between its points."""
     def varies(name: str) -> bool:
         cases = requested if name in _NOT_TELLING else resolved
-        return len({getattr(case, name) for case in cases if name not in _OURS or case.algo != _PEER_ALGO}) > 1
+        ours, theirs = ({getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs} for is_theirs in (False, True))
+        return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
 
     return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), is_wide=columns >= WIDE_COLUMNS)
 
@@ -125,19 +129,24 @@ def best_lines(records: Sequence[Record], table: Table) -> list[str]:
 
 def _winner(rows: Sequence[Record]) -> _Winner | None:
     """The best of our rows of one problem."""
-    ours = [row for row in rows if row.algo != _PEER_ALGO]
+    ours = [row for row in rows if not is_peer(row.backend)]
     if not ours:
         return None
     found = best([row.repeat_times_us for row in ours])
     record = ours[found.index]
     is_choice = len(ours) > 1 and found.is_held_out
     repeats = tuple(range(1, len(record.repeat_times_us), 2)) if is_choice else tuple(range(len(record.repeat_times_us)))
-    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if row.algo == _PEER_ALGO})
+    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if _is_own_choice(row)})
+
+
+def _is_own_choice(row: Record) -> bool:
+    """Whether a library did it as it does by itself."""
+    return all(getattr(row, name) == unasked for name, unasked in UNASKED.items())
 
 
 def _configuration(record: Record, records: Sequence[Record], knobs: Sequence[str]) -> str:
     """What to ask for to get this row again: the algorithm, and the knobs that our rows vary."""
-    ours = [row for row in records if row.algo != _PEER_ALGO]
+    ours = [row for row in records if not is_peer(row.backend)]
     parts = [record.algo]
     for name in knobs:
         if len({getattr(row, name) for row in ours}) > 1:
