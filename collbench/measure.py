@@ -29,7 +29,7 @@ from collbench.host import busy_seconds, memory_left_bytes
 from collbench.plan import Plan
 from collbench.record import Record
 from collbench.stats import interval, is_noisy
-from collbench.tuning import resolve
+from collbench.tuning import chosen, resolve
 from collbench.tuning_gpu import DEFAULT_MEMORY, Limits
 from collbench.units import rate_gbs, to_us
 
@@ -63,11 +63,12 @@ SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the 
 
 @dataclass(slots=True)
 class Point:
-    """A case on its way to a record: resolved, planned, or waived with a reason."""
+    """A case on its way to a record: resolved, planned, or waived with a reason. is_choice: it is what the tool itself would take."""
 
     case: Case
     plan: Plan | None = None
     waived: str = ""
+    is_choice: bool = False
     repeats: list[Samples] = field(default_factory=list)
     elapsed_s: float = 0.0
     foreign_s: float = 0.0
@@ -121,7 +122,7 @@ def _planned(case: Case, module: Any, limits: Limits) -> Point:
         choice = resolve(case, limits)
     except ScheduleError as error:
         return Point(case, waived=error.message)
-    return Point(choice.case, choice.plan)
+    return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits))
 
 
 def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
@@ -326,6 +327,8 @@ class Measurement:
         is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
         if (len(times) > 1 and is_noisy(times)) or is_busy:
             notes.append("noisy")
+        if point.is_choice:
+            notes.append("auto")
         return notes
 
     def close(self) -> None:

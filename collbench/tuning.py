@@ -4,6 +4,7 @@ Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.actions import refuse_too_many
@@ -72,6 +73,26 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         return _lay_out(case, case.algo)
     small, large = _PREFERENCE[case.op]
     return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large)
+
+
+@lru_cache(maxsize=512)
+def _choice_of(problem: Case, limits: Limits | None) -> Case | None:
+    try:
+        return resolve(problem, limits).case
+    except ScheduleError:
+        return None
+
+
+def chosen(case: Case, limits: Limits | None = None) -> Case | None:
+    """What the tool does for a case's problem if nothing is asked for but the backend, or None if it can do nothing.
+
+    >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
+    'oneshot'
+    """
+    return _choice_of(Case(
+        op=case.op, backend=case.backend, dtype=case.dtype, redop=case.redop, root=case.root, placement=case.placement, ranks=case.ranks,
+        size_bytes=case.size_bytes,
+    ), limits)
 
 
 def algorithms_of(op: str) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     tracks = max(len(program) for program in schedule.programs)
     if knobs.channels * tracks > limits.ctas:
         raise ScheduleError(
-            f"{knobs.channels} channels of {tracks} tracks are {knobs.channels * tracks} CTAs; {limits.ctas} can be resident, and all of them wait for each other",
+            f"{knobs.channels} channels of {tracks} tracks are {knobs.channels * tracks} CTAs; {limits.ctas} can be resident",
             f"use at most {limits.ctas // tracks} channels",
         )
     longest = max(sum(len(steps) for steps in track.rounds) for program in schedule.programs for track in program)

@@ -218,10 +218,14 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
             raise UsageError("sizes are given as a list and as a range", "use --sizes, or -b, -e and -f or -i")
         sizes: tuple[int, ...] = options["sizes"]
     else:
-        first = options.get("minbytes", units.parse_size(options_of.DEFAULT_FIRST))
-        last = options.get("maxbytes", max(first, units.parse_size(options_of.DEFAULT_LAST)))
-        step = options.get("stepbytes", 0)
-        sizes = sizes_between(first, last, factor=options.get("stepfactor", options_of.DEFAULT_FACTOR), step=step)
+        is_gpu = all(name in _ON_GPUS for name in options.get("backend", ("cpu",)))
+        smallest, largest, factor = (
+            (options_of.GPU_FIRST, options_of.GPU_LAST, options_of.GPU_FACTOR) if is_gpu
+            else (options_of.DEFAULT_FIRST, options_of.DEFAULT_LAST, options_of.DEFAULT_FACTOR)
+        )
+        first = options.get("minbytes", units.parse_size(smallest))
+        last = options.get("maxbytes", max(first, units.parse_size(largest)))
+        sizes = sizes_between(first, last, factor=options.get("stepfactor", factor), step=options.get("stepbytes", 0))
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}

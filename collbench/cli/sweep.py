@@ -17,6 +17,7 @@ from collbench.transports import FAMILY as TRANSPORTS
 from collbench.units import parse_size
 
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
+GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 
 
 def _op(text: str) -> OpName:
@@ -49,9 +50,9 @@ _WHAT = (
     click.option("--placement", type=ListOf("placement", _placement, PLACEMENTS), help="out: output beside the input; in: over it. Default: out."),
 )
 _SIZES = (
-    click.option("-b", "--minbytes", type=Size(), help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}."),
-    click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}."),
-    click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}."),
+    click.option("-b", "--minbytes", type=Size(), help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}."),
+    click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}, on GPUs {GPU_LAST}."),
+    click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."),
     click.option("-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."),
     click.option("--sizes", type=ListOf("size", parse_size), help="Sizes as a list, for example 1K,1M,3000000, instead of a range."),
 )

@@ -84,6 +84,14 @@ class _Winner:
     record: Record
     repeats: tuple[int, ...]
     peers: dict[str, Record]
+    choice: Record | None
+
+    def excess(self) -> str:
+        """How much longer the tool's own choice takes, repeat by repeat, in percent."""
+        if self.choice is None:
+            return f"{'-':>6}"
+        theirs, ours = self.choice.repeat_times_us, self.record.repeat_times_us
+        return f"{100 * (median(theirs[k] / ours[k] for k in self.repeats if k < len(theirs)) - 1):>+5.1f}%"
 
     @property
     def seconds(self) -> float:
@@ -116,13 +124,16 @@ def best_lines(records: Sequence[Record], table: Table) -> list[str]:
     knobs = [name for name, _, _ in table.knobs if name in _OURS or name == "backend"]
     chosen = {same: _configuration(winner.record, records, knobs) for same, winner in winners.items()}
     wide = max(map(len, chosen.values()))
+    has_choice = any(winner.choice is not None and winner.choice is not winner.record for winner in winners.values())
     heading = [f"{'size':>6}", *[f"{title:<{widths[title]}}" for title, _ in shown], f"{'best':<{wide}}", f"{'time us':>8}", f"{'busbw':>7}"]
+    heading += [f"{'auto':>6}"] if has_choice else []
     lines = ["  ".join([*heading, *[f"{'x ' + peer:>6} {'interval':>11}" for peer in peers]])]
     for same, winner in winners.items():
         row, seconds = winner.record, winner.seconds
         busbw = rate_gbs(row.size_bytes, seconds) * collective(row.op).factor(row.ranks)
         cells = [f"{format_size(row.size_bytes):>6}", *[f"{same[place]!s:<{widths[title]}}" for title, place in shown]]
         cells += [f"{chosen[same]:<{wide}}", f"{format_time_us(to_us(seconds)):>8}", f"{format_rate(busbw):>7}"]
+        cells += [winner.excess()] if has_choice else []
         lines.append("  ".join([*cells, *[winner.ratio(peer) for peer in peers]]).rstrip())
     return lines
 
@@ -136,7 +147,8 @@ def _winner(rows: Sequence[Record]) -> _Winner | None:
     record = ours[found.index]
     is_choice = len(ours) > 1 and found.is_held_out
     repeats = tuple(range(1, len(record.repeat_times_us), 2)) if is_choice else tuple(range(len(record.repeat_times_us)))
-    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if _is_own_choice(row)})
+    choice = next((row for row in ours if "auto" in row.notes.split()), None)
+    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if _is_own_choice(row)}, choice=choice)
 
 
 def _is_own_choice(row: Record) -> bool:
