@@ -19,8 +19,8 @@ static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& 
     if (number < a.slots + seen) return;
     Patience patience;
     while (!given_up && (seen = load_acquire(heard(w, end))) + a.slots <= number) {
-        if (const u32 over = patience.is_over(a)) {
-            if (over == 2) give_up(a, ROOM, w.channel, blockIdx.x % TRACKS, round, end.peer, number + 1 - a.slots, seen);
+        if (patience.is_over(a)) {
+            give_up(a, ROOM, w.channel, blockIdx.x % TRACKS, round, end.peer, number + 1 - a.slots, seen);
             given_up = true;
         }
     }
@@ -29,8 +29,8 @@ static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& 
 // One look at a line that has not come; true to look again.
 static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w, const Ref& ref, u64 number, u64 flag, u32 round, Patience& patience, bool& given_up) {
     if (given_up) return false;
-    if (const u32 over = patience.is_over(a)) {
-        if (over == 2) give_up(a, DATA, w.channel, blockIdx.x % TRACKS, round, a.receiving[ref.end].peer, number + 1, flag);
+    if (patience.is_over(a)) {
+        give_up(a, DATA, w.channel, blockIdx.x % TRACKS, round, a.receiving[ref.end].peer, number + 1, flag);
         given_up = true;
     }
     return !given_up;

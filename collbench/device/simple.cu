@@ -119,8 +119,8 @@ struct Cta {
         Patience patience;
         u64 seen;
         while ((seen = load_acquire(word)) < wanted) {
-            if (const u32 over = patience.is_over(a)) {
-                if (over == 2) give_up(a, mark.signal, w.channel, track, round, end.peer, wanted, seen);
+            if (patience.is_over(a)) {
+                give_up(a, mark.signal, w.channel, track, round, end.peer, wanted, seen);
                 *given_up = 1;
                 return;
             }

@@ -1,7 +1,8 @@
 // Waiting, with an end to it: every spin polls an abort word and a clock, and whoever gives up says for whom it waited.
 //
 // The word is in the waiter's own memory; whoever gives up first sets it on every GPU, so that all waits, and launches queued
-// behind this one, end at once. From then on a kernel runs to its end without waiting; what it leaves behind is rubbish by contract.
+// behind this one, end at once. Those that are told to stop report too: where all wait in a circle, whose clock ran out first is chance.
+// From then on a kernel runs to its end without waiting; what it leaves behind is rubbish by contract.
 #pragma once
 #include "walk.cuh"
 
@@ -23,19 +24,16 @@ static __device__ __noinline__ void give_up(const Args& a, u32 signal, u32 chann
     }
 }
 
-// 0: go on; 1: somebody gave up; 2: this wait is over by itself.
-static __device__ __noinline__ u32 look(const Args& a, u64 since) {
-    if (load_relaxed(a.abort)) return 1;
-    return now_ns() - since > a.timeout_ns ? 2 : 0;
-}
+// Whether to wait no longer: somebody gave up, or this wait took too long.
+static __device__ __noinline__ bool look(const Args& a, u64 since) { return load_relaxed(a.abort) || now_ns() - since > a.timeout_ns; }
 
 // The patience of one wait, asked after each failed poll; it looks at the clock one time in POLLS_A_LOOK.
 struct Patience {
     u32 polls = 0;
     u64 since = 0;
 
-    __device__ __forceinline__ u32 is_over(const Args& a) {
-        if (++polls % POLLS_A_LOOK) return 0;
+    __device__ __forceinline__ bool is_over(const Args& a) {
+        if (++polls % POLLS_A_LOOK) return false;
         if (!since) since = now_ns();
         return look(a, since);
     }
