@@ -143,7 +143,7 @@ def slot_wire_bytes(plan: Plan) -> int:
 
 def fifo_bytes(plan: Plan) -> int:
     """FIFO memory of the GPU that has most of it."""
-    end = "dst" if plan.p2p == "push" or not plan.direct else "src"
+    end = "dst" if plan.p2p == "push" else "src"
     counts: dict[int, int] = {}
     for connection in plan.connections:
         if connection.fifo_offset >= 0:

@@ -8,9 +8,9 @@ from collbench.world import World
 
 
 @st.composite
-def random_allreduce(draw: st.DrawFn) -> Schedule:
-    """Every chunk goes up a random tree of its own and down another, on tracks shared or apart, some results through scratch."""
-    n, chunks = draw(st.integers(2, 6)), draw(st.integers(1, 3))
+def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
+    """Every chunk goes up a random tree of its own and down another, on tracks shared or apart, some results through scratch. ranks 0: any number."""
+    n, chunks = ranks or draw(st.integers(2, 6)), draw(st.integers(1, 3))
     apart = draw(st.booleans())
     through_scratch = draw(st.booleans())
     trees = []
@@ -45,10 +45,10 @@ def random_allreduce(draw: st.DrawFn) -> Schedule:
 
 
 @st.composite
-def random_blocks(draw: st.DrawFn) -> Schedule:
+def random_blocks(draw: st.DrawFn, ranks: int = 0) -> Schedule:
     """Every block of an allgather, alltoall or scatter takes a random path, relayed through scratch, all blocks of a hop in one round."""
     op: OpName = draw(st.sampled_from(["allgather", "alltoall", "reducescatter"]))
-    n = draw(st.integers(2, 5))
+    n = ranks or draw(st.integers(2, 5))
     relays = {(src, dst): draw(st.integers(0, n - 1)) for src in range(n) for dst in range(n) if src != dst}
 
     def relay_of(src: int, dst: int) -> int | None:

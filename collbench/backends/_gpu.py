@@ -275,7 +275,8 @@ class Lane:
         """Until all that was queued is done. Raises StuckError if a kernel gave up."""
         self.card.wait(deadline_s)
         if self.is_aborted():
-            raise StuckError(f"rank {self.rank} was told to stop")
+            (missing,) = struct.unpack("<Q", self.card.download(self.arena + MEETING_AT + (self.n + 1) * 8, 8))
+            raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin" if missing else f"rank {self.rank} was told to stop")
 
     def is_aborted(self) -> bool:
         """Whether any rank gave up."""

@@ -161,16 +161,21 @@ class Rank:
         total, index = lane.found()
         return Answer(wrong=Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None, seconds=0.0, busy_s=0.0)
 
-    def once(self, digest: str, inputs: Sequence["Array"]) -> "Array":
-        """One launch on given inputs; this rank's output."""
-        lane, loaded = self.lane, self.loaded[digest]
-        problem = loaded.plan.problem
+    def give(self, digest: str, inputs: Sequence["Array"]) -> None:
+        """Write given inputs, behind rubbish in the output."""
+        lane, problem = self.lane, self.loaded[digest].plan.problem
         address, _ = lane.buffer(problem, "in", 0)
         out, size = lane.buffer(problem, "out", 0)
-        if not problem.in_place and size:
+        if size:
             lane.card.upload(out, b"\xa5" * size)
         if len(inputs[self.context.rank]):
             lane.card.upload(address, inputs[self.context.rank].tobytes())
+
+    def once(self, digest: str) -> "Array":
+        """One launch on what was given; this rank's output."""
+        lane, loaded = self.lane, self.loaded[digest]
+        problem = loaded.plan.problem
+        out, size = lane.buffer(problem, "out", 0)
         lane.meet()
         self._queue(loaded, 0, lane.card.stream)
         self._wait(loaded)
@@ -275,7 +280,8 @@ class Session:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan)
         self._crew.call("reset", plan.digest, False, timeout_s=START_S)
-        return self._crew.call("once", plan.digest, list(inputs), timeout_s=START_S)
+        self._crew.call("give", plan.digest, list(inputs), timeout_s=START_S)  # apart: no rank may wait for another while messages are on their way
+        return self._crew.call("once", plan.digest, timeout_s=START_S)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,8 @@
 // Waiting, with an end to it: every spin polls an abort word and a clock, and whoever gives up says for whom it waited.
 //
 // The word is in the waiter's own memory; whoever gives up first sets it on every GPU, so that all waits, and launches queued
-// behind this one, end at once. From then on a kernel runs to its end without waiting; what it leaves behind is rubbish by contract.
+// behind this one, end at once. Those that are told to stop report too: where all wait in a circle, whose clock ran out first is chance.
+// From then on a kernel runs to its end without waiting; what it leaves behind is rubbish by contract.
 #pragma once
 #include "walk.cuh"
 
@@ -30,12 +31,13 @@ static __device__ __noinline__ void give_up(const Args& a, const Wanted what, u6
 }
 
 // One look at the clock and the abort word, after POLLS_A_LOOK failed polls; `since` is 0 at first. Returns since when the wait lasts, or 0
-// if it is over: somebody gave up, or this one does and says what it wanted.
+// if it is over, because somebody gave up or this one does, and reports what it wanted.
 static __device__ __noinline__ u64 look(const Args& a, u64 since, const Wanted what, u64 seen) {
-    if (load_relaxed(a.abort)) return 0;
-    const u64 now = now_ns();
-    if (!since) return now;
-    if (now - since < a.timeout_ns) return since;
+    if (!load_relaxed(a.abort)) {
+        const u64 now = now_ns();
+        if (!since) return now;
+        if (now - since < a.timeout_ns) return since;
+    }
     give_up(a, what, seen);
     return 0;
 }

@@ -1,0 +1,86 @@
+"""Starts batches and sweeps as processes of their own, alone or one a GPU under mpirun: a fault of a GPU ends no more than one of them."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from tests._runs import ROOT, environment, mpirun
+
+LIMIT_S = 280.0  # of a batch, which may have to compile its kernels first
+RESTARTS = 3  # of a batch that a fault of a GPU ended, behind the plan at fault
+SHOWN = 10  # failures of a batch
+MODELS = ("local", "mpi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A process that ended: its exit code, -1 if it had to be killed, seconds, and what it wrote."""
+
+    code: int
+    seconds: float
+    stdout: str
+    stderr: str
+
+    def lines(self, start: str) -> list[str]:
+        """Lines of stdout that start so, without that start."""
+        return [line.removeprefix(start) for line in self.stdout.splitlines() if line.startswith(start)]
+
+    @property
+    def errors(self) -> str:
+        """What the command line says went wrong."""
+        return "\n".join(line for line in self.stderr.splitlines() if line.startswith("Error: "))
+
+
+@cache
+def launch_options(launcher: str) -> tuple[str, ...]:
+    """What that mpirun needs to start a rank a GPU as root, unbound to cores."""
+    version = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False, timeout=30).stdout
+    return ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none") if re.search(r"Open MPI|OpenRTE|PRRTE", version) else ()
+
+
+def started(model: str, ranks: int, arguments: Sequence[str]) -> list[str]:
+    """A command of this Python in a process model; skips the test where there is no mpirun."""
+    command = [sys.executable, *arguments]
+    if model == "local":
+        return command
+    launcher = mpirun()
+    if launcher is None:
+        pytest.skip("needs mpi4py and mpirun: pip install 'collbench[mpi]'")
+    return [launcher, *launch_options(launcher), "-n", str(ranks), *command]
+
+
+def run(command: Sequence[str], limit_s: float) -> Ended:
+    """Run a command to its end, or to its limit."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=limit_s)
+        return Ended(code=done.returncode, seconds=time.monotonic() - start, stdout=done.stdout, stderr=done.stderr)
+    except subprocess.TimeoutExpired as error:
+        stdout, stderr = ((text or b"").decode(errors="replace") for text in (error.stdout, error.stderr))
+        return Ended(code=-1, seconds=time.monotonic() - start, stdout=stdout, stderr=stderr)
+
+
+def failures_of(model: str, gpus: int, name: str) -> list[str]:
+    """What fails of a batch of tests/gpu/batch.py; its summary is printed."""
+    failures: list[str] = []
+    first = "0"
+    for _ in range(1 + RESTARTS):
+        ended = run(started(model, gpus, ["-m", "tests.gpu.batch", name, first]), LIMIT_S)
+        for line in ended.lines("SUMMARY "):
+            print(f"\n{model} {name}: {line}")
+        for line in ended.lines("SKIP "):
+            pytest.skip(line)
+        failures += ended.lines("FAIL ")
+        if ended.code == 0 or (ended.code == 1 and ended.lines("SUMMARY ")):
+            break
+        failures.append(f"the batch ended with {ended.code} after {ended.seconds:.0f} s:\n{ended.stdout[-400:]}\n{ended.stderr[-2000:]}")
+        if not ended.lines("NEXT "):
+            break
+        (first,) = ended.lines("NEXT ")
+    return failures if len(failures) <= SHOWN else [*failures[:SHOWN], f"and {len(failures) - SHOWN} more"]

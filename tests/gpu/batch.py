@@ -1,0 +1,251 @@
+"""Batches of GPU tests, run as a script under the group that the environment gives, so that one fault of a GPU ends no other test.
+
+    python3 -m tests.gpu.batch NAME [FIRST]       all GPUs from this process; or one a rank, under a launcher
+    python3 -m tests.gpu.batch compile RANKS ARCH     every kernel of every batch, into the cache; needs no GPU
+
+Prints a line for each plan before it runs, FAIL and why for each that is wrong, and how many ran. Exits with 0, with 1 after failures, or with
+4 if the GPUs cannot go on: then NEXT says where to start again.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from collbench.backends import cuda, nccl, reference
+from collbench.backends._gpu import Lane
+from collbench.backends._gpu_session import GpuOptions
+from collbench.backends._session import Batch, Samples
+from collbench.case import Problem
+from collbench.collectives import OPS, collective
+from collbench.device.card import device_count
+from collbench.device.compile import cubin, kernel_source, meet_source, pattern_source
+from collbench.dtypes import DTYPES, REDOPS, dtype
+from collbench.errors import CollbenchError, RankLostError, ScheduleError, StuckError
+from collbench.group import Group
+from collbench.group._launch import launcher
+from collbench.group.local import LocalGroup
+from collbench.host import usable_cores
+from collbench.plan import Plan
+from tests._batteries import placements, problem, random_inputs
+from tests.gpu._plans import PROTOS, describe, measured_plans, one_protocol, random_plans, relay_plans, through_fifos
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+TIMEOUT_S = 4.0  # of a wait on a GPU
+MOST_STUCK = 5  # after so many plans that got stuck, each of which costs the timeout, the rest of a batch is left out
+EXACT: dict[str, Callable[[int], list[Plan]]] = {
+    **{proto: partial(one_protocol, proto) for proto in PROTOS}, "random": random_plans, "relay": relay_plans,
+}
+HOW = {
+    "hot, in a graph": (True, GpuOptions(timeout_s=TIMEOUT_S)),
+    "past the cache, in a graph": (False, GpuOptions(timeout_s=TIMEOUT_S)),
+    "hot, on a stream": (True, GpuOptions(timeout_s=TIMEOUT_S, launch="stream")),
+    "past the cache, isolated": (False, GpuOptions(timeout_s=TIMEOUT_S, isolated=True)),
+}
+
+
+def say(text: str) -> None:
+    """A line at once: whoever reads it wants to know where a crash came."""
+    print(text, flush=True)
+
+
+def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> str:
+    """Where the bits of a wanted output differ first, or an empty text."""
+    for rank in range(plan.n):
+        if not collective(plan.problem.op).wants(plan.n, plan.problem.root, rank) or ours[rank].tobytes() == wanted[rank].tobytes():
+            continue
+        if len(ours[rank]) != len(wanted[rank]):
+            return f"rank {rank} has {len(ours[rank])} elements, not {len(wanted[rank])}"
+        width = f"u{dtype(plan.problem.dtype).item_bytes}"
+        wrong = (ours[rank].view(width) != wanted[rank].view(width)).nonzero()[0]
+        at = int(wrong[0])
+        return f"rank {rank}: {len(wrong)} of {len(ours[rank])} elements differ, first {at}: got {ours[rank][at]}, the reference {wanted[rank][at]}"
+    return ""
+
+
+def sources_of(plans: Sequence[Plan]) -> int:
+    """How many different kernels the plans need."""
+    return len({kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))})
+
+
+def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
+    """Each plan once on random inexact inputs: what cuda leaves must be what the reference leaves, bit for bit."""
+    if first >= len(plans):
+        say("SUMMARY 0 plans left")
+        return 0
+    start = time.monotonic()
+    session = cuda.Session(group, plans[first:], hot=True, options=GpuOptions(timeout_s=TIMEOUT_S))  # compiles while the reference works
+    inputs = [random_inputs(plan.problem, number) for number, plan in enumerate(plans)]
+    wanted = [expected(plan, given) for plan, given in zip(plans[first:], inputs[first:], strict=True)]
+    ready = time.monotonic()
+    failures = stuck = ran = 0
+    for number, plan in enumerate(plans[first:], first):
+        say(f"plan {number}: {describe(plan)}")
+        try:
+            why = differs(plan, session.once(plan, inputs[number]), wanted[number - first])
+            ran += 1
+        except (StuckError, ScheduleError) as error:
+            if isinstance(error, RankLostError):
+                raise
+            why, stuck = error.message, stuck + isinstance(error, StuckError)
+        except CollbenchError as error:
+            say(f"FAIL {describe(plan)}: {error.message}")
+            say(f"NEXT {number + 1}")
+            raise
+        if why:
+            failures += 1
+            say(f"FAIL {describe(plan)}: {why}")
+        if stuck == MOST_STUCK:
+            say(f"FAIL {len(plans) - number - 1} plans left out: {stuck} got stuck")
+            break
+    session.close()
+    say(
+        f"SUMMARY {ran} plans, {sources_of(plans)} kernels, {group.kind} group of {plans[0].n}: {failures} wrong, "
+        f"{ready - start:.1f} s until all was ready, {time.monotonic() - ready:.1f} s to run"
+    )
+    return 1 if failures else 0
+
+
+def expected(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
+    """What the reference leaves."""
+    interpreted = through_fifos(plan)
+    return reference.Session(LocalGroup(), [interpreted], hot=True).once(interpreted, inputs)
+
+
+def why_unsound(samples: Samples, n: int) -> str:
+    """What is wrong with the samples of a repeat, or an empty text."""
+    if samples.wrong:
+        wrong = samples.wrong[0]
+        return f"rank {wrong.rank} has {wrong.count} wrong elements, first {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
+    if len(samples.seconds) != n or not all(0 < seconds < 1 for seconds in samples.seconds):
+        return f"seconds a launch: {samples.seconds}"
+    return ""
+
+
+def report(what: str, why: str) -> int:
+    """Say what was tried, and why it failed if it did; returns the number of failures."""
+    say(f"FAIL {what}: {why}" if why else f"right: {what}")
+    return int(bool(why))
+
+
+def run_measured(group: Group, n: int) -> int:
+    """The measuring path with its checks, in every way to launch."""
+    plans, failures = measured_plans(n), 0
+    for how, (hot, options) in HOW.items():
+        session = cuda.Session(group, plans, hot=hot, options=options)
+        for number, plan in enumerate(plans):
+            samples = session.run(plan, Batch(iterations=6, aggregate=1 + number % 2))
+            failures += report(f"{how}, {1e6 * max(samples.seconds):.1f} us: {describe(plan)}", why_unsound(samples, n))
+        session.close()
+    say(f"SUMMARY {len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels, {group.kind} group of {n}: {failures} wrong")
+    return 1 if failures else 0
+
+
+def run_spoiled(group: Group, n: int) -> int:
+    """One element of one rank's output is overwritten behind the kernel's back: just that one must be found."""
+    rank, index, failures = n - 1, 4097, 0
+    plans = [plan for plan in measured_plans(n) if not plan.problem.in_place and has_element(plan, rank, index)]
+    session = cuda.Session(group, plans, hot=True, options=GpuOptions(timeout_s=TIMEOUT_S))
+    spoil(rank, index)
+    for plan in plans:
+        found = session.run(plan, Batch(iterations=4)).wrong
+        is_it = len(found) == 1 and (found[0].rank, found[0].count, found[0].index) == (rank, 1, index) and found[0].got != found[0].wanted
+        failures += report(describe(plan), "" if is_it else f"found {found} instead of element {index} of rank {rank}")
+    session.close()
+    say(f"SUMMARY {len(plans)} plans with a wrong element, {group.kind} group of {n}: {failures} misjudged")
+    return 1 if failures else 0
+
+
+def has_element(plan: Plan, rank: int, index: int) -> bool:
+    """Whether that element of the rank's output is one that the collective defines."""
+    count = plan.problem.block_count
+    return any(want.out_block == index // count for want in collective(plan.problem.op).wants(plan.n, plan.problem.root, rank))
+
+
+def spoil(rank: int, index: int) -> None:
+    """From now on that element is inverted before a rank of this process compares."""
+    compare = Lane.compare
+
+    def spoiled(lane: Lane, problem: Problem, sets: Sequence[int]) -> object:
+        if lane.rank == rank:
+            out, _ = lane.buffer(problem, "out", sets[0])
+            at = out + index * problem.item_bytes
+            lane.card.upload(at, bytes(byte ^ 0xFF for byte in lane.card.download(at, problem.item_bytes)))
+        return compare(lane, problem, sets)
+
+    Lane.compare = spoiled  # type: ignore[method-assign, assignment]
+
+
+def run_nccl(group: Group, n: int) -> int:
+    """NCCL's own collectives, every one with every type, and every type with every reduction, by the same checks."""
+    problems = [
+        problem(op, n, root=n - 1 if collective(op).is_rooted else 0, count=2999, dtype=name, in_place=in_place)
+        for op in OPS for name in DTYPES for in_place in placements(op)
+    ]
+    problems += [
+        problem("allreduce", n, count=2999, dtype=name, redop=redop) for name in DTYPES for redop in REDOPS
+        if not (redop == "avg" and dtype(name).is_float and n & (n - 1))  # NCCL multiplies by 1/n, which rounds
+    ]
+    why, session, failures = nccl.why_not(group), None, 0
+    if why:
+        say(f"SKIP {why}")
+        return 0
+    session = nccl.Session(group, problems, hot=True, options=GpuOptions())
+    for what in problems:
+        failures += report(str(what), why_unsound(session.run(what, Batch(iterations=4)), n))
+    session.close()
+    say(f"SUMMARY {len(problems)} problems, NCCL by {session.version}, {group.kind} group of {n}: {failures} wrong")
+    return 1 if failures else 0
+
+
+OTHER: dict[str, Callable[[Group, int], int]] = {"measured": run_measured, "spoiled": run_spoiled, "nccl": run_nccl}
+
+
+def compile_all(n: int, arch: int) -> int:
+    """Compile every kernel of every batch."""
+    plans = [plan for make in (*EXACT.values(), measured_plans) for plan in make(n)]
+    sources = dict.fromkeys(kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs)))
+    sources |= dict.fromkeys([meet_source(), *map(pattern_source, (1, 2, 4, 8))])
+    start = time.monotonic()
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        sizes = [len(made) for made in pool.map(lambda source: cubin(source, arch), sources)]
+    say(f"SUMMARY {len(plans)} plans, {len(sizes)} kernels, {sum(sizes) >> 20}M of machine code, {time.monotonic() - start:.1f} s")
+    return 0
+
+
+def main(name: str, *more: str) -> int:
+    """Run a batch on this process's group; returns the exit code."""
+    if name == "compile":
+        return compile_all(int(more[0]), int(more[1]))
+    if launcher() is None:
+        return drive(LocalGroup(), name, device_count(), *more)
+    from collbench.group.mpi import MpiGroup
+
+    group = MpiGroup()
+    if group.rank == 0:
+        return drive(group, name, group.ranks, *more)
+    if name == "spoiled":
+        spoil(group.ranks - 1, 4097)
+    return group.serve()
+
+
+def drive(group: Group, name: str, n: int, first: str = "0") -> int:
+    """The driver's part. Whatever goes wrong beyond a plan ends every rank at once: a GPU that failed answers to nothing more."""
+    try:
+        code = run_exact(EXACT[name](n), group, int(first)) if name in EXACT else OTHER[name](group, n)
+    except CollbenchError as error:
+        say(f"FAIL {name}: {error.message}")
+        if group.kind == "mpi":
+            group.abort(4)  # type: ignore[attr-defined]
+        os._exit(4)
+    group.close(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
