@@ -19,7 +19,7 @@ from collbench.backends import cuda, nccl, reference
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_session import GpuOptions
 from collbench.backends._session import Batch, Samples
-from collbench.case import Problem
+from collbench.case import Case, Problem
 from collbench.collectives import OPS, collective
 from collbench.device.card import device_count
 from collbench.device.compile import cubin, kernel_source, meet_source, pattern_source
@@ -171,7 +171,7 @@ def spoil(rank: int, index: int) -> None:
     """From now on that element is inverted before a rank of this process compares."""
     compare = Lane.compare
 
-    def spoiled(lane: Lane, problem: Problem, sets: Sequence[int]) -> object:
+    def spoiled(lane: Lane, problem: Problem, sets: range) -> object:
         if lane.rank == rank:
             out, _ = lane.buffer(problem, "out", sets[0])
             at = out + index * problem.item_bytes
@@ -195,12 +195,22 @@ def run_nccl(group: Group, n: int) -> int:
     if why:
         say(f"SKIP {why}")
         return 0
-    session = nccl.Session(group, problems, hot=True, options=GpuOptions())
-    for what in problems:
-        failures += report(str(what), why_unsound(session.run(what, Batch(iterations=4)), n))
+    cases = [_case_of(what) for what in problems]
+    session = nccl.Session(group, cases, hot=True, options=GpuOptions())
+    for case in cases:
+        failures += report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
     session.close()
     say(f"SUMMARY {len(problems)} problems, NCCL by {session.version}, {group.kind} group of {n}: {failures} wrong")
     return 1 if failures else 0
+
+
+def _case_of(what: Problem) -> Case:
+    """The case of a library left to its own choice."""
+    size = collective(what.op).size_bytes(what.block_count, what.item_bytes, what.n)
+    return Case(
+        op=what.op, backend="nccl", algo="library", proto="", dtype=what.dtype, redop=what.redop, root=what.root,
+        placement="in" if what.in_place else "out", ranks=what.n, size_bytes=size,
+    )
 
 
 OTHER: dict[str, Callable[[Group, int], int]] = {"measured": run_measured, "spoiled": run_spoiled, "nccl": run_nccl}
