@@ -28,6 +28,7 @@ STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
 LONG = ("--algo", "ring", "--hot", "-b", "1M", "-e", "2M", "-i", "1K", "--iters", "20", "--repeats", "1")  # 1025 points of some milliseconds
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")
+HOST_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_btl", "OMPI_MCA_pml")  # how Open MPI starts on this host, with or without a launcher above
 
 
 def mpirun() -> str | None:
@@ -45,7 +46,7 @@ needs_mpi = pytest.mark.skipif(mpirun() is None, reason="needs mpi4py and mpirun
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This environment without what a launcher above the tests put there."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES) or name.startswith(HOST_VARIABLES)}
     path = os.pathsep.join(filter(None, [(extra or {}).get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return {**kept, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
 

@@ -36,16 +36,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
     Walk w;
     begin(a, w, blockIdx.x / TRACKS, state.done);
 #ifdef COMPILED_PROGRAM
-    u64 seen[SENDING];
+    u64 seen[SENDING + !SENDING];
 #if !UNCREDITED
 #pragma unroll
-    for (u32 e = 0; e < SENDING; ++e) seen[e] = load_relaxed(heard(w, a.sending[e]));
+    for (int e = 0; e < SENDING; ++e) seen[e] = load_relaxed(heard(w, a.sending[e]));
 #endif
 #else
     __shared__ Program program;
-    __shared__ u64 seen[SENDING];
+    __shared__ u64 seen[SENDING + !SENDING];
     fetch(a.program, program);
-    for (u32 e = threadIdx.x; e < SENDING; e += THREADS) seen[e] = load_relaxed(heard(w, a.sending[e]));
+    for (int e = threadIdx.x; e < SENDING; e += THREADS) seen[e] = load_relaxed(heard(w, a.sending[e]));
     __syncthreads();
 #endif
     if (a.delay_ns) pause(a, state.launch);

@@ -18,8 +18,8 @@ constexpr u32 WARPS = WORKERS / 32;
 static __device__ __forceinline__ void meet_workers() { asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory"); }
 static __device__ __forceinline__ void meet_all() { asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory"); }
 
-static __device__ __forceinline__ uint2 low(uint4 v) { return make_uint2(v.x, v.y); }
-static __device__ __forceinline__ uint2 high(uint4 v) { return make_uint2(v.z, v.w); }
+[[maybe_unused]] static __device__ __forceinline__ uint2 low(uint4 v) { return make_uint2(v.x, v.y); }
+[[maybe_unused]] static __device__ __forceinline__ uint2 high(uint4 v) { return make_uint2(v.z, v.w); }
 
 // Reduce sources to targets, 16 bytes a thread and turn where all are aligned, element by element where they are not.
 template <int SOURCES, int TARGETS>

@@ -3,7 +3,7 @@
 // The host packs these structures byte by byte (device/program.py), so their order and sizes are a contract; the sizes of the variable
 // ones come as macros and are asserted below.
 //
-//   MAX_SOURCES, MAX_TARGETS   operands of the widest step          RECEIVING, SENDING   ends of the rank's connections
+//   MAX_SOURCES, MAX_TARGETS   operands of the widest step          RECEIVING, SENDING   ends of the rank's connections, some perhaps none
 //   TRACKS, ROUNDS, STAGES, STEPS, WAITS, POSTS   lengths of the program's tables
 #pragma once
 
@@ -109,8 +109,8 @@ struct Args {
     u32 shift_in, shift_out, shift_tmp, shift_work;  // what a chunk's number moves by, modulo the number of ranks
     u32 delay_ns;       // the longest random pause before a launch's work, for soaks
     u32 unused;
-    End receiving[RECEIVING];
-    End sending[SENDING];
+    End receiving[RECEIVING + !RECEIVING];
+    End sending[SENDING + !SENDING];
 };
 
 static_assert(sizeof(Args) == ARGS_BYTES, "the host packs other arguments");
