@@ -12,6 +12,8 @@
 A message says what is wrong, the value, and what is allowed; the hint says what to do next.
 """
 
+from typing import Any
+
 
 class CollbenchError(Exception):
     """Base of all: a message, a hint, an exit code."""
@@ -23,7 +25,7 @@ class CollbenchError(Exception):
         self.message = message
         self.hint = hint
 
-    def __reduce__(self) -> tuple[type["CollbenchError"], tuple[str, str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.hint)
 
 
@@ -52,9 +54,20 @@ class RefusedError(UnavailableError):
 
 
 class StuckError(CollbenchError):
-    """A deadline passed: somebody waited for something that never came."""
+    """A deadline passed: somebody waited for something that never came.
+
+    suspect: how far the waiter had come (the later, the larger), and the rank that it waited for. Of several waits the one that had come
+    least far names the rank at the root.
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, hint: str = "", suspect: tuple[tuple[int, ...], int] | None = None) -> None:
+        super().__init__(message, hint)
+        self.suspect = suspect
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.hint, self.suspect)
 
 
 class RankLostError(StuckError):

@@ -28,7 +28,7 @@ STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
 LONG = ("--algo", "ring", "--hot", "-b", "1M", "-e", "2M", "-i", "1K", "--iters", "20", "--repeats", "1")  # 1025 points of some milliseconds
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")
-HOST_VARIABLES = ("OMPI_MCA_plm_", "OMPI_MCA_btl", "OMPI_MCA_pml")  # how Open MPI starts on this host, with or without a launcher above
+HOST_VARIABLES = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")  # how Open MPI starts on this host, with or without a launcher above
 
 
 def mpirun() -> str | None:

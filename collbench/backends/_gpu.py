@@ -276,7 +276,9 @@ class Lane:
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack("<Q", self.card.download(self.arena + MEETING_AT + (self.n + 1) * 8, 8))
-            raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin" if missing else f"rank {self.rank} was told to stop")
+            if missing:
+                raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin", suspect=((-1,), missing - 1))
+            raise StuckError(f"rank {self.rank} was told to stop")
 
     def is_aborted(self) -> bool:
         """Whether any rank gave up."""

@@ -194,22 +194,22 @@ class Rank:
         try:
             self.lane.wait(4 * self.lane.timeout_s)
         except StuckError as error:
-            story = self._story(loaded)
-            raise StuckError(story or error.message) from None
+            raise error if error.suspect is not None else self._diagnosis(loaded) or error from None
 
-    def _story(self, loaded: _Loaded) -> str:
-        """Which rank, channel, track and round waited for whom, as the CTAs that gave up reported it."""
+    def _diagnosis(self, loaded: _Loaded) -> StuckError | None:
+        """Which rank, channel, track and round waited for whom, as the CTAs that gave up reported it: of those, the one that was least far."""
         data = self.lane.card.download(self.lane.arena + REPORTS_AT, ctas(loaded.plan) * REPORT_BYTES)
         program = loaded.plan.schedule.program(self.context.rank)
-        stories = []
-        for is_set, signal, rank, channel, track, round_index, peer, _, wanted, seen in _REPORT.iter_unpack(data):
-            if is_set:
-                where = f"round {round_index}" if round_index < len(program[track].rounds) else "the end of the launch"
-                stories.append(
-                    f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for {_WAITED_FOR[SIGNALS[signal]].format(peer)}: "
-                    f"wanted {wanted}, saw {seen}"
-                )
-        return "; ".join(stories[:1]) + (f" (and {len(stories) - 1} more CTAs)" if len(stories) > 1 else "")
+        reports = sorted((done, round_index, *rest) for is_set, done, round_index, *rest in _REPORT.iter_unpack(data) if is_set)
+        if not reports:
+            return None
+        done, round_index, signal, rank, channel, track, peer, wanted, seen = reports[0]
+        where = f"round {round_index}" if round_index < len(program[track].rounds) else "the end of the launch"
+        more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
+        return StuckError(
+            f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for {_WAITED_FOR[SIGNALS[signal]].format(peer)}: "
+            f"wanted {wanted}, saw {seen}{more}", suspect=((done, round_index), peer),
+        )
 
     def close(self) -> None:
         """Give memory back."""

@@ -18,7 +18,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
 // Wait until slice `number` of a sending end has a free slot, of which the end has `seen` come back.
 static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& w, const End& end, u64& seen, u32 number, u32 round, bool& given_up) {
     if (__builtin_expect(number >= SLOTS + seen, 0) && !given_up) {
-        seen = poll(a, heard(w, end), Wanted{ROOM, end.peer, w.channel, blockIdx.x % TRACKS, round, number + 1ull - SLOTS});
+        seen = poll(a, heard(w, end), Wanted{ROOM, end.peer, w.channel, blockIdx.x % TRACKS, w.done, round, number + 1ull - SLOTS});
         if (seen == ~0ull) given_up = true;
     }
 }
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& 
 // A failed poll of a line; false if the wait is over without it.
 static __device__ __forceinline__ bool keep_waiting(const Args& a, const Walk& w, const End& end, u32 number, u32 flag, u32 round, u32& polls, u64& since) {
     if (__builtin_expect(++polls % POLLS_A_LOOK != 0, 1)) return true;
-    since = look(a, since, Wanted{DATA, end.peer, w.channel, blockIdx.x % TRACKS, round, number + 1ull}, flag);
+    since = look(a, since, Wanted{DATA, end.peer, w.channel, blockIdx.x % TRACKS, w.done, round, number + 1ull}, flag);
     return since;
 }
 

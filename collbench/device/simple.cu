@@ -105,7 +105,7 @@ struct Cta {
     __device__ __forceinline__ void wait(const Walk& w, const Mark& mark, u32 round) const {
         const bool is_data = mark.signal == DATA;
         const End& end = is_data ? a.receiving[mark.end] : a.sending[mark.end];
-        Wanted what{mark.signal, end.peer, w.channel, track, round, (u64)slice_number(w, end, mark.message) + (w.loop.slices ? 1 : 0)};
+        Wanted what{mark.signal, end.peer, w.channel, track, w.done, round, (u64)slice_number(w, end, mark.message) + (w.loop.slices ? 1 : 0)};
         const u64* word = heard(w, end);
         if (mark.signal == READY) {
             what.wanted = launch + 1;

@@ -10,13 +10,14 @@ constexpr u32 POLLS_A_LOOK = 4096;  // of the awaited word, about a millisecond,
 
 // What a wait is for.
 struct Wanted {
-    u32 signal, peer, channel, track, round;
+    u32 signal, peer, channel, track, done, round;
     u64 wanted;
 };
 
 static __device__ __noinline__ void give_up(const Args& a, const Wanted what, u64 seen) {
     Report* report = a.reports + blockIdx.x;
     if (atomicCAS(&report->is_set, 0u, 1u) == 0u) {
+        report->done = what.done;
         report->signal = what.signal;
         report->rank = a.rank;
         report->channel = what.channel;

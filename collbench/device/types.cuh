@@ -88,7 +88,7 @@ struct State {
 
 // Why a CTA gave up waiting.
 struct Report {
-    u32 is_set, signal, rank, channel, track, round, peer, unused;
+    u32 is_set, done, round, signal, rank, channel, track, peer;
     u64 wanted, seen;
 };
 

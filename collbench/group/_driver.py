@@ -75,9 +75,10 @@ class Driver:
 
 
 def stuck(errors: Sequence[CollbenchError]) -> StuckError:
-    """One error of several ranks' waits."""
-    waits = [error.message for error in errors]
-    return StuckError("; ".join(waits), "raise --timeout if the machine is merely slow")
+    """One error of several ranks' waits, which begins with the rank at the root where that can be told."""
+    suspects = [error.suspect for error in errors if isinstance(error, StuckError) and error.suspect is not None]
+    root = f"rank {min(suspects)[1]} keeps the others waiting: " if suspects else ""
+    return StuckError(root + "; ".join(error.message for error in errors), "raise --timeout if the machine is merely slow")
 
 
 def fate(pid: int, exit_code: int | None) -> str:
