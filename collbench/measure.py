@@ -211,7 +211,7 @@ class Measurement:
             self._waive_too_large(module, points)
             jobs = [point.job for point in points if not point.waived]
             if jobs:
-                self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings))
+                self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings, self.group))
         except UnavailableError as error:
             for point in points:
                 point.waived = error.message + (f"; {error.hint}" if error.hint else "")
@@ -355,11 +355,12 @@ def is_modelled(point: Point) -> bool:
     return any("modelled" in samples.notes for samples in point.repeats)
 
 
-def module_options(module: Any, settings: Settings) -> dict[str, Any]:
+def module_options(module: Any, settings: Settings, group: Group) -> dict[str, Any]:
     """What a backend's session is told beyond the usual."""
     if getattr(module, "IS_GPU", False):
         options = GpuOptions(
-            gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject
+            gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject,
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
         )
         return {"options": options}
     return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}

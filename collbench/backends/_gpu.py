@@ -78,6 +78,7 @@ class Lane:
         self._events: list[int] = []
         self._meetings: dict[int, Launch] = {}
         self.timeout_s = 10.0
+        self.assemble: Callable[[int], None] | None = None
 
     def allocate(self, arena_bytes: int, user_bytes: int) -> tuple[Any, Any]:
         """Allocate the arena (control words, flags, FIFOs) and the user buffers; returns what the others need to reach them."""
@@ -93,14 +94,18 @@ class Lane:
             self._patterns[item] = (card.function(made, "collbench_fill"), card.function(made, "collbench_compare"))
         return card.export(self.arena, to_processes=not self.is_alone), card.export(self.user, to_processes=not self.is_alone)
 
-    def connect(self, exported: Sequence[tuple[Any, Any]], timeout_s: float) -> None:
-        """Reach the others' memory."""
-        self.timeout_s = timeout_s
+    def connect(self, exported: Sequence[tuple[Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None) -> None:
+        """Reach the others' memory. Where that cannot be, on several hosts, `assemble` queues something that all ranks must be there for."""
+        self.timeout_s, self.assemble = timeout_s, assemble
         mine = (self.arena, self.user)
-        opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b) in enumerate(exported)]
+        if assemble is None:
+            opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b) in enumerate(exported)]
+        else:
+            opened = [mine]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
-        self.aborts = self.keep("aborts", struct.pack(f"<{self.n}Q", *(arena + ABORT_AT for arena in self.arenas)))
-        self._peers = self.keep("meeting", struct.pack(f"<{self.n}Q", *(arena + MEETING_AT + self.rank * 8 for arena in self.arenas)))
+        me = self.rank if assemble is None else 0
+        self.aborts = self.keep("aborts", struct.pack(f"<{len(opened)}Q", *(arena + ABORT_AT for arena in self.arenas)))
+        self._peers = self.keep("meeting", struct.pack(f"<{len(opened)}Q", *(arena + MEETING_AT + me * 8 for arena in self.arenas)))
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
 
     def keep(self, key: Any, data: bytes) -> int:
@@ -116,9 +121,12 @@ class Lane:
 
     def meet(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""
+        if self.assemble is not None:
+            self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
             args = struct.pack(
-                "<7Q2I", self.arena + MEETING_AT, self._peers, self.arena + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0, self.rank, self.n
+                "<7Q2I", self.arena + MEETING_AT, self._peers, self.arena + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0,
+                self.rank if self.assemble is None else 0, len(self.arenas),
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
@@ -275,7 +283,7 @@ class Lane:
         """Until all that was queued is done. Raises StuckError if a kernel gave up."""
         self.card.wait(deadline_s)
         if self.is_aborted():
-            (missing,) = struct.unpack("<Q", self.card.download(self.arena + MEETING_AT + (self.n + 1) * 8, 8))
+            (missing,) = struct.unpack("<Q", self.card.download(self.arena + MEETING_AT + (len(self.arenas) + 1) * 8, 8))
             if missing:
                 raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin", suspect=((-1,), missing - 1))
             raise StuckError(f"rank {self.rank} was told to stop")

@@ -22,19 +22,21 @@ LaunchMode = Literal["graph", "stream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOptions:
-    """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may last; inject: a fault, for tests."""
+    """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may last.
+
+    is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a fault, for tests.
+    """
 
     gpus: tuple[int, ...] = ()
     launch: LaunchMode = "graph"
     isolated: bool = False
     timeout_s: float = 10.0
+    is_spread: bool = False
     inject: str = ""
 
 
 def why_no_gpus(group: Group) -> str:
     """Why no GPU backend can run on that group, or an empty text."""
-    if len(set(group.hosts)) > 1:
-        return f"the ranks are on {len(set(group.hosts))} hosts, and there is no transport between the GPUs of different hosts yet"
     if device_count() == 0:
         return "CUDA shows no GPU" if has_nvidia_gpus() else "this host has no NVIDIA GPU"
     return ""

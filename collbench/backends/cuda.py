@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 IS_GPU = True  # ranks are GPUs: a session takes Settings as a GPU backend wants them
 LOADED = 64  # plans kept on the GPUs
+FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 _REPORT = struct.Struct("<8I2Q")
 _WAITED_FOR = {
@@ -44,6 +45,8 @@ _WAITED_FOR = {
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
+    if len(set(group.hosts)) > 1:
+        return f"the ranks are on {len(set(group.hosts))} hosts, and there is no transport between the GPUs of different hosts yet"
     return why_no_gpus(group)
 
 
@@ -233,6 +236,7 @@ class Session:
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
         share_memory(self._crew, self.memory_bytes, user, options)
         self._watch = Watch(self.facts)
+        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
@@ -253,6 +257,9 @@ class Session:
             return
         if len(self._known) >= LOADED:
             self._known.clear()
+        arch = min(fact["arch"] for fact in self.facts)
+        if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
+            raise ScheduleError(f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has {arch / 10}")
         cubins = [future.result() for future in self._sources(plan)]
         digests = self._crew.call("load", plan, self._sets(plan), cubins, timeout_s=START_S)
         if len(set(digests)) > 1:

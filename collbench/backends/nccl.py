@@ -63,12 +63,13 @@ class Rank:
         self.comm: Any = None
         self.graphs: dict[Any, Any] = {}
         self.graphs_of: Problem | None = None
+        self._word: int | None = None
 
     def device(self, indices: Sequence[int], options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
         self.lane, facts = take_gpu(self.context, indices, options)
         self.nccl = load_nccl()
-        self.inject = options.inject
+        self.inject, self.is_spread = options.inject, options.is_spread
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
         variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
         facts["version"] += f"; nccl {_version(version)}" + (f" with {' '.join(variables)}" if variables else "")
@@ -84,8 +85,14 @@ class Rank:
         return self.lane.allocate(arena_bytes, user_bytes)
 
     def connect(self, exported: Sequence[Any], timeout_s: float) -> None:
-        """Reach the others' memory."""
-        self.lane.connect(exported, timeout_s)
+        """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
+        self.lane.connect(exported, timeout_s, self._assemble if self.is_spread else None)
+
+    def _assemble(self, stream: int) -> None:
+        """Queue a collective that none can leave before all have come."""
+        if self._word is None:
+            self._word = self.lane.keep("assembled", bytes(8))
+        self.comm.allReduce(self._word, self._word, 1, _TYPES["int32"], _OPS["min"], stream)
 
     def join(self, unique_id: Any) -> None:
         """Make the communicator, with all others."""

@@ -107,6 +107,9 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     table = table_of(requested, [point.case for point in points if not point.waived], width(out))
     try:
         measurement.open()
+        for headline in dict.fromkeys(getattr(session, "headline", "") for session in measurement.sessions.values()):
+            if headline:
+                click.echo(f"# {headline}", err=True)
         records = _measure(measurement, writer, table, out, options["color"])
     finally:
         measurement.close()
