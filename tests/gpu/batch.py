@@ -191,7 +191,7 @@ def run_nccl(group: Group, n: int) -> int:
         problem("allreduce", n, count=2999, dtype=name, redop=redop) for name in DTYPES for redop in REDOPS
         if not (redop == "avg" and dtype(name).is_float and n & (n - 1))  # NCCL multiplies by 1/n, which rounds
     ]
-    why, session, failures = nccl.why_not(group), None, 0
+    why, failures, version = nccl.why_not(group), 0, ""
     if why:
         say(f"SKIP {why}")
         return 0
@@ -200,8 +200,9 @@ def run_nccl(group: Group, n: int) -> int:
         session = nccl.Session(group, cases, hot=True, options=options)
         for case in cases if not options.is_spread else cases[:4]:
             failures += report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
+        version = session.version
         session.close()
-    say(f"SUMMARY {len(problems)} problems, NCCL by {session.version}, {group.kind} group of {n}: {failures} wrong")
+    say(f"SUMMARY {len(problems)} problems, NCCL by {version}, {group.kind} group of {n}: {failures} wrong")
     return 1 if failures else 0
 
 
