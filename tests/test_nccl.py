@@ -171,9 +171,10 @@ def test_the_table_compares_with_its_own_choice_alone(stand_in: type[StandIn], c
     table, best = out[: out.index("")], out[out.index("") + 1 :]
     assert table[0].split()[:5] == ["size", "algo", "backend", "ch", "time"]
     assert [line.split()[1:4] for line in table[1:] if "nccl" in line] == [["library", "nccl", "8000"], ["ring", "nccl", "1"], ["ring", "nccl", "2"]]
+    assert "auto" in best[0]
     assert "x nccl" in best[0]
     (row,) = best[1:]
-    time_us, ratio = float(row.split()[-4]), float(row.split()[-2])
+    time_us, ratio = float(row.split()[-5]), float(row.split()[-2])
     assert ratio == pytest.approx(8e3 / time_us, rel=0.01)
 
 

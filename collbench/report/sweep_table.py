@@ -25,14 +25,15 @@ _KNOBS = (
 )
 _OURS = {"proto", "direct", "channels", "slots", "buffsize", "chunk"}  # knobs of which libraries show only what they are forced to
 _SIZES = {"buffsize", "chunk"}
-_NOT_TELLING = {"buffsize", "chunk"}  # follow from the algorithm where the tool decides: shown only if asked for
+_NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}  # follow from the rest where the tool decides: shown only if asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns of one sweep."""
+    """The columns of one sweep; `asked` are the knobs that take several values because they were asked to."""
 
     knobs: tuple[tuple[str, str, int], ...]
+    asked: frozenset[str]
     is_wide: bool
 
     def heading(self) -> str:
@@ -74,7 +75,8 @@ def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int) 
         ours, theirs = ({getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs} for is_theirs in (False, True))
         return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
 
-    return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), is_wide=columns >= WIDE_COLUMNS)
+    asked = frozenset(name for name, _, _ in _KNOBS if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1)
+    return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,7 @@ def best_lines(records: Sequence[Record], table: Table) -> list[str]:
     names = [("ranks", 0), ("op", 1), ("dtype", 2), ("redop", 3), ("root", 4), ("placement", 5)]
     shown = [(title, place) for title, place in names if len({same[place] for same in winners}) > 1]
     widths = {title: max(len(title), *(len(str(same[place])) for same in winners)) for title, place in shown}
-    knobs = [name for name, _, _ in table.knobs if name in _OURS or name == "backend"]
+    knobs = [name for name, _, _ in table.knobs if name in table.asked and (name in _OURS or name == "backend")]
     chosen = {same: _configuration(winner.record, records, knobs) for same, winner in winners.items()}
     wide = max(map(len, chosen.values()))
     has_choice = any(winner.choice is not None and winner.choice is not winner.record for winner in winners.values())
