@@ -1,5 +1,6 @@
 """The command line on the model backend, whose times are invented: tables, files and exit codes are exact."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from collbench.catalog import names
 from collbench.cli import cli, run
 from collbench.cli._run_sweep import _profile
 from collbench.collectives import OPS
+from collbench.host import has_nvidia_gpus
 from collbench.record import read
 
 MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
@@ -218,3 +220,33 @@ def test_help_names_every_registered_part() -> None:
     text = " ".join(CliRunner().invoke(cli, ["sweep", "--help"]).output.split())
     for name in (*ALGORITHMS.names(), *BACKENDS.names(), *OPS[:1]):
         assert name in text
+
+
+def test_one_gpu_has_nobody_to_talk_to(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.cli._run_sweep.device_count", lambda: 1)
+    code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
+    assert (code, err) == (0, "")
+    assert "nothing travels" in out
+
+
+def test_gpus_without_cupy_are_no_reason_to_measure_processors(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    code, out, err = invoke(capfd, "sweep", "--sizes", "1K")
+    assert (code, out) == (3, "")
+    assert "pip install 'collbench[cuda13]'" in err
+
+
+@pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
+def test_a_gpu_backend_without_gpus_is_waived(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = invoke(capfd, "sweep", "--backend", "cuda,nccl", "--sizes", "1K", "--algo", "ring")
+    assert code == 3
+    assert out.count("waived: this host has no NVIDIA GPU") >= 2
+    assert "every point was waived: this host has no NVIDIA GPU" in err
+
+
+def test_a_soak_needs_the_gpu_engine(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = invoke(capfd, "sweep", "--backend", "cpu", "--sizes", "1K", "--soak", "5")
+    assert code == 2
+    assert "--soak needs the cuda backend" in err

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from collbench import gpus
@@ -37,6 +38,8 @@ class GpuOptions:
 
 def why_no_gpus(group: Group) -> str:
     """Why no GPU backend can run on that group, or an empty text."""
+    if not has_nvidia_gpus() and find_spec("cupy") is None:
+        return "this host has no NVIDIA GPU"
     if device_count() == 0:
         return "CUDA shows no GPU" if has_nvidia_gpus() else "this host has no NVIDIA GPU"
     return ""

@@ -120,7 +120,7 @@ _FILES = (
     click.option("--resume", is_flag=True, help="Skip points that the CSV file has already."),
     click.option(
         "--sweep", "profile",
-        help="Take options from a sweep profile (quick, protocols, channels, buffers) or file; options given here win.",
+        help="Take options from a sweep profile (quick, protocols, channels, buffers, gpus) or file; options given here win.",
     ),
     click.option("--dry-run", is_flag=True, help="Print the points and an estimate of the time, measure nothing."),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours and a live line."),
