@@ -53,7 +53,10 @@ _WHAT = (
     click.option("--placement", type=ListOf("placement", _placement, PLACEMENTS), help="out: output beside the input; in: over it. Default: out."),
 )
 _SIZES = (
-    click.option("-b", "--minbytes", type=Size(), help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}."),
+    click.option(
+        "-b", "--minbytes", type=Size(),
+        help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}.",
+    ),
     click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}, on GPUs {GPU_LAST}."),
     click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."),
     click.option("-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."),
