@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parent
 DTYPE_NUMBER = {
     "int8": 0, "uint8": 1, "int32": 2, "int64": 3, "float16": 4, "bfloat16": 5, "float32": 6, "float64": 7, "float8_e4m3fn": 8, "float8_e5m2": 9,
 }
-MAX_UNROLLED = 8  # sources and targets together that a step's code is unrolled for
+MAX_UNROLLED = 9  # sources and targets together that a step's code is unrolled for: the own data, seven peers' and the result
 _TABLE = "program_table.h"
 INSTALL_HINT = "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
 
