@@ -62,6 +62,7 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
     unit = 16 if kernel.proto == "ll128" else 8
     found |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
     found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(not any_size and needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {"BATCH": kernel.credit_batch(plan.slots)}
     found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'
