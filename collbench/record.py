@@ -81,7 +81,10 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
 _KEPT = "rows before this one are in the file"
-_INTEGERS = {"channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters", "schema"}
+_INTEGERS = {
+    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters",
+    "schema",
+}
 _MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
 
 

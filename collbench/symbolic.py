@@ -277,8 +277,9 @@ class _Actor:
                 fifo = run.fifo(run.incoming(self.rank, edge)[0])
                 yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
                 taking[edge] = token = fifo.tokens.popleft()
-                if len(token.chunks) != self.shapes[at.round].received[edge]:
-                    raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {self.shapes[at.round].received[edge]} are read")
+                read = self.shapes[at.round].received[edge]
+                if len(token.chunks) != read:
+                    raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {read} are read")
                 learn(self.clock, token.clock)
         for edge in step.send:
             if edge not in sending:

@@ -1,6 +1,7 @@
 """What "auto" means: the choice of algorithm, direct access, chunk and slots. Here for processors; tuning_gpu.py is the table for GPUs.
 
-Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4 ranks, float32 sum, 1 KiB to 64 MiB.
+Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4
+ranks, float32 sum, 1 KiB to 64 MiB.
 """
 
 from dataclasses import replace

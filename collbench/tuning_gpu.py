@@ -128,8 +128,9 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
             f"FIFOs of {-(-needed >> 20)}M a GPU, {limits.memory_bytes >> 20}M are allowed", "use fewer --channels, a smaller --buffsize or more --max-memory"
         )
     done = replace(
-        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p, channels=plan.channels, threads=knobs.threads,
-        slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll, buffsize=plan.slots * slot_wire_bytes(plan),
+        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
+        channels=plan.channels, threads=knobs.threads, slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll,
+        buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",
     )
     return done, plan

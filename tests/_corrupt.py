@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from collbench.actions import Action
 from collbench.backends import _interpreter, cpu, mpi
 from collbench.cli import main
 from collbench.group import mpi as mpi_group
 from collbench.group._launch import Launcher, load_mpi
-from collbench.actions import Action
 from collbench.plan import Plan
 
 _calls, _launch = _interpreter._calls, _interpreter.Runner.launch  # noqa: SLF001

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench.actions import MAX_ACTIONS, Region, Turn, actors, refuse_too_many, room_wanted
+from collbench.case import Case
 from collbench.collectives import collective
 from collbench.dtypes import DTYPES, DtypeName
 from collbench.errors import ScheduleError
 from collbench.passes import message_chunks
-from collbench.actions import Region, Turn, actors, room_wanted
 from collbench.plan import Plan, lay_out, registered
 from collbench.protocols import FAMILY as PROTOCOLS
+from collbench.tuning import resolve
 from collbench.world import World
 
 from ._batteries import PAIRS, assert_right, plan_of, problem
@@ -230,7 +232,6 @@ def test_same_knobs_same_digest() -> None:
         ({"slot_bytes": 16}, "cannot carry"),
         ({"slot_bytes": 64, "chunk_bytes": 1 << 20}, "needs 16384 slices"),
         ({"slots": 1}, "deadlocks with 1 slot"),
-        ({"count": 1 << 28, "chunk_bytes": 16}, "actions of a rank in one launch"),
     ],
 )
 def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, int], match: str) -> None:
@@ -239,6 +240,17 @@ def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, int], match: str) ->
     count = knobs.pop("count", 37)
     with pytest.raises(ScheduleError, match=match):
         plan_of(problem(op, 4, count=count), algo, **knobs)  # type: ignore[arg-type]
+
+
+def test_more_actions_than_an_interpreter_can_bind_are_refused() -> None:
+    """A kernel walks any number of loops, so the plan itself may have them."""
+    plan = plan_of(problem("allreduce", 4, count=1 << 28), "ring", chunk_bytes=16)
+    assert plan.action_count() > MAX_ACTIONS
+    with pytest.raises(ScheduleError, match="actions of a rank in one launch"):
+        refuse_too_many(plan)
+    case = Case(op="allreduce", backend="cpu", algo="ring", direct="off", chunk=16, ranks=4, size_bytes=1 << 30)
+    with pytest.raises(ScheduleError, match="actions of a rank in one launch"):
+        resolve(case)
 
 
 def test_a_schedule_for_another_problem_is_refused() -> None:

@@ -6,22 +6,23 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import UnavailableError, UsageError
-from collbench.record import COLUMNS, SCHEMA, Record, Writer, header, known_keys, read, to_line
+from collbench.record import COLUMNS, KEY, SCHEMA, Record, Writer, header, known_keys, read, to_line
 
 ROW = Record(
-    op="allreduce", backend="cpu", algo="ring", proto="simple", transport="shm", direct="on", channels=1, threads=1, ctas=0, buffsize=1024, slots=4,
-    chunk=256, dtype="float32", redop="sum", root=0, placement="out", group="local", ranks=2, hosts=1, size_bytes=4096, count=1024, time_us=12.5,
-    time_low_us=12.0, time_high_us=13.0, repeats=3, repeat_times_us=(12.0, 12.5, 13.0), iters=20, algbw_gbs=0.32768, busbw_gbs=0.32768, wrong=0,
+    op="allreduce", backend="cpu", algo="ring", proto="simple", transport="shm", direct="on", p2p="pull", channels=1, threads=1, ctas=0, buffsize=1024,
+    slots=4, chunk=256, slices=2, unroll=0, reload="auto", specialize="auto", dtype="float32", redop="sum", root=0, placement="out", group="local",
+    ranks=2, hosts=1, size_bytes=4096, count=1024, time_us=12.5, time_low_us=12.0, time_high_us=13.0,
+    repeats=3, repeat_times_us=(12.0, 12.5, 13.0), iters=20, algbw_gbs=0.32768, busbw_gbs=0.32768, wrong=0,
     status="ok", notes="in-cache", run="r", host="h", device='a "quoted", name', versions="v", timestamp="2026-11-20T00:00:00Z",
 )
-WAIVED = Record(**{name: getattr(ROW, name) for name in COLUMNS[:21]}, status="waived", reason="two\nlines, and a comma")
+WAIVED = Record(**{name: getattr(ROW, name) for name in KEY}, status="waived", reason="two\nlines, and a comma")
 
 
 def test_columns_are_the_documented_ones() -> None:
     wanted = (
-        "op backend algo proto transport direct channels threads ctas buffsize slots chunk dtype redop root placement group ranks hosts size_bytes count "
-        "time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs wrong status reason notes run host device versions "
-        "timestamp schema"
+        "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk slices unroll reload specialize dtype redop root placement "
+        "group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs wrong status reason notes "
+        "run host device versions timestamp schema"
     )
     assert " ".join(COLUMNS) == wanted
     readme = (Path(__file__).parent.parent / "README.md").read_text()
@@ -62,7 +63,7 @@ def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("a,b\n1,2\n", "columns of schema"),
-        (header() + to_line(replace(ROW, schema=SCHEMA + 1)), "schema 2"),
+        (header() + to_line(replace(ROW, schema=SCHEMA + 1)), f"schema {SCHEMA + 1}"),
         (header() + to_line(ROW).replace("1024", "many", 1), "line 2"),
         (header() + to_line(ROW).replace(",ok,", ",fine,"), "status 'fine'"),
         (header() + "1,2\n", "line 2"),

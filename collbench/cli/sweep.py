@@ -38,7 +38,10 @@ _WHAT = (
         "--algo", type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]),
         help=f"Algorithms: auto, {', '.join(ALGORITHMS.names())}. Default: all that serve the collective.",
     ),
-    click.option("--backend", type=ListOf("backend", str, BACKENDS.names()), help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cuda,nccl where there are GPUs, else cpu."),
+    click.option(
+        "--backend", type=ListOf("backend", str, BACKENDS.names()),
+        help=f"Who runs it: {', '.join(BACKENDS.names())}. Default: cuda,nccl where there are GPUs, else cpu.",
+    ),
     click.option(
         "--ranks", "-g", type=ListOf("ranks", positive),
         help="Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8); under a launcher, its ranks.",
@@ -50,7 +53,10 @@ _WHAT = (
     click.option("--placement", type=ListOf("placement", _placement, PLACEMENTS), help="out: output beside the input; in: over it. Default: out."),
 )
 _SIZES = (
-    click.option("-b", "--minbytes", type=Size(), help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}."),
+    click.option(
+        "-b", "--minbytes", type=Size(),
+        help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}.",
+    ),
     click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}, on GPUs {GPU_LAST}."),
     click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."),
     click.option("-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."),
@@ -103,7 +109,9 @@ _HOW = (
     click.option("--hot", is_flag=True, default=None, help="Use the same buffers in every launch instead of rotating past the cache."),
     click.option("--timeout", type=click.FloatRange(0.1), help="Seconds past the estimate after which a point is given up. Default: 10."),
     click.option("--launch", type=click.Choice(["graph", "stream"]), help="How GPU launches are queued. Default: graph."),
-    click.option("--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."),
+    click.option(
+        "--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."
+    ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(
         "--soak", type=click.FloatRange(1), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."

@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parent
 DTYPE_NUMBER = {
     "int8": 0, "uint8": 1, "int32": 2, "int64": 3, "float16": 4, "bfloat16": 5, "float32": 6, "float64": 7, "float8_e4m3fn": 8, "float8_e5m2": 9,
 }
-MAX_UNROLLED = 8  # sources and targets together that a step's code is unrolled for
+MAX_UNROLLED = 9  # sources and targets together that a step's code is unrolled for: the own data, seven peers' and the result
 _TABLE = "program_table.h"
 INSTALL_HINT = "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
 
@@ -62,6 +62,7 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
     unit = 16 if kernel.proto == "ll128" else 8
     found |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
     found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(not any_size and needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {"BATCH": kernel.credit_batch(plan.slots)}
     found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'

@@ -2,10 +2,10 @@
 //
 // Every thread (ll) or warp (ll128) sends and receives its own lines, always the same ones of a chunk, so it needs nobody else of its CTA.
 // It checks by itself that slots are free, from a counter that it read at the start. Slots are given back for the whole CTA, behind a
-// barrier: each time half a window was read, and at the end of the launch.
+// barrier: each time BATCH of them were read, half a window, and at the end of the launch.
 //
 // A protocol includes this and then defines run_step, which moves one piece.
-// Macros: THREADS; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; UNCREDITED if, further, a rank
+// Macros: THREADS; BATCH; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; UNCREDITED if, further, a rank
 // cannot end a launch before all that it sends to have begun it, and two launches' messages fit: then what it overwrites was read long
 // ago, and nobody counts slots; FENCED if tracks of a rank pass data to each other through memory, so that lines must not overtake it.
 #pragma once
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
                         if (mark.signal == HEAD) {
                             const End& end = a.receiving[mark.end];
                             const u32 next = slice_number(w, end, mark.message) + 1;
-                            if (next % (SLOTS / 2) == 0) {
+                            if (next % BATCH == 0) {
                                 __syncthreads();
                                 if (threadIdx.x == 0) store_relaxed(said(w, end), next);
                             }

@@ -81,7 +81,8 @@ def macros(program: Program) -> dict[str, int]:
     return {
         "MAX_SOURCES": sources, "MAX_TARGETS": targets, "RECEIVING": receiving, "SENDING": sending, "TRACKS": len(program.tracks),
         "ROUNDS": len(program.rounds), "STAGES": len(program.stages), "STEPS": max(1, len(program.steps)), "WAITS": max(1, len(program.waits)),
-        "POSTS": max(1, len(program.posts)), "ARGS_BYTES": ARGS.size + (max(1, receiving) + max(1, sending)) * END.size, "PROGRAM_BYTES": len(pack_program(program)),
+        "POSTS": max(1, len(program.posts)), "ARGS_BYTES": ARGS.size + (max(1, receiving) + max(1, sending)) * END.size,
+        "PROGRAM_BYTES": len(pack_program(program)),
     }
 
 

@@ -18,7 +18,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
     for (u32 first = threadIdx.x; first < lines; first += THREADS * LINES) {
         uint2 result[LINES];
         Sum sum[LINES];
-        for (u32 base = 0; base < step.sources; base += WINDOW) {
+        OPERANDS for (u32 base = 0; base < step.sources; base += WINDOW) {
             uint4 v[WINDOW][LINES];
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {

@@ -99,7 +99,7 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
         const int pairs = bytes > (int)PAYLOAD / 2 ? 2 : 1;  // of vectors that carry anything
         Words result;
         Sum sum[8];
-        for (u32 base = 0; base < step.sources; base += WINDOW) {
+        OPERANDS for (u32 base = 0; base < step.sources; base += WINDOW) {
             Words words[WINDOW];
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {

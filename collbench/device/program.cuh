@@ -22,16 +22,19 @@ static __device__ __forceinline__ void unrolled(Body&& body) {
 }
 
 // One way to write it for both forms. ENTRY declares `name` as an entry of a table; EACH runs over a range of numbers; MY_TRACK over the
-// one track that this CTA runs.
-#define ENTRY(name, table, index) constexpr auto name = PROGRAM.table[decltype(index)::value]
+// one track that this CTA runs; OPERANDS stands before a loop over a step's operands. Compiled in, an entry is a reference: a copy would
+// lie in local memory wherever one of its numbers is not known at once.
+#define ENTRY(name, table, index) constexpr const auto& name = PROGRAM.table[decltype(index)::value]
 #define EACH(index, first, count, ...) unrolled<(first), (count)>([&](auto index) __attribute__((always_inline)) __VA_ARGS__)
 #define MY_TRACK(index, ...) \
     EACH(index, 0, TRACKS, { if (blockIdx.x % TRACKS == decltype(index)::value) __VA_ARGS__ })
+#define OPERANDS _Pragma("unroll")
 #else
 #define ENTRY(name, table, index) const auto& name = program.table[index]
 #define EACH(index, first, count, ...) \
     for (u32 index = (first), index##_end = (first) + (count); index < index##_end; ++index) __VA_ARGS__
 #define MY_TRACK(index, ...) EACH(index, blockIdx.x % TRACKS, 1, __VA_ARGS__)
+#define OPERANDS _Pragma("unroll 1")
 #endif
 
 // Copy the program to shared memory, all threads together; a barrier must follow.

@@ -159,10 +159,8 @@ class _Lowering:
 
     def _waits(self, place: Place, recv: Sequence[Edge], send: Sequence[Edge], started: set[tuple[str, Edge]]) -> list[Mark]:
         _, t, r, s = place
-        schedule, found = self.schedule, []
-        for edge in recv:
-            if ("recv", edge) not in started:
-                found.append(Mark(DATA, self.receiving[edge], self.taken.get(edge, 0)))
+        schedule = self.schedule
+        found = [Mark(DATA, self.receiving[edge], self.taken.get(edge, 0)) for edge in recv if ("recv", edge) not in started]
         for edge in send:
             if ("send", edge) in started:
                 continue
@@ -172,9 +170,8 @@ class _Lowering:
             elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(edge.peer):
                 found.append(Mark(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
-        for loan in schedule.returns_at(self.rank, t, r, s):
-            found.append(Mark(BACK, self.sending[loan.edge], self.message_of[t, loan.round, loan.edge]))
-        return found
+        lent = [(self.sending[loan.edge], self.message_of[t, loan.round, loan.edge]) for loan in schedule.returns_at(self.rank, t, r, s)]
+        return found + [Mark(BACK, end, message) for end, message in lent]
 
     def _step(self, place: Place, steps: Round, received_index: dict[tuple[int, Edge], int], sent_index: dict[tuple[int, Edge], int]) -> None:
         """The data movement of one step; nothing if all it does is wait and say."""

@@ -108,7 +108,7 @@ static __device__ __forceinline__ Size chunk_offset(const Args& a, const Walk& w
 
 // The address of a chunk of one of the rank's own or a peer's buffers; not of a slot.
 static __device__ __forceinline__ char* buffer_at(const Args& a, const Walk& w, const Ref& ref, const End* ends, u32 first) {
-    if (ref.kind == TMP) return a.tmp + w.channel * a.tmp_stride + (u64)moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
+    if (ref.kind == TMP) return a.tmp + (u64)w.channel * a.tmp_stride + (u64)moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
     const bool is_in = ref.kind == IN || ref.kind == PEER_IN;
     const u32 chunk = moved(ref.chunk, is_in ? a.shift_in : a.shift_out, a.ranks);
     char* base = ref.kind == IN ? a.in : ref.kind == OUT ? a.out : is_in ? ends[ref.end].peer_in : ends[ref.end].peer_out;

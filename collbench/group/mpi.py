@@ -169,7 +169,7 @@ class _MpiCrew:
         group, comm = self._group, self._group.comm
         requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
         deadline = time.monotonic() + timeout_s
-        while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # a long message needs our help to arrive
+        while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # noqa: C419 - long messages need our help to arrive
             os.sched_yield()
         answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
         is_aborted, extensions = False, EXTENSIONS
