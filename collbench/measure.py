@@ -18,12 +18,13 @@ from collbench.actions import actors
 from collbench.backends import FAMILY
 from collbench.backends._apart import Variables
 from collbench.backends._gpu_session import GpuOptions, LaunchMode
-from collbench.backends._session import Batch, Samples, auto_iterations, rotations
+from collbench.backends._session import Batch, Samples
 from collbench.case import Case
 from collbench.collectives import collective
-from collbench.cost import DEFAULT_MACHINE, Machine, machine, price
+from collbench.cost import DEFAULT_MACHINE, Machine, machine
 from collbench.device.program import ctas
 from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError, UnavailableError
+from collbench.estimate import repeat_s
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
 from collbench.plan import Plan
@@ -129,18 +130,10 @@ def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
     """Seconds that all repeats of a point should take, its data included."""
     if point.waived:
         return 0.0
-    launch_s = _launch_s(point, on)
-    launches = (settings.iterations or auto_iterations(launch_s)) * settings.aggregate + settings.warmup
-    sets = rotations(point.case.problem(), hot=settings.hot)
-    data_s = sets * point.case.ranks * point.case.size_bytes * 4 / 2e9  # written and compared at 2 GB/s
-    return settings.repeats * (0.005 + (launches + sets) * launch_s + (data_s if settings.is_checked else 0))
-
-
-def _launch_s(point: Point, on: Machine) -> float:
-    if point.plan is not None:
-        return price(point.plan, on)
-    size_s = point.case.ranks * point.case.size_bytes * 8 / (on.memory_gbs * 1e9)
-    return on.crowd(point.case.ranks) * size_s + 10 * on.hop_s(point.case.ranks)
+    return settings.repeats * repeat_s(
+        point.case, point.plan, on, iterations=settings.iterations, aggregate=settings.aggregate, warmup=settings.warmup, hot=settings.hot,
+        is_checked=settings.is_checked,
+    )
 
 
 def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
@@ -270,12 +263,11 @@ class Measurement:
 
     def _repeat(self, point: Point) -> None:
         settings, session = self.settings, self.sessions[point.session]
-        launch_s = _launch_s(point, self.machine)
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
-        launches = (iterations or auto_iterations(launch_s)) * settings.aggregate + settings.warmup + rotations(point.case.problem(), hot=settings.hot)
+        expected_s = estimate_s(point, settings, self.machine) / settings.repeats
         batch = Batch(
             warmup=settings.warmup, iterations=iterations, is_checked=settings.is_checked, aggregate=settings.aggregate, blocking=settings.blocking,
-            deadline_s=settings.timeout_s + launches * launch_s,
+            deadline_s=settings.timeout_s + expected_s,
         )
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
         samples: Samples = session.run(point.job, batch)

@@ -32,6 +32,7 @@ LAYERS = [
     "pattern stats",
     "group",
     "backends",
+    "estimate",
     "record sweep",
     "measure",
     "soak",

@@ -98,10 +98,9 @@ class Lane:
         """Reach the others' memory. Where that cannot be, on several hosts, `assemble` queues something that all ranks must be there for."""
         self.timeout_s, self.assemble = timeout_s, assemble
         mine = (self.arena, self.user)
+        opened = [mine]
         if assemble is None:
             opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b) in enumerate(exported)]
-        else:
-            opened = [mine]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
         me = self.rank if assemble is None else 0
         self.aborts = self.keep("aborts", struct.pack(f"<{len(opened)}Q", *(arena + ABORT_AT for arena in self.arenas)))
