@@ -1,0 +1,70 @@
+"""The structures and named numbers of the kernels' sources, read from their text, so that what the host packs is unpacked as C++ would."""
+
+import re
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from collbench.device.compile import SOURCES
+
+_PLAIN = {"u16": "<u2", "u32": "<u4", "u64": "<u8", "*": "<u8"}
+
+
+@cache
+def declarations(file: str = "types.cuh") -> dict[str, list[tuple[str, str, str]]]:
+    """The structures of a source: the type ("*" for a pointer), name and count, as written, of every field."""
+    text = re.sub(r"//.*", "", (SOURCES / file).read_text())
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
+        found[name] = []
+        for line in filter(None, map(str.strip, body.split(";"))):
+            kind, rest = _parts(r"(?:const )?(\w+)\s*(.*)", line)
+            for one in rest.split(","):
+                field, count = _parts(r"[*\s]*(?:const\*\s*)?(\w+)(?:\[(.+)\])?", one.strip())
+                found[name].append(("*" if "*" in one else kind, field, count))
+    return found
+
+
+def _parts(pattern: str, text: str) -> tuple[str, str]:
+    found = re.fullmatch(pattern, text, re.DOTALL)
+    assert found is not None, f"cannot read '{text}'"
+    return found[1], found[2] or ""
+
+
+@cache
+def enumerators(name: str, file: str = "types.cuh") -> dict[str, int]:
+    """The named numbers of an enumeration; those without a value count on."""
+    (body,) = re.findall(rf"^enum {name}(?: : u16)? \{{(.*?)\}};", (SOURCES / file).read_text(), re.MULTILINE)
+    found: dict[str, int] = {}
+    for one in body.split(","):
+        key, _, value = one.strip().partition(" = ")
+        found[key] = int(value) if value else len(found)
+    return found
+
+
+def structure(name: str, sizes: dict[str, int], file: str = "types.cuh") -> "np.dtype[Any]":
+    """A structure as C++ lays it out, with the macros that size its arrays."""
+    fields: list[Any] = []
+    for kind, field, count in declarations(file)[name]:
+        one = _PLAIN[kind] if kind in _PLAIN else structure(kind, sizes, file)
+        length, _, floor = count.partition(" + !")  # N + !N: at least one
+        fields.append((field, one, (max(sizes[length], 1 if floor else 0),)) if count else (field, one))
+    return np.dtype(fields, align=True)
+
+
+def unpack(data: bytes, name: str, sizes: dict[str, int]) -> SimpleNamespace:
+    """A structure of types.cuh from its bytes."""
+    kind = structure(name, sizes)
+    assert len(data) == kind.itemsize, f"{len(data)} bytes packed for {name} of {kind.itemsize}"
+    found: SimpleNamespace = _named(kind, np.frombuffer(data, kind)[0])
+    return found
+
+
+def _named(kind: "np.dtype[Any]", value: Any) -> Any:
+    if kind.subdtype is not None:
+        return [_named(kind.subdtype[0], one) for one in value]
+    if kind.names is None:
+        return int(value)
+    return SimpleNamespace(**{name: _named(kind[name], value[name]) for name in kind.names})
