@@ -273,3 +273,11 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(capfd: pytest.C
     code, _, err = invoke(capfd, "sweep", "--soak", "600", "--backend", "cuda", "--ranks", "8", "--sizes", "1K", "--algo", "ring")
     assert code == 3
     assert "8 ranks, 4 GPUs" in err
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--soak", "-f"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    code, out, err = invoke(capfd, *MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value)
+    assert (code, out) == (2, "")
+    assert f"Invalid value for '{option}'" in err or "Invalid value for '-f' / '--stepfactor'" in err
