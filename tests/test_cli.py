@@ -281,3 +281,19 @@ def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option:
     code, out, err = invoke(capfd, *MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value)
     assert (code, out) == (2, "")
     assert f"Invalid value for '{option}'" in err or "Invalid value for '-f' / '--stepfactor'" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--isolate", "--launch", "stream"], "--isolate, --launch: no backend of this sweep runs on GPUs"),
+        (["--gpus", "0,1"], "--gpus: no backend"),
+        (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
+        (["--backend", "cuda", "--isolate", "-m", "4"], "--isolate times each launch alone, -m 4"),
+        (["--soak", "1", "--csv", "-"], "--soak measures no times"),
+    ],
+)
+def test_what_no_backend_heeds_is_refused(capfd: pytest.CaptureFixture[str], args: list[str], match: str) -> None:
+    code, out, err = invoke(capfd, "sweep", "--sizes", "1K", *([] if "--backend" in args else ["--backend", "cpu"]), *args)
+    assert (code, out) == (2, "")
+    assert match in err

@@ -42,4 +42,6 @@ def _nothing_to_soak(points: list[Point]) -> CollbenchError:
     """Why no point can be soaked: the sweep has none for GPUs, or they cannot run here."""
     hint = "give --backend cuda on a machine with GPUs"
     reason = next((point.waived for point in points if point.waived and point.case.backend == "cuda"), "")
-    return UnavailableError(f"nothing to soak: {reason}", hint) if reason else UsageError("--soak needs the cuda backend: no point of the sweep runs on it", hint)
+    if reason:
+        return UnavailableError(f"nothing to soak: {reason}", hint)
+    return UsageError("--soak needs the cuda backend: no point of the sweep runs on it", hint)

@@ -105,7 +105,7 @@ _HOW = (
     click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
     click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),
     click.option("-m", "--agg-iters", type=click.IntRange(1), help="Launches that count as one iteration. Default: 1."),
-    click.option("-z", "--blocking", type=click.IntRange(0, 1), help="1: a barrier of all ranks after every iteration. Default: 0."),
+    click.option("-z", "--blocking", type=click.IntRange(0, 1), help="1: a barrier of all ranks after every iteration (GPUs: --isolate). Default: 0."),
     click.option("--repeats", type=click.IntRange(1), help="Repeats of every point, spread over the sweep. Default: 3."),
     click.option("--hot", is_flag=True, default=None, help="Use the same buffers in every launch instead of rotating past the cache."),
     click.option("--timeout", type=Finite(0.1, MAX_S), help="Seconds past the estimate after which a point is given up. Default: 10."),
@@ -155,6 +155,8 @@ def command(**options: Any) -> int:
     if options["resume"] and options["csv"] in (None, "-"):
         raise UsageError("--resume needs a CSV file to read", "give it with --csv FILE")
     csv = options.pop("csv")
+    if options["soak"] is not None and csv is not None:
+        raise UsageError("--soak measures no times, so it has no rows to write", "leave --csv out")
     return run_sweep(options, csv="-" if csv == "-" else Path(csv) if csv else None)
 
 
