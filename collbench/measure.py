@@ -24,7 +24,7 @@ from collbench.collectives import collective
 from collbench.cost import DEFAULT_MACHINE, Machine, machine
 from collbench.device.program import ctas
 from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError, UnavailableError
-from collbench.estimate import repeat_s
+from collbench.estimate import is_gpu, repeat_s
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
 from collbench.plan import Plan
@@ -169,19 +169,19 @@ class Measurement:
     def key_of(self, point: Point) -> tuple[object, ...]:
         """The key that the point's row will have, with the conditions that the settings make; a waived row has none of these."""
         key = self._record(point, error=CollbenchError("")).key
-        return key if point.waived else (*key, *sorted(self._conditions()))
+        return key if point.waived else (*key, *sorted(self._conditions(point)))
 
-    def _conditions(self) -> list[str]:
-        """Notes that tell rows of one key apart, because they measured something else."""
-        settings = self.settings
+    def _conditions(self, point: Point) -> list[str]:
+        """Notes that tell rows of one key apart, because they measured something else; of settings that the point's backend heeds."""
+        settings, on_gpus = self.settings, is_gpu(point.case)
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
             conditions.append("unchecked")
-        if settings.blocking:
+        if settings.blocking and not on_gpus:
             conditions.append("blocking")
-        if settings.isolated:
+        if settings.isolated and on_gpus:
             conditions.append("isolated")
-        if settings.launch == "stream":
+        if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
@@ -315,7 +315,7 @@ class Measurement:
 
     def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
-        notes += [condition for condition in self._conditions() if condition not in notes and not is_modelled(point)]
+        notes += [condition for condition in self._conditions(point) if condition not in notes and not is_modelled(point)]
         is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
         if (len(times) > 1 and is_noisy(times)) or is_busy:
             notes.append("noisy")

@@ -32,7 +32,7 @@ def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, s
     """Bursts of random plans and sizes until the time is up; every plan comes once before any comes again. Raises what a session raises."""
     chance = random.Random(seed)
     end = time.monotonic() + seconds
-    while True:
+    while points:
         for point in chance.sample(list(points), len(points)):
             if time.monotonic() > end:
                 return

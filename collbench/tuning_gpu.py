@@ -49,6 +49,10 @@ _PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
 _PIPELINED_DIRECT_FROM = 128 * _M
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
+MAX_CHUNK_BYTES = 1 << 30
+FLAG_BYTES = 128  # a word that is polled has a cache line of its own
+MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
+TRANSPORT = "p2p"  # peer access or CUDA IPC, which rows do not tell apart
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
@@ -92,6 +96,10 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
     if flagged and (case.p2p == "pull" or case.direct == "on"):
         raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+    if case.transport not in ("auto", TRANSPORT):
+        raise ScheduleError(f"GPUs reach each other's memory by {TRANSPORT}, not by {case.transport}", "leave --transport out")
+    if case.unroll and proto == "ll128":
+        raise ScheduleError("ll128 has always four vectors of a line on their way: nothing to unroll", "use --proto simple or ll")
     if case.reload != "auto" and proto != "ll128":
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
     pipelined = _is_pipelined(schedule, case.in_place)
@@ -124,13 +132,15 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         case.problem(), schedule, direct=direct, p2p=p2p, channels=knobs.channels, slots=knobs.slots, chunk_bytes=knobs.chunk, slot_bytes=slot_bytes,
         slices=knobs.slices, kernel=kernel,
     )
-    needed = fifo_bytes(plan)
+    needed = memory_bytes(plan)
     if needed > limits.memory_bytes:
         raise ScheduleError(
-            f"FIFOs of {-(-needed >> 20)}M a GPU, {limits.memory_bytes >> 20}M are allowed", "use fewer --channels, a smaller --buffsize or more --max-memory"
+            f"FIFOs, flags and scratch of {-(-needed >> 20)}M a GPU, {limits.memory_bytes >> 20}M are allowed",
+            "use fewer --channels, a smaller --chunk or --buffsize, or more --max-memory",
         )
+    _refuse_too_large(plan, schedule)
     done = replace(
-        case, proto=proto, algo=schedule.name, transport="p2p", direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
+        case, proto=proto, algo=schedule.name, transport=TRANSPORT, direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
         channels=plan.channels, threads=knobs.threads, slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll,
         buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",
@@ -144,15 +154,25 @@ def slot_wire_bytes(plan: Plan) -> int:
     return plan.widest * int(PROTOCOLS.load(plan.kernel.proto).wire_bytes(plan.piece_bytes))
 
 
-def fifo_bytes(plan: Plan) -> int:
-    """FIFO memory of the GPU that has most of it."""
-    end = "dst" if plan.p2p == "push" else "src"
-    counts: dict[int, int] = {}
+def memory_bytes(plan: Plan) -> int:
+    """FIFOs, flags and scratch memory of the GPU that has most of them."""
+    fifo = -(-plan.slots * slot_wire_bytes(plan) // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
+    found = [0] * plan.n
     for connection in plan.connections:
+        found[connection.src] += FLAG_BYTES
+        found[connection.dst] += FLAG_BYTES
         if connection.fifo_offset >= 0:
-            rank = getattr(connection, end)
-            counts[rank] = counts.get(rank, 0) + 1
-    return max(counts.values(), default=0) * plan.slots * slot_wire_bytes(plan)
+            found[connection.dst if plan.p2p == "push" else connection.src] += fifo
+    return max(found) + plan.tmp_bytes
+
+
+def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
+    """Kernels count the bytes of a chunk, and of what channels are apart in FIFOs and in scratch memory, in 32 bits. Raises ScheduleError."""
+    apart = max(_fifos(plan.schedule) * (plan.slots * slot_wire_bytes(plan) + MEMORY_GRAIN_BYTES), schedule.chunks["tmp"] * plan.chunk_bytes)
+    if plan.chunk_bytes > MAX_CHUNK_BYTES or apart >= 1 << 32:
+        raise ScheduleError(
+            f"chunks of {format_size(plan.chunk_bytes)} and {plan.slots} slots", f"kernels take chunks up to {format_size(MAX_CHUNK_BYTES)}, and 4G a channel"
+        )
 
 
 def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipelined: bool) -> _Knobs:
@@ -180,7 +200,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     if pipelined and proto == "simple":
         largest = _PIPELINED_CHUNK_BYTES if widest else _PIPELINED_DIRECT_CHUNK_BYTES
     factor = 2 if proto == "ll" else 1
-    roomy = limits.memory_bytes * 7 // 8 // max(1, conns * channels * slots * widest * factor) * slices
+    roomy = limits.memory_bytes * 7 // 8 // max(1, channels * (conns * slots * widest * factor + schedule.chunks["tmp"] * slices)) * slices
+    if proto == "ll128":
+        roomy = PROTOCOLS.load(proto).payload_bytes(roomy)
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
     lines = -(-min(own, chunk) // 8)
     threads = case.threads or {"ll": max(64, min(512, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]

@@ -250,3 +250,50 @@ def test_a_soak_needs_the_gpu_engine(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = invoke(capfd, "sweep", "--backend", "cpu", "--sizes", "1K", "--soak", "5")
     assert code == 2
     assert "--soak needs the cuda backend" in err
+
+
+def test_a_soak_without_gpus_ends_with_3_and_one_of_the_cpu_with_2(capfd: pytest.CaptureFixture[str]) -> None:
+    if not has_nvidia_gpus():
+        code, _, err = invoke(capfd, "sweep", "--soak", "1", "--backend", "cuda", "--ranks", "2", "--sizes", "1K")
+        assert (code, err.splitlines()[0]) == (3, "Error: nothing to soak: this host has no NVIDIA GPU")
+    code, _, err = invoke(capfd, "sweep", "--soak", "1", "--backend", "cpu", "--ranks", "2", "--sizes", "1K")
+    assert code == 2
+    assert "--soak needs the cuda backend" in err
+
+
+def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.backends import cuda
+    from collbench.errors import UnavailableError
+
+    def refuse(*args: object, **options: object) -> None:
+        raise UnavailableError("8 ranks, 4 GPUs", "use fewer --ranks")
+
+    monkeypatch.setattr(cuda, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "Session", refuse)
+    code, _, err = invoke(capfd, "sweep", "--soak", "600", "--backend", "cuda", "--ranks", "8", "--sizes", "1K", "--algo", "ring")
+    assert code == 3
+    assert "8 ranks, 4 GPUs" in err
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--soak", "-f"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option: str, value: str) -> None:
+    code, out, err = invoke(capfd, *MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value)
+    assert (code, out) == (2, "")
+    assert f"Invalid value for '{option}'" in err or "Invalid value for '-f' / '--stepfactor'" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (["--isolate", "--launch", "stream"], "--isolate, --launch: no backend of this sweep runs on GPUs"),
+        (["--gpus", "0,1"], "--gpus: no backend"),
+        (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
+        (["--backend", "cuda", "--isolate", "-m", "4"], "--isolate times each launch alone, -m 4"),
+        (["--soak", "1", "--csv", "-"], "--soak measures no times"),
+    ],
+)
+def test_what_no_backend_heeds_is_refused(capfd: pytest.CaptureFixture[str], args: list[str], match: str) -> None:
+    code, out, err = invoke(capfd, "sweep", "--sizes", "1K", *([] if "--backend" in args else ["--backend", "cpu"]), *args)
+    assert (code, out) == (2, "")
+    assert match in err

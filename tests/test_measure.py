@@ -9,7 +9,7 @@ from collbench.backends._session import Batch, Samples
 from collbench.case import Case
 from collbench.errors import StuckError
 from collbench.group.local import LocalGroup
-from collbench.measure import STRIDE, Measurement, Settings, estimate_s, order, plan_points
+from collbench.measure import STRIDE, Measurement, Point, Settings, estimate_s, order, plan_points
 from collbench.pattern import Wrong
 from collbench.record import Record
 
@@ -93,6 +93,14 @@ def test_unchecked_and_blocking_rows_say_so() -> None:
     (row,), _ = measured([samples(1e-6, 1e-6)], CASES[:1], repeats=1, is_checked=False, blocking=True)
     assert row.notes == "unchecked blocking"
     assert row.wrong is None
+
+
+def test_rows_name_only_the_conditions_that_their_backend_heeds() -> None:
+    settings = Settings(isolated=True, launch="stream", blocking=True, aggregate=2)
+    measurement = Measurement([], LocalGroup(), settings)
+    for backend, conditions in (("cpu", ("aggregate-2", "blocking")), ("cuda", ("aggregate-2", "isolated", "stream"))):
+        point = Point(Case(op="allreduce", backend=backend, ranks=2, size_bytes=8))
+        assert measurement.key_of(point)[-len(conditions) :] == conditions
 
 
 def test_resolved_knobs_are_in_the_row() -> None:

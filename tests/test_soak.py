@@ -48,6 +48,10 @@ def test_the_time_ends_it() -> None:
     assert list(soak(points(), {("cuda", 4): Session()}, -1.0, seed=1)) == []
 
 
+def test_nothing_to_soak_ends_at_once() -> None:
+    assert list(soak([], {}, 60.0, seed=1)) == []
+
+
 def test_counts_are_the_plans_own_or_anything_up_to_it() -> None:
     plan = points()[0].plan
     assert plan is not None

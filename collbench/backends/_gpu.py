@@ -37,12 +37,16 @@ QueueOne = Callable[[int, int], None]  # (set, stream)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back to back."""
+    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back to back.
+
+    work_s: what they should take altogether, beyond which a deadline begins.
+    """
 
     launch: str = "graph"
     isolated: bool = False
     iterations: int = 20
     aggregate: int = 1
+    work_s: float = 0.0
 
 
 def stride_bytes(problem: Problem) -> int:

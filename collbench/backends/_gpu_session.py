@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from collbench import gpus
 from collbench.backends._apart import ApartCrew, Variables
-from collbench.backends._gpu import How, Lane, auto_iterations, stride_bytes
+from collbench.backends._gpu import REPLAYS, How, Lane, auto_iterations, stride_bytes
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -17,6 +17,7 @@ from collbench.errors import CollbenchError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
 
+SLOWER = 2  # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers its clocks
 START_S = 120.0  # for contexts, allocations and first compilations
 LaunchMode = Literal["graph", "stream"]
 
@@ -49,7 +50,10 @@ def take_gpu(context: RankContext, indices: Sequence[int], options: GpuOptions) 
     """The GPU of a rank's number on its host, and what the driver wants to know of it."""
     if context.local_rank >= len(indices):
         raise UnavailableError(f"rank {context.rank} has no GPU: {len(indices)} for the ranks of its host", "start one rank a GPU")
-    card = Card(indices[context.local_rank])
+    index, count = indices[context.local_rank], device_count()
+    if index >= count:
+        raise UnavailableError(f"there is no GPU {index}: CUDA shows 0 to {count - 1}", "give others with --gpus, or look at CUDA_VISIBLE_DEVICES")
+    card = Card(index)
     runtime = card.runtime
     facts = {
         "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes,
@@ -108,9 +112,11 @@ def repeat(crew: Crew, watch: Watch, key: Any, problem: Problem, batch: Batch, s
     limit_s = 4 * options.timeout_s + batch.deadline_s + ANSWER_S
     crew.call("reset", key, timeout_s=limit_s)
     first = crew.call("first", key, batch.is_checked, timeout_s=limit_s)
-    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in first))
-    how = How(launch=options.launch, isolated=options.isolated, iterations=iterations, aggregate=batch.aggregate)
-    timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s)
+    launch_s = max(answer.seconds for answer in first)
+    iterations = batch.iterations or auto_iterations(launch_s)
+    work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
+    how = How(launch=options.launch, isolated=options.isolated, iterations=iterations, aggregate=batch.aggregate, work_s=work_s)
+    timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
     wrong = [a.wrong or b.wrong for a, b in zip(first, timed, strict=True)]
     is_cached = sets * stride_bytes(problem) < watch.cache_bytes
     notes = ["hot"] if hot else (["in-cache"] if is_cached else [])

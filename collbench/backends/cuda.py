@@ -134,7 +134,7 @@ class Rank:
     def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
         """Time launches and compare."""
         loaded = self.loaded[digest]
-        queue, wait = partial(self._queue, loaded), partial(self._wait, loaded)
+        queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
         return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
 
     def soak(self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int) -> Answer:
@@ -192,10 +192,10 @@ class Rank:
                 os.kill(os.getpid(), 9)
             time.sleep(3 * self.lane.timeout_s)
 
-    def _wait(self, loaded: _Loaded) -> None:
-        """Until the GPU is done. Raises StuckError with what its CTAs were waiting for."""
+    def _wait(self, loaded: _Loaded, work_s: float = 0.0) -> None:
+        """Until the GPU is done, which may take so long. Raises StuckError with what its CTAs were waiting for."""
         try:
-            self.lane.wait(4 * self.lane.timeout_s)
+            self.lane.wait(4 * self.lane.timeout_s + work_s)
         except StuckError as error:
             raise error if error.suspect is not None else self._diagnosis(loaded) or error from None
 

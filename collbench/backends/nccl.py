@@ -168,11 +168,11 @@ class Rank:
             self.graphs, self.graphs_of = {}, problem
         queue = partial(self._queue, problem, self._call(problem))
         with self._asked(f"do {problem.op}"):
-            return self.lane.timed(problem, queue, sets, how, self.graphs, self._wait, is_checked=is_checked)
+            return self.lane.timed(problem, queue, sets, how, self.graphs, partial(self._wait, how.work_s), is_checked=is_checked)
 
-    def _wait(self) -> None:
+    def _wait(self, work_s: float = 0.0) -> None:
         try:
-            self.lane.wait(4 * self.lane.timeout_s)
+            self.lane.wait(4 * self.lane.timeout_s + work_s)
         except StuckError:
             self.comm.abort()  # NCCL's kernels have no deadline: without this the GPU could not even give memory back
             raise

@@ -1,5 +1,6 @@
 """Option types that commands share: comma lists with `all`, sizes, and the screen to write to."""
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -51,6 +52,16 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return parse_size(str(value))
         except CollbenchError as error:
             self.fail(f"{error.message}: {error.hint}", param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A number in a range; `nan`, which compares with nothing, and `inf` are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
 
 
 def natural(text: str) -> int:

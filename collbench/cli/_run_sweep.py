@@ -53,6 +53,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         if len(options["gpus"]) == 1 and found is None:
             click.echo("One GPU: nothing travels between ranks. Use --backend cpu to measure the processors.")
             return 0
+    _refuse_senseless(options)
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
@@ -71,6 +72,18 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     finally:
         group.close(code)
     return code
+
+
+def _refuse_senseless(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for what no backend of the sweep would heed, rather than measure something else than was asked for."""
+    on_gpus = any(name in _ON_GPUS for name in options.get("backend", ()))
+    given = [name for name, is_given in (("--gpus", "gpus" in options), ("--isolate", options.get("isolated")), ("--launch", "launch" in options)) if is_given]
+    if given and not on_gpus:
+        raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
+    if options.get("blocking") and on_gpus:
+        raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
+    if options.get("isolated") and options.get("agg_iters", 1) > 1:
+        raise UsageError(f"--isolate times each launch alone, -m {options['agg_iters']} several as one", "give one of them")
 
 
 def _group() -> Group:

@@ -2,7 +2,7 @@
 
 import click
 
-from collbench.errors import UsageError
+from collbench.errors import CollbenchError, UnavailableError, UsageError
 from collbench.group import Group
 from collbench.measure import Measurement, Point, Settings
 from collbench.soak import LAUNCHES, soak
@@ -13,14 +13,15 @@ def run_soak(points: list[Point], group: Group, settings: Settings, seconds: flo
     """Soak the GPU engine; returns the exit code: 1 if anything was wrong."""
     live = [point for point in points if not point.waived and point.case.backend == "cuda"]
     if not live:
-        reason = next((point.waived for point in points if point.waived), "no point of the sweep runs on it")
-        raise UsageError(f"--soak needs the cuda backend: {reason}", "give --backend cuda on a machine with GPUs")
+        raise _nothing_to_soak(points)
     measurement = Measurement(live, group, settings)
     launches = failures = 0
     seen: set[int] = set()
     try:
         measurement.open()
-        live = [point for point in live if not point.waived]
+        waived, live = live, [point for point in live if not point.waived]
+        if not live:
+            raise _nothing_to_soak(waived)
         for burst in soak(live, measurement.sessions, seconds, seed):
             launches += LAUNCHES
             seen.add(id(burst.point))
@@ -35,3 +36,12 @@ def run_soak(points: list[Point], group: Group, settings: Settings, seconds: flo
         measurement.close()
     click.echo(f"soaked {format_duration(seconds)}: {launches} launches of {len(seen)} of {len(live)} configurations, seed {seed}; {failures} bursts wrong")
     return 1 if failures else 0
+
+
+def _nothing_to_soak(points: list[Point]) -> CollbenchError:
+    """Why no point can be soaked: the sweep has none for GPUs, or they cannot run here."""
+    hint = "give --backend cuda on a machine with GPUs"
+    reason = next((point.waived for point in points if point.waived and point.case.backend == "cuda"), "")
+    if reason:
+        return UnavailableError(f"nothing to soak: {reason}", hint)
+    return UsageError("--soak needs the cuda backend: no point of the sweep runs on it", hint)

@@ -8,7 +8,7 @@ import click
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends import FAMILY as BACKENDS
 from collbench.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
-from collbench.cli._options import ListOf, Size, natural, positive
+from collbench.cli._options import Finite, ListOf, Size, natural, positive
 from collbench.collectives import OPS, OpName, collective
 from collbench.dtypes import ALIASES, DTYPES, REDOPS
 from collbench.errors import UsageError
@@ -18,6 +18,7 @@ from collbench.units import parse_size
 
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
+MAX_S = 1_000_000  # of a timeout or a soak, eleven days; and a factor between sizes
 
 
 def _op(text: str) -> OpName:
@@ -58,7 +59,7 @@ _SIZES = (
         help=f"Smallest size in bytes, for example 8 or 64K (powers of 1024). Default: {DEFAULT_FIRST}, on GPUs {GPU_FIRST}.",
     ),
     click.option("-e", "--maxbytes", type=Size(), help=f"Largest size in bytes, for example 1G. Default: {DEFAULT_LAST}, on GPUs {GPU_LAST}."),
-    click.option("-f", "--stepfactor", type=float, help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."),
+    click.option("-f", "--stepfactor", type=Finite(0, MAX_S), help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."),
     click.option("-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."),
     click.option("--sizes", type=ListOf("size", parse_size), help="Sizes as a list, for example 1K,1M,3000000, instead of a range."),
 )
@@ -104,17 +105,17 @@ _HOW = (
     click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
     click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),
     click.option("-m", "--agg-iters", type=click.IntRange(1), help="Launches that count as one iteration. Default: 1."),
-    click.option("-z", "--blocking", type=click.IntRange(0, 1), help="1: a barrier of all ranks after every iteration. Default: 0."),
+    click.option("-z", "--blocking", type=click.IntRange(0, 1), help="1: a barrier of all ranks after every iteration (GPUs: --isolate). Default: 0."),
     click.option("--repeats", type=click.IntRange(1), help="Repeats of every point, spread over the sweep. Default: 3."),
     click.option("--hot", is_flag=True, default=None, help="Use the same buffers in every launch instead of rotating past the cache."),
-    click.option("--timeout", type=click.FloatRange(0.1), help="Seconds past the estimate after which a point is given up. Default: 10."),
+    click.option("--timeout", type=Finite(0.1, MAX_S), help="Seconds past the estimate after which a point is given up. Default: 10."),
     click.option("--launch", type=click.Choice(["graph", "stream"]), help="How GPU launches are queued. Default: graph."),
     click.option(
         "--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."
     ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(
-        "--soak", type=click.FloatRange(1), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."
+        "--soak", type=Finite(1, MAX_S), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."
     ),
     click.option("--seed", type=click.IntRange(0), help="Of the soak's random numbers. Default: 0."),
     click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),
@@ -154,6 +155,8 @@ def command(**options: Any) -> int:
     if options["resume"] and options["csv"] in (None, "-"):
         raise UsageError("--resume needs a CSV file to read", "give it with --csv FILE")
     csv = options.pop("csv")
+    if options["soak"] is not None and csv is not None:
+        raise UsageError("--soak measures no times, so it has no rows to write", "leave --csv out")
     return run_sweep(options, csv="-" if csv == "-" else Path(csv) if csv else None)
 
 

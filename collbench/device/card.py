@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collbench.errors import CollbenchError, StuckError, UnavailableError
+from collbench.errors import StuckError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
@@ -166,14 +166,14 @@ class Card:
         return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
 
     def wait(self, deadline_s: float) -> None:
-        """Until the stream is empty. Raises StuckError past the deadline, CollbenchError for a fault of the GPU."""
+        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a fault of the GPU."""
         end = time.monotonic() + deadline_s
         while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
             if time.monotonic() > end:
                 raise StuckError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
             time.sleep(_NAP_S)
         if status:
-            raise CollbenchError(f"GPU {self.index}: CUDA error {status}: {self.cupy.cuda.runtime.CUDARuntimeError(status)}")
+            raise UnavailableError(f"GPU {self.index}: CUDA error {status}: {self.cupy.cuda.runtime.CUDARuntimeError(status)}", "see dmesg for an Xid")
 
     def close(self) -> None:
         """Give back what is not other processes' any more; what they may still have open goes with this process."""

@@ -6,14 +6,14 @@ from functools import lru_cache
 
 from collbench.device.program import DeviceStep, End, Mark, Program, Ref, lower
 from collbench.plan import Plan
-from collbench.tuning_gpu import slot_wire_bytes
+from collbench.tuning_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 
-LINE_BYTES = 128  # a word that is polled has a cache line of its own
+LINE_BYTES = FLAG_BYTES
 CONTROL_BYTES = 128 << 10  # at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
 ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
 STATE_BYTES, REPORT_BYTES = 8, 48
 MAX_CTAS = 1024
-_FIFO_ALIGN = 512
+_FIFO_ALIGN = MEMORY_GRAIN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,51 @@
+"""The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
+
+from typing import Any, cast
+
+import pytest
+
+from collbench.backends import _gpu_session
+from collbench.backends._gpu import REPLAYS, How
+from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
+from collbench.backends._session import Answer, Batch
+from collbench.case import Case
+from collbench.errors import UnavailableError
+from collbench.group import RankContext
+
+
+class Crew:
+    """Two ranks whose launches take a second."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, tuple[tuple[Any, ...], float]] = {}
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        self.asked[method] = args, timeout_s
+        return [Answer(wrong=None, seconds=1.0, busy_s=0.0)] * 2
+
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """GPUs that nothing disturbs."""
+
+    cache_bytes = 0
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+
+def test_asking_for_many_launches_is_no_deadline() -> None:
+    crew, options = Crew(), GpuOptions(timeout_s=1.0)
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    repeat(crew, cast(Watch, Quiet()), "plan", problem, Batch(iterations=50, aggregate=2, deadline_s=1.0), 1, options, hot=False)
+    (_, how, _), timeout_s = crew.asked["timed"]
+    assert isinstance(how, How)
+    assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
+    assert crew.asked["first"][1] < 15
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 4)
+    with pytest.raises(UnavailableError, match=r"there is no GPU 9: CUDA shows 0 to 3"):
+        take_gpu(RankContext(rank=1, n=2, local_rank=1), (0, 9), GpuOptions())

@@ -1,0 +1,54 @@
+"""What the table for GPUs decides and refuses, against what the kernels can take. No GPU is needed."""
+
+from typing import Any
+
+import pytest
+
+from collbench.case import Case
+from collbench.collectives import OPS
+from collbench.device.layout import CONTROL_BYTES, Memory, layout, pack_args
+from collbench.errors import ScheduleError
+from collbench.plan import Plan
+from collbench.tuning import algorithms_of, resolve
+from collbench.tuning_gpu import DEFAULT_MEMORY, Limits, memory_bytes
+
+PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op)]
+
+
+def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:
+    base: dict[str, Any] = {"backend": "cuda", "ranks": 4, "size_bytes": 1 << 30}
+    return resolve(Case(**(base | knobs)), Limits(memory_bytes=memory)).plan
+
+
+@pytest.mark.parametrize("proto", ["simple", "ll", "ll128"])
+@pytest.mark.parametrize(("op", "algo"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_memory_is_what_the_layout_takes_and_within_its_limit(op: str, algo: str, proto: str) -> None:
+    for memory in (DEFAULT_MEMORY, 16 << 20):
+        for direct in ("on", "off") if proto == "simple" else ("auto",):
+            plan = plan_of(op=op, algo=algo, proto=proto, direct=direct, memory=memory)
+            taken = max(layout(plan, rank).total for rank in range(plan.n)) - CONTROL_BYTES
+            assert memory_bytes(plan) <= memory
+            assert abs(taken - memory_bytes(plan)) < 2048  # two alignments
+
+
+@pytest.mark.parametrize(
+    ("knobs", "match"),
+    [
+        ({"chunk": 1 << 32, "direct": "on"}, "chunks up to 1G"),
+        ({"chunk": 1 << 30, "direct": "off", "channels": 1, "memory": 1 << 40}, "4G a channel"),
+        ({"chunk": 1 << 20, "direct": "off", "channels": 1, "memory": 16 << 20, "slots": 8}, "16M are allowed"),
+        ({"proto": "ll128", "unroll": 4}, "four vectors"),
+        ({"transport": "shm"}, "not by shm"),
+    ],
+)
+def test_what_kernels_cannot_take_is_refused(knobs: dict[str, Any], match: str) -> None:
+    base: dict[str, Any] = {"op": "alltoall", "algo": "direct", "proto": "simple", "size_bytes": 1 << 34}
+    with pytest.raises(ScheduleError) as caught:
+        plan_of(**(base | knobs))
+    assert match in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_the_largest_numbers_fit_their_fields() -> None:
+    plan = plan_of(op="alltoall", algo="direct", proto="simple", direct="on", chunk=1 << 30, size_bytes=1 << 36)
+    memory = Memory(arenas=(1 << 46,) * 4, inputs=(1 << 46,) * 4, outputs=(1 << 46,) * 4, program=1, aborts=1)
+    assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
