@@ -40,7 +40,7 @@ _PREFERENCE = {
 _DIRECT_CHUNK_BYTES = 512 << 10
 _FIFO_CHUNK_BYTES = 128 << 10
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
-CPU_THREADS, CPU_PROTO = 1, "simple"
+CPU_THREADS, CPU_PROTO, CPU_TRANSPORT = 1, "simple", "shm"
 GPU_BACKENDS = ("cuda",)
 MAX_CHANNELS = 64
 
@@ -64,6 +64,8 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
     if case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
+    if case.transport not in ("auto", CPU_TRANSPORT):
+        raise ScheduleError(f"ranks on processors share memory ({CPU_TRANSPORT}); {case.transport} is not theirs", "leave --transport out")
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
     if case.unroll or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
@@ -125,7 +127,7 @@ def _lay_out(case: Case, algo: str) -> Choice:
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
-            buffsize=plan.slots * plan.slot_bytes, transport="shm", proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
+            buffsize=plan.slots * plan.slot_bytes, transport=CPU_TRANSPORT, proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
         )
         return Choice(case=done, plan=plan)
     assert first is not None

@@ -29,6 +29,7 @@ from collbench.group import Group, RankContext
 from collbench.host import usable_cores
 from collbench.pattern import Wrong
 from collbench.plan import Plan
+from collbench.transports import p2p
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -45,9 +46,7 @@ _WAITED_FOR = {
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    if len(set(group.hosts)) > 1:
-        return f"the ranks are on {len(set(group.hosts))} hosts, and there is no transport between the GPUs of different hosts yet"
-    return why_no_gpus(group)
+    return p2p.why_not(group.hosts) or why_no_gpus(group)
 
 
 @dataclass(slots=True)
