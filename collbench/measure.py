@@ -103,15 +103,18 @@ def forced_by(case: Case) -> Variables:
 def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once."""
     refused: dict[str, str] = {}
+    limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], Point] = {}
     for case in cases:
         module = FAMILY.load(case.backend)
         if case.backend not in refused:
             refused[case.backend] = module.why_not(group)
+            has_limits = hasattr(module, "limits") and not refused[case.backend]
+            limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module, Limits(memory_bytes=max_memory))
+        point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend])
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 

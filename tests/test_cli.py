@@ -269,6 +269,7 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(capfd: pytest.C
         raise UnavailableError("8 ranks, 4 GPUs", "use fewer --ranks")
 
     monkeypatch.setattr(cuda, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
     monkeypatch.setattr(cuda, "Session", refuse)
     code, _, err = invoke(capfd, "sweep", "--soak", "600", "--backend", "cuda", "--ranks", "8", "--sizes", "1K", "--algo", "ring")
     assert code == 3

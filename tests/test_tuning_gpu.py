@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
+from collbench.backends import cuda
 from collbench.case import Case
 from collbench.collectives import OPS
 from collbench.device.layout import CONTROL_BYTES, Memory, layout, pack_args
+from collbench.device.program import ctas, launches_counted
 from collbench.errors import ScheduleError
+from collbench.group.local import LocalGroup
+from collbench.measure import plan_points
 from collbench.plan import Plan
 from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import DEFAULT_MEMORY, Limits, memory_bytes
@@ -52,3 +56,27 @@ def test_the_largest_numbers_fit_their_fields() -> None:
     plan = plan_of(op="alltoall", algo="direct", proto="simple", direct="on", chunk=1 << 30, size_bytes=1 << 36)
     memory = Memory(arenas=(1 << 46,) * 4, inputs=(1 << 46,) * 4, outputs=(1 << 46,) * 4, program=1, aborts=1)
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
+
+
+@pytest.mark.parametrize("size_bytes", [8, 1 << 20, 1 << 26, 1 << 30])
+def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
+    for op in OPS:
+        case, plan = resolve(Case(op=op, backend="cuda", ranks=4, size_bytes=max(size_bytes, 16)), Limits(ctas=58))
+        assert 0 < ctas(plan) <= 58
+        assert case.channels == plan.channels
+
+
+def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
+    (point,) = plan_points([Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup())
+    assert point.plan is not None
+    assert point.plan.channels == 58
+    assert point.is_choice
+
+
+def test_slices_of_a_repeat_have_numbers_of_32_bits() -> None:
+    plan = plan_of(op="allreduce", algo="ring", proto="ll", channels=1, chunk=16)
+    slices = max(connection.slices for connection in plan.connections)
+    assert slices == 6 * (1 << 30) // 64
+    assert launches_counted(plan) * slices < 1 << 32 <= (launches_counted(plan) + 1) * slices

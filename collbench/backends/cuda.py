@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends._gpu import How, sets_of, stride_bytes
+from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
-from collbench.device.card import Launch
+from collbench.device.card import Launch, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
-from collbench.device.program import SIGNALS, ctas, lower
+from collbench.device.program import SIGNALS, ctas, launches_counted, lower
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, ScheduleError, StuckError
 from collbench.group import Group, RankContext
@@ -30,6 +30,7 @@ from collbench.host import usable_cores
 from collbench.pattern import Wrong
 from collbench.plan import Plan
 from collbench.transports import p2p
+from collbench.tuning_gpu import Limits
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -47,6 +48,12 @@ _WAITED_FOR = {
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     return p2p.why_not(group.hosts) or why_no_gpus(group)
+
+
+def limits(memory_bytes: int) -> Limits:
+    """What a GPU of this host has for one launch: a CTA a multiprocessor can always be resident."""
+    most = least_multiprocessors()
+    return Limits(ctas=most, memory_bytes=memory_bytes) if most else Limits(memory_bytes=memory_bytes)
 
 
 @dataclass(slots=True)
@@ -131,8 +138,11 @@ class Rank:
         return self.lane.first(loaded.plan.problem, partial(self._queue, loaded), loaded.sets, partial(self._wait, loaded), is_checked=is_checked)
 
     def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
-        """Time launches and compare."""
+        """Time launches and compare. Raises ScheduleError if there are more than kernels can count."""
         loaded = self.loaded[digest]
+        launches, most = loaded.sets + (REPLAYS + 1) * how.iterations * how.aggregate, launches_counted(loaded.plan)
+        if launches > most:
+            raise ScheduleError(f"{launches} launches in a repeat: kernels count the slices of {most}", "use fewer --iters or a larger --chunk")
         queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
         return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
 

@@ -35,6 +35,12 @@ def device_count() -> int:
         return 0
 
 
+def least_multiprocessors() -> int:
+    """Multiprocessors of the GPU that has fewest; 0 where there is none. Makes no context."""
+    runtime = load_cupy().cuda.runtime
+    return min((int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)) for index in range(device_count())), default=0)
+
+
 class Launch:
     """A kernel with its grid and arguments, ready to be queued any number of times."""
 

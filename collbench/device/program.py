@@ -269,6 +269,11 @@ def ctas(plan: Plan) -> int:
     return plan.channels * max(len(program) for program in plan.schedule.programs)
 
 
+def launches_counted(plan: Plan) -> int:
+    """Launches after which a connection's slices no longer have a number of 32 bits, and FIFOs must be cleared."""
+    return ((1 << 32) - 1) // max(1, *(connection.slices for connection in plan.connections))
+
+
 def program_text(program: Program) -> str:
     """The program as a C++ constant."""
     def braced(values: Iterable[Any]) -> str:
