@@ -6,6 +6,7 @@ any of them may be included.
 
 import hashlib
 import os
+import struct
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -95,20 +96,26 @@ def cubin(source: Source, arch: int) -> bytes:
     return made
 
 
-def compile_source(source: Source, arch: int, *more: str) -> tuple[bytes, str]:
-    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC."""
-    nvrtc = _nvrtc()
+def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> tuple[bytes, str]:
+    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC; nvrtc: its binding, CuPy's unless another is given."""
+    nvrtc = nvrtc or _nvrtc()
     options = ["-std=c++17", "-default-device", f"-arch=sm_{arch}", f"-I{SOURCES}", *(f"-D{name}={value}" for name, value in source.macros), *more]
     headers, names = ([source.table.encode()], [_TABLE.encode()]) if source.table else ([], [])
     program = nvrtc.createProgram((SOURCES / source.file).read_text(), source.file, headers, names)
     try:
         nvrtc.compileProgram(program, options)
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+        return _whole(bytes(nvrtc.getCUBIN(program))), str(nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
         raise CollbenchError(f"NVRTC refuses {source.file} for sm_{arch}: {error}\n{log}", "this looks like a mistake in collbench: please report it") from None
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _whole(elf: bytes) -> bytes:
+    """The file up to the end of its program headers, which stand last: CuPy takes the last byte, a zero, for the end of a string."""
+    (start,), (size, count) = struct.unpack_from("<Q", elf, 32), struct.unpack_from("<2H", elf, 54)
+    return elf.ljust(start + size * count, b"\0")
 
 
 def _nvrtc() -> Any:

@@ -52,7 +52,7 @@ static __device__ __forceinline__ u16 float_to_bfloat(float value) {
 
 // Element i of eight bytes; i is a constant once loops are unrolled.
 static __device__ __forceinline__ Acc unpack(uint2 v, int i) {
-    const u32 word = i * ITEM < 4 ? v.x : v.y;
+    [[maybe_unused]] const u32 word = i * ITEM < 4 ? v.x : v.y;
     [[maybe_unused]] const int shift = i * ITEM * 8 % 32;
 #if DTYPE == 0 || DTYPE == 1
     return (Acc)(word >> shift);

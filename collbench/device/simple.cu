@@ -13,7 +13,7 @@
 #include "spin.cuh"
 
 constexpr u32 WORKERS = THREADS - 32;
-constexpr u32 WARPS = WORKERS / 32;
+[[maybe_unused]] constexpr u32 WARPS = WORKERS / 32;
 
 static __device__ __forceinline__ void meet_workers() { asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory"); }
 static __device__ __forceinline__ void meet_all() { asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory"); }
@@ -173,7 +173,7 @@ struct Cta {
     __device__ __forceinline__ void run_step(const Walk& w, const Step& step) const {
         const Piece piece = piece_of(a, w, step.work);
         if (!piece.size) return;
-        const u32 shape = step.sources << 8 | step.targets;
+        [[maybe_unused]] const u32 shape = step.sources << 8 | step.targets;
 #define SHAPE(sources, targets)                          \
     if (shape == (sources << 8 | targets)) {             \
         run_shape<sources, targets>(w, step, piece);     \

@@ -1,0 +1,88 @@
+"""NVRTC and nvdisasm from their wheels: all that compiling kernels and looking at them needs, without CuPy and without a GPU.
+
+Nvrtc has the functions of cupy.cuda.nvrtc that collbench.device.compile calls, by the same names.
+"""
+
+import ctypes
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+LIBRARIES = {13: "cu13/lib/libnvrtc.so.13", 12: "cuda_nvrtc/lib/libnvrtc.so.12"}
+WHEELS = "pip install 'collbench[test]'"
+_LIMIT_S = 120
+
+
+class NvrtcError(Exception):
+    """What NVRTC says that it could not do."""
+
+
+class Nvrtc:
+    """One libnvrtc."""
+
+    NVRTCError = NvrtcError
+
+    def __init__(self, file: Path) -> None:
+        self._builtins = [ctypes.CDLL(str(found)) for found in file.parent.glob("libnvrtc-builtins.so.*")]  # which NVRTC does not always find itself
+        self._library = ctypes.CDLL(str(file))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def _call(self, name: str, *args: object) -> None:
+        code = getattr(self._library, name)(*args)
+        if code:
+            raise NvrtcError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
+
+    def _text(self, name: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{name}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{name}", program, buffer)
+        return buffer.raw
+
+    def getVersion(self) -> tuple[int, int]:  # noqa: N802 - CuPy's names
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return major.value, minor.value
+
+    def createProgram(self, text: str, name: str, headers: Sequence[bytes], names: Sequence[bytes]) -> ctypes.c_void_p:  # noqa: N802
+        program, strings = ctypes.c_void_p(), ctypes.c_char_p * len(headers)
+        self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), len(headers), strings(*headers), strings(*names))
+        return program
+
+    def compileProgram(self, program: ctypes.c_void_p, options: Sequence[str]) -> None:  # noqa: N802
+        self._call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options)))
+
+    def getCUBIN(self, program: ctypes.c_void_p) -> bytes:  # noqa: N802
+        return self._text("CUBIN", program)
+
+    def getProgramLog(self, program: ctypes.c_void_p) -> str:  # noqa: N802
+        return self._text("ProgramLog", program).rstrip(b"\0").decode()
+
+    def destroyProgram(self, program: ctypes.c_void_p) -> None:  # noqa: N802
+        self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+
+def _in_wheels(path: str) -> Path:
+    spec = find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        if (Path(folder) / path).exists():
+            return Path(folder) / path
+    raise FileNotFoundError(f"no nvidia/{path} among the installed packages: {WHEELS}")
+
+
+@cache
+def nvrtc_for(arch: int) -> Nvrtc:
+    """The NVRTC that compiles for an architecture: since CUDA 13 not for those below sm_75."""
+    return Nvrtc(_in_wheels(LIBRARIES[13 if arch >= 75 else 12]))
+
+
+def instructions(cubin: bytes, folder: Path) -> Counter[str]:
+    """How often each instruction, with its modifiers, stands in machine code."""
+    file = folder / "kernel.cubin"
+    file.write_bytes(cubin)
+    done = subprocess.run([_in_wheels("cu13/bin/nvdisasm"), "-c", file], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
+    return Counter(re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", done.stdout, re.MULTILINE))
