@@ -4,7 +4,7 @@
 // It checks by itself that slots are free, from a counter that it read at the start. Slots are given back for the whole CTA, behind a
 // barrier: each time BATCH of them were read, half a window, and at the end of the launch.
 //
-// A protocol includes this and then defines run_step, which moves one piece.
+// A protocol defines AT_ONCE, includes this and then defines run_step.
 // Macros: THREADS; BATCH; SINGLE if no channel has more than one loop and all of a launch's messages fit the window; UNCREDITED if, further, a rank
 // cannot end a launch before all that it sends to have begun it, and two launches' messages fit: then what it overwrites was read long
 // ago, and nobody counts slots; FENCED if tracks of a rank pass data to each other through memory, so that lines must not overtake it.
@@ -12,8 +12,43 @@
 #include "program.cuh"
 #include "spin.cuh"
 
-template <class S>
-static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up);
+// Move one piece. With AHEAD `rest` is called when the first loads of this step are on their way, before any of them is waited for.
+template <bool AHEAD, class S, class Rest>
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up, Rest&& rest);
+
+#ifdef COMPILED_PROGRAM
+// How many steps of a stage may have their first loads on the way at once: such as pass on what lies in user memory, and write none of it.
+// To ask early for lines that are still on their way only delays them: 8 KiB from three peers would take 3.35 us, not 3.07.
+static constexpr u32 together(u32 first, u32 count) {
+    u32 most = 1;
+    for (u32 k = first; k < first + count; ++k) {
+        const auto& step = PROGRAM.steps[k];
+        most = step.sources > most ? step.sources : most;
+        for (u32 s = 0; s < step.sources; ++s)
+            if (step.source[s].kind == SLOT) return 1;
+        for (u32 t = 0; t < step.targets; ++t)
+            if (step.target[t].kind != SLOT) return 1;
+    }
+    return most < AT_ONCE ? AT_ONCE / most : 1;
+}
+
+// The steps of a stage.
+template <u32 K, u32 COUNT, u32 TOGETHER>
+static __device__ __forceinline__ void run_steps(const Args& a, const Walk& w, u32 round, bool& given_up) {
+    if constexpr (COUNT > 0) {
+        constexpr const auto& step = PROGRAM.steps[K];
+        if constexpr (TOGETHER > 1 && COUNT > 1) {
+            run_step<true>(a, w, step, piece_of(a, w, step.work), round, given_up, [&]() __attribute__((always_inline)) {
+                run_steps<K + 1, (COUNT < TOGETHER ? COUNT : TOGETHER) - 1, TOGETHER - 1>(a, w, round, given_up);
+            });
+            if constexpr (COUNT > TOGETHER) run_steps<K + TOGETHER, COUNT - TOGETHER, TOGETHER>(a, w, round, given_up);
+        } else {
+            run_step<false>(a, w, step, piece_of(a, w, step.work), round, given_up, [] {});
+            run_steps<K + 1, COUNT - 1, TOGETHER>(a, w, round, given_up);
+        }
+    }
+}
+#endif
 
 // Wait until slice `number` of a sending end has a free slot, of which the end has `seen` come back.
 static __device__ __forceinline__ void wait_for_room(const Args& a, const Walk& w, const End& end, u64& seen, u32 number, u32 round, bool& given_up) {
@@ -67,10 +102,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
                             wait_for_room(a, w, end, seen[mark.end], slice_number(w, end, mark.message), u32(r) - track.first_round, given_up);
                         }
                     });
+#ifdef COMPILED_PROGRAM
+                    run_steps<stage.first_step, stage.steps, together(stage.first_step, stage.steps)>(a, w, u32(r) - track.first_round, given_up);
+#else
                     EACH(k, stage.first_step, stage.steps, {
                         ENTRY(step, steps, k);
-                        run_step(a, w, step, piece_of(a, w, step.work), u32(r) - track.first_round, given_up);
+                        run_step<false>(a, w, step, piece_of(a, w, step.work), u32(r) - track.first_round, given_up, [] {});
                     });
+#endif
 #if !SINGLE
                     EACH(k, stage.first_post, stage.posts, {
                         ENTRY(mark, posts, k);

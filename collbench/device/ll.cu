@@ -5,50 +5,62 @@
 // Launch: one CTA a channel and track, THREADS threads; thread t has lines t, t + THREADS, ... of every chunk, LINES of them at once.
 #include "reduce.cuh"
 
+constexpr int AT_ONCE = 8;  // operands whose loads are on their way together
+
 #include "flagged.cuh"
 
 // Bytes in a slot of a chunk's payload.
 static __device__ __forceinline__ u32 wire(u32 bytes) { return bytes * 2; }
 
-constexpr u32 WINDOW = MAX_SOURCES < 8 ? MAX_SOURCES : 8;  // operands whose loads are on their way together
+constexpr u32 WINDOW = MAX_SOURCES < AT_ONCE ? MAX_SOURCES : AT_ONCE;
 
+// Ask for lines `first`, first + THREADS, ... of operands `base` and following: user memory first, which needs no flag.
 template <class S>
-static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up) {
+static __device__ __forceinline__ void ask(const Args& a, const Walk& w, const S& step, Piece piece, u32 lines, u32 first, u32 base, uint4 (&v)[WINDOW][LINES]) {
+#pragma unroll
+    for (u32 k = 0; k < WINDOW; ++k) {
+        if (base + k >= step.sources) break;
+        const Ref ref = step.source[base + k];
+        if (ref.kind == SLOT) continue;
+        const char* from = buffer_at(a, w, ref, a.receiving, piece.first);
+#pragma unroll
+        for (int l = 0; l < LINES; ++l) {
+            const u32 line = first + l * THREADS;
+            if (LINES > 1 && line >= lines) break;
+            const uint2 data = load8(from + line * 8, (int)(piece.size - line * 8), (u64)from % 8 == 0);
+            v[k][l].x = data.x;
+            v[k][l].z = data.y;
+        }
+    }
+#pragma unroll
+    for (u32 k = 0; k < WINDOW; ++k) {
+        if (base + k >= step.sources) break;
+        const Ref ref = step.source[base + k];
+        if (ref.kind != SLOT) continue;
+        const End& end = a.receiving[ref.end];
+        const char* from = slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * wire(a.piece_bytes);
+#pragma unroll
+        for (int l = 0; l < LINES; ++l) {
+            const u32 line = first + l * THREADS;
+            if (LINES > 1 && line >= lines) break;
+            v[k][l] = load_line(from + line * 16);
+        }
+    }
+}
+
+template <bool AHEAD, class S, class Rest>
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up, Rest&& rest) {
     const u32 lines = (piece.size + 7) / 8;
+    uint4 v[WINDOW][LINES];
+    if constexpr (AHEAD) {
+        if (threadIdx.x < lines) ask(a, w, step, piece, lines, threadIdx.x, 0, v);
+        rest();
+    }
     for (u32 first = threadIdx.x; first < lines; first += THREADS * LINES) {
         uint2 result[LINES];
         Sum sum[LINES];
         OPERANDS for (u32 base = 0; base < step.sources; base += WINDOW) {
-            uint4 v[WINDOW][LINES];
-#pragma unroll
-            for (u32 k = 0; k < WINDOW; ++k) {
-                if (base + k >= step.sources) break;
-                const Ref ref = step.source[base + k];
-                if (ref.kind == SLOT) continue;
-                const char* from = buffer_at(a, w, ref, a.receiving, piece.first);
-#pragma unroll
-                for (int l = 0; l < LINES; ++l) {
-                    const u32 line = first + l * THREADS;
-                    if (LINES > 1 && line >= lines) break;
-                    const uint2 data = load8(from + line * 8, (int)(piece.size - line * 8), (u64)from % 8 == 0);
-                    v[k][l].x = data.x;
-                    v[k][l].z = data.y;
-                }
-            }
-#pragma unroll
-            for (u32 k = 0; k < WINDOW; ++k) {
-                if (base + k >= step.sources) break;
-                const Ref ref = step.source[base + k];
-                if (ref.kind != SLOT) continue;
-                const End& end = a.receiving[ref.end];
-                const char* from = slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * wire(a.piece_bytes);
-#pragma unroll
-                for (int l = 0; l < LINES; ++l) {
-                    const u32 line = first + l * THREADS;
-                    if (LINES > 1 && line >= lines) break;
-                    v[k][l] = load_line(from + line * 16);
-                }
-            }
+            if (!AHEAD || base || first != threadIdx.x) ask(a, w, step, piece, lines, first, base, v);
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {
                 if (base + k >= step.sources) break;

@@ -8,6 +8,8 @@
 // With RELOAD a line is read again once its flag was seen: lane 7's flag does not order what other lanes had loaded before.
 #include "reduce.cuh"
 
+constexpr int AT_ONCE = 4;  // operands whose loads are on their way together
+
 #include "flagged.cuh"
 
 constexpr u32 PAYLOAD = 1920, WIRE = 2048;  // bytes of a warp's turn
@@ -15,7 +17,7 @@ constexpr u32 PAYLOAD = 1920, WIRE = 2048;  // bytes of a warp's turn
 // Bytes in a slot of a chunk's payload.
 static __device__ __forceinline__ u32 wire(u32 bytes) { return (bytes + PAYLOAD - 1) / PAYLOAD * WIRE; }
 
-constexpr u32 WINDOW = MAX_SOURCES < 4 ? MAX_SOURCES : 4;  // operands whose loads are on their way together
+constexpr u32 WINDOW = MAX_SOURCES < AT_ONCE ? MAX_SOURCES : AT_ONCE;
 
 struct Words {
     uint4 v[4];
@@ -91,30 +93,42 @@ static __device__ __forceinline__ bool has_come(const Words& words, u64 flag, u3
     return !__any_sync(0xffffffff, lane % 8 == 7 && is_missing);
 }
 
+// Ask for a warp's turn of operands `base` and following: user memory first, which needs no flag.
 template <class S>
-static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up) {
+static __device__ __forceinline__ void ask(const Args& a, const Walk& w, const S& step, Piece piece, u32 turn, u32 base, Words (&words)[WINDOW]) {
     const u32 lane = threadIdx.x % 32;
-    for (u32 turn = threadIdx.x / 32; turn * PAYLOAD < piece.size; turn += THREADS / 32) {
+    const int bytes = (int)least(piece.size - turn * PAYLOAD, PAYLOAD), pairs = bytes > (int)PAYLOAD / 2 ? 2 : 1;
+#pragma unroll
+    for (u32 k = 0; k < WINDOW; ++k) {
+        if (base + k >= step.sources) break;
+        const Ref ref = step.source[base + k];
+        if (ref.kind != SLOT) load_user(words[k], buffer_at(a, w, ref, a.receiving, piece.first) + turn * PAYLOAD, bytes, lane, pairs);
+    }
+#pragma unroll
+    for (u32 k = 0; k < WINDOW; ++k) {
+        if (base + k >= step.sources) break;
+        const Ref ref = step.source[base + k];
+        if (ref.kind != SLOT) continue;
+        const End& end = a.receiving[ref.end];
+        load_lines(words[k], slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * wire(a.piece_bytes) + turn * WIRE + lane * 16, pairs);
+    }
+}
+
+template <bool AHEAD, class S, class Rest>
+static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, const S& step, Piece piece, u32 round, bool& given_up, Rest&& rest) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Words words[WINDOW];
+    if constexpr (AHEAD) {
+        if (warp * PAYLOAD < piece.size) ask(a, w, step, piece, warp, 0, words);
+        rest();
+    }
+    for (u32 turn = warp; turn * PAYLOAD < piece.size; turn += THREADS / 32) {
         const int bytes = (int)least(piece.size - turn * PAYLOAD, PAYLOAD);
         const int pairs = bytes > (int)PAYLOAD / 2 ? 2 : 1;  // of vectors that carry anything
         Words result;
         Sum sum[8];
         OPERANDS for (u32 base = 0; base < step.sources; base += WINDOW) {
-            Words words[WINDOW];
-#pragma unroll
-            for (u32 k = 0; k < WINDOW; ++k) {
-                if (base + k >= step.sources) break;
-                const Ref ref = step.source[base + k];
-                if (ref.kind != SLOT) load_user(words[k], buffer_at(a, w, ref, a.receiving, piece.first) + turn * PAYLOAD, bytes, lane, pairs);
-            }
-#pragma unroll
-            for (u32 k = 0; k < WINDOW; ++k) {
-                if (base + k >= step.sources) break;
-                const Ref ref = step.source[base + k];
-                if (ref.kind != SLOT) continue;
-                const End& end = a.receiving[ref.end];
-                load_lines(words[k], slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * wire(a.piece_bytes) + turn * WIRE + lane * 16, pairs);
-            }
+            if (!AHEAD || base || turn != warp) ask(a, w, step, piece, turn, base, words);
 #pragma unroll
             for (u32 k = 0; k < WINDOW; ++k) {
                 if (base + k >= step.sources) break;
@@ -126,8 +140,9 @@ static __device__ __forceinline__ void run_step(const Args& a, const Walk& w, co
                     const char* from = slot(a, w, end, number) + ref.chunk * wire(a.piece_bytes) + turn * WIRE + lane * 16;
                     u32 polls = 0;
                     u64 since = 0;
-                    while (!has_come(words[k], flag, lane, pairs) && !given_up) {
-                        given_up = __any_sync(0xffffffff, !keep_waiting(a, w, end, number, words[k].v[0].z, round, polls, since));
+                    while (!has_come(words[k], flag, lane, pairs)) {
+                        given_up = __any_sync(0xffffffff, given_up || !keep_waiting(a, w, end, number, words[k].v[0].z, round, polls, since));
+                        if (given_up) break;
                         load_lines(words[k], from, pairs);
                     }
                     if (RELOAD) load_lines(words[k], from, pairs);
