@@ -6,7 +6,7 @@ for each set of variables.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe
 from collbench.backends._nccl import KNOBS, environment, registration, why_waived
 from collbench.backends._session import Answer, Batch, Samples
 from collbench.case import Case, Problem
-from collbench.device.card import load_cupy
+from collbench.device.card import cuda_errors, load_cupy
 from collbench.device.layout import ABORT_AT
 from collbench.errors import RefusedError, StuckError, UnavailableError
 from collbench.group import Group, RankContext
@@ -65,9 +65,10 @@ class Rank:
         self.graphs_of: Problem | None = None
         self._word: int | None = None
 
-    def device(self, indices: Sequence[int], options: GpuOptions) -> dict[str, Any]:
+    def device(self, options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
-        self.lane, facts = take_gpu(self.context, indices, options)
+        self.faults = cuda_errors()
+        self.lane, facts = take_gpu(self.context, options)
         self.nccl = load_nccl()
         self.inject, self.is_spread = options.inject, options.is_spread
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
@@ -178,7 +179,11 @@ class Rank:
             raise
 
     def close(self) -> None:
-        """Give memory back."""
+        """Give memory back; graphs before the communicator, which waits for those that hold its launches."""
+        self.graphs.clear()
+        if self.comm is not None:
+            with suppress(self.nccl.NcclError):
+                self.comm.destroy()
         if hasattr(self, "lane"):
             self.lane.close()
 

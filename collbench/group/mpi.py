@@ -102,10 +102,11 @@ class MpiGroup:
         return message
 
     def _leave(self) -> None:
-        for part in self._parts.values():
-            if hasattr(part, "close"):
-                part.close()
-        self._parts.clear()
+        with self.watchdog.limit("its own GPU and libraries to let go", _OPEN_S):
+            for part in self._parts.values():
+                if hasattr(part, "close"):
+                    part.close()
+            self._parts.clear()
         self._arenas.clear()
         with self.watchdog.limit("the others to leave", _OPEN_S):
             for window in self._windows:
@@ -141,6 +142,8 @@ class MpiGroup:
             if arena is not None:
                 self._arenas[backend] = arena
             local_rank = self.hosts[: self.rank].count(self.hosts[self.rank])
+            if hasattr(self._parts.get(backend), "close"):
+                self._parts.pop(backend).close()
             context = RankContext(rank=self.rank, n=self.ranks, local_rank=local_rank, arena=arena, comm=self.comm, watchdog=self.watchdog)
             self._parts[backend] = make_part(backend, context)
             return "ok", None
