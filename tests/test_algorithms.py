@@ -77,6 +77,8 @@ FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
     ("reducescatter", "ring"): lambda n: (n - 1, (n - 1) / n),
     ("broadcast", "chain"): lambda n: (n - 1, 1),
     ("broadcast", "direct"): lambda n: (1, n - 1),
+    ("broadcast", "twoshot"): lambda n: (2 if n > 2 else 1, 1),
+    ("reduce", "twoshot"): lambda n: (2, 1),
     ("reduce", "chain"): lambda n: (n - 1, 1),
     ("alltoall", "direct"): lambda n: (1, (n - 1) / n),
     ("sendrecv", "direct"): lambda n: (1, 1),

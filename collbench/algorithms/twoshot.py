@@ -1,11 +1,12 @@
 """Two-shot: a direct reduce-scatter, then a direct allgather. Two hops and, like the ring, 2(n-1)/n S bytes a rank.
 
 The bandwidth of a ring at the latency of two messages, if every pair of ranks has a path of its own. The rooted forms cut the vector
-into n chunks in the same way: broadcast scatters and then gathers, reduce adds in n places and then gathers at the root.
+into n-1 parts, one for each rank but the root, so that no rank sends or receives more than S: broadcast scatters the parts and then
+gathers them everywhere, reduce adds them in n-1 places and then gathers them at the root.
 Source: Rabenseifner 2004 with all-pairs exchanges; the two-stage kernels of vLLM and TensorRT-LLM.
 """
 
-from collbench.algorithms._steps import Serves, edges, inp, one_track, others, out, tmp
+from collbench.algorithms._steps import Serves, edges, inp, one_track, others, out
 from collbench.schedule import Edge, Program, Round, Step
 from collbench.world import World
 
@@ -23,29 +24,32 @@ def allreduce(world: World, rank: int) -> Program:
     return one_track(_scatter_input(world, rank), (add,), gather)
 
 
+def _part(world: World, rank: int) -> int:
+    """Which part of the vector a rank other than the root passes on or adds."""
+    return (rank - world.root - 1) % world.n
+
+
 def broadcast(world: World, rank: int) -> Program:
-    """The root gives chunk p to rank p, its own chunk to all; every rank passes its chunk on to all but the root."""
+    """The root gives every other rank a part, which passes it on to all but the root."""
     root = world.root
     if rank == root:
-        give = tuple(Step(src=(inp(peer),), dst=out(peer), send=(Edge(peer, "scatter"),)) for peer in others(world, rank))
-        own = Step(src=(inp(root),), dst=out(root), send=edges(others(world, rank), "gather"))
-        return one_track((*give, own))
+        parts = [(peer, _part(world, peer)) for peer in others(world, rank)]
+        return one_track(tuple(Step(src=(inp(part),), dst=out(part), send=(Edge(peer, "scatter"),)) for peer, part in parts))
     peers = [peer for peer in others(world, rank) if peer != root]
-    take = Step(recv=(Edge(root, "scatter"),), dst=out(rank), send=edges(peers, "gather"))
-    gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(peer)) for peer in [*peers, root])
-    return one_track((take,), gather)
+    take = Step(recv=(Edge(root, "scatter"),), dst=out(_part(world, rank)), send=edges(peers, "gather"))
+    gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers)
+    return one_track((take,), gather) if gather else one_track((take,))
 
 
 def reduce(world: World, rank: int) -> Program:
-    """Rank r adds chunk r of all; the root collects."""
-    root, peers = world.root, others(world, rank)
-    received = edges(peers, "scatter")
+    """Every rank but the root adds a part of all; the root collects."""
+    root = world.root
+    peers = [peer for peer in others(world, rank) if peer != root]
+    scatter = tuple(Step(src=(inp(_part(world, peer)),), send=(Edge(peer, "scatter"),)) for peer in peers)
     if rank == root:
-        add = Step(src=(inp(root),), recv=received, dst=out(root))
-        gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(peer)) for peer in peers)
-        return one_track(_scatter_input(world, rank), (add,), gather)
-    add = Step(src=(inp(rank),), recv=received, dst=tmp(0), send=(Edge(root, "gather"),))
-    return one_track(_scatter_input(world, rank), (add,))
+        return one_track(scatter, tuple(Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers))
+    add = Step(src=(inp(_part(world, rank)),), recv=edges(others(world, rank), "scatter"), send=(Edge(root, "gather"),))
+    return one_track(scatter, (add,)) if scatter else one_track((add,))
 
 
 SERVES: Serves = {"allreduce": allreduce, "broadcast": broadcast, "reduce": reduce}
