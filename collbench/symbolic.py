@@ -217,7 +217,8 @@ class _Actor:
     def _round(self, at: At, steps: Round, loop: int, number: int) -> Iterator[str]:
         """One slice of a round, stage by stage: wait for data, room and loans of all its steps, compute, hand over.
 
-        A backend may do so, or take step after step, which can only wait less. What a step knows of others is what it would know then.
+        A backend may do so, or take step after step, which can only wait less. What a step knows of others is what it would know then; but
+        what it reads of its own memory it may read before its own messages have come, as ll and ll128 do.
         """
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
@@ -229,18 +230,19 @@ class _Actor:
         depth = self.depth
         for stage in shape.stages:
             time = self.clock.get(self.number, 0)
-            known: list[Clock] = []
+            known: list[tuple[Clock, Clock]] = []
             for s in stage:
+                before = dict(self.clock) if run.has_clocks else self.clock
                 yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
-                known.append(dict(self.clock) if run.has_clocks else self.clock)
+                known.append((before, dict(self.clock) if run.has_clocks else self.clock))
             freed: list[_Fifo] = []
             filled: list[Edge] = []
-            for s, clock in zip(stage, known, strict=True):
+            for s, (before, clock) in zip(stage, known, strict=True):
                 step, place = steps[s], Place(*at, s)
                 self.clock, time = clock, time + 1
-                clock[self.number] = time
+                clock[self.number] = before[self.number] = time
                 hops = max([self.depth, *(taking[edge].depth + 1 for edge in step.recv)])
-                value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv})
+                value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv}, before)
                 if step.dst is not None and placed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
                 for edge in step.send:
@@ -294,9 +296,9 @@ class _Actor:
             yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
             self.back.add((key, ordinal))
 
-    def _reduce(self, step: Step, place: Place, piece: int, received: dict[Edge, Value | tuple[Operand, int]]) -> Value:
+    def _reduce(self, step: Step, place: Place, piece: int, received: dict[Edge, Value | tuple[Operand, int]], before: Clock) -> Value:
         run = self.run
-        values = [self._read(operand, piece, place) for operand in step.src]
+        values = [self._read(operand, piece, place, before) for operand in step.src]
         for edge in step.recv:
             found = received[edge]
             key, by = run.incoming(self.rank, edge)
@@ -324,14 +326,14 @@ class _Actor:
     def _index(self, operand: Operand, piece: int) -> int:
         return self.launch * self.run.slices + piece % self.run.slices if operand.buffer == "tmp" else piece
 
-    def _read(self, operand: Operand, piece: int, place: Place) -> Value:
+    def _read(self, operand: Operand, piece: int, place: Place, clock: Clock) -> Value:
         run, at = self.run, cell(self.run.schedule, self.rank, operand, in_place=self.run.in_place)
         index = self._index(at, piece)
         value = run.memory[self.rank].get((at, index))
         if value is None:
             raise run.fail(place, f"reads {at.buffer}[{at.chunk}] before anything was written there")
         if run.has_clocks:
-            self._ordered(run.history.read(Cell(self.rank, at, index), self._access(place), self.clock), Cell(self.rank, at, index), place)
+            self._ordered(run.history.read(Cell(self.rank, at, index), self._access(place), clock), Cell(self.rank, at, index), place)
         return value
 
     def _write(self, operand: Operand, piece: int, value: Value, place: Place) -> None:
@@ -383,7 +385,7 @@ class _Actor:
         """What the sender has written into the output of this rank."""
         if self.run.findings is not None:
             self.run.memory[self.rank][cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place), piece] = sent
-        return self._read(home(step), piece, place)
+        return self._read(home(step), piece, place, self.clock)
 
     def _lend(self, step: Step, piece: int, edge: Edge) -> tuple[Operand, int]:
         at = cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place)

@@ -8,7 +8,7 @@ from collbench.check import check
 from collbench.collectives import OpName
 from collbench.errors import ScheduleError
 from collbench.plan import registered
-from collbench.schedule import At, Edge, Operand, Program, Schedule, Step, Track, build
+from collbench.schedule import At, Edge, Operand, Program, Round, Schedule, Step, Track, build
 from collbench.world import World
 
 IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
@@ -149,31 +149,31 @@ def test_two_tracks_without_an_order() -> None:
     refuse(programs, "without an order|before anything was written|stale")
 
 
+def through_a_peer(*rounds: Round) -> list[Program]:
+    """Track a of rank 0 writes scratch and tells rank 1, which answers track b, whose rounds are given."""
+    first: Program = (track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"), track(*rounds, name="b"))
+    return [first, (track((Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),), (Step(src=(IN,), send=(Edge(0, "back"),)),)),)]
+
+
 def test_an_order_through_a_peer_counts() -> None:
     """Track b reads scratch only after a message that left rank 0 after track a wrote it."""
-    programs: list[Program] = [
-        (
-            track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"),
-            track((Step(src=(TMP,), recv=(Edge(1, "back"),), dst=OUT),), name="b"),
-        ),
-        (track((Step(src=(IN,), send=(Edge(0, "back"),), recv=(), dst=None), Step(src=(IN,), recv=(Edge(0, "go"),), dst=OUT))),),
-    ]
+    add = (Step(src=(TMP, OUT), dst=OUT),)
+    programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), add)
+    check(schedule_of(programs), loops=1)
+    programs[1] = (track((Step(src=(IN,), send=(Edge(0, "back"),)), Step(src=(IN,), recv=(Edge(0, "go"),), dst=OUT))),)
     refuse(programs, "without an order|before anything|stale")
-    after: Program = (
-        track((Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),), (Step(src=(IN,), send=(Edge(0, "back"),)),)),
-    )
-    check(schedule_of([programs[0], after]), loops=1)
+
+
+def test_a_step_may_read_before_its_own_message_comes() -> None:
+    """As ll and ll128 do: the message of the step itself orders nothing that it reads."""
+    programs = through_a_peer((Step(src=(TMP,), recv=(Edge(1, "back"),), dst=OUT),))
+    with pytest.raises(ScheduleError, match="without an order"):
+        check(schedule_of(programs), loops=1)
 
 
 def test_scratch_overwritten_by_the_next_loop() -> None:
     """The same schedule is refused for two loops: nothing keeps track a from running ahead of track b."""
-    programs: list[Program] = [
-        (
-            track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"),
-            track((Step(src=(TMP,), recv=(Edge(1, "back"),), dst=OUT),), name="b"),
-        ),
-        (track((Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),), (Step(src=(IN,), send=(Edge(0, "back"),)),)),),
-    ]
+    programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), (Step(src=(TMP, OUT), dst=OUT),))
     refuse(programs, "without an order|stale", loops=2)
 
 
