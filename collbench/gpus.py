@@ -190,6 +190,16 @@ def _gpu(index: int) -> Gpu:
     return Gpu(index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle), bus_id=f"{int(domain, 16):04x}:{rest}")
 
 
+def uuid_at(bus_id: str) -> str:
+    """The UUID of the GPU at a PCI address; the address itself where NVML does not know it."""
+    import pynvml
+
+    try:
+        return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id))) if _refusal() is None else bus_id
+    except pynvml.NVMLError:
+        return bus_id
+
+
 @lru_cache(maxsize=64)
 def _device(uuid: str) -> tuple[Any, int | None]:
     """NVML's handle, None if there is none, and the highest SM clock in MHz: what does not change while a process lives."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collbench.errors import ScheduleError
 from collbench.measure import Point
 from collbench.pattern import Wrong
 from collbench.plan import Plan
@@ -25,21 +26,30 @@ class Burst:
     point: Point
     counts: tuple[int, ...]
     pause_ns: int
-    wrong: tuple[Wrong, ...]
+    wrong: tuple[Wrong, ...] = ()
+    refused: str = ""  # why the plan cannot run here: it does not come again
 
 
 def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, seed: int) -> Iterator[Burst]:
-    """Bursts of random plans and sizes until the time is up; every plan comes once before any comes again. Raises what a session raises."""
+    """Bursts of random plans and sizes until the time is up; every plan comes once before any comes again. Raises what a session raises, but
+    ScheduleError, which says that a plan cannot run here.
+    """
     chance = random.Random(seed)
     end = time.monotonic() + seconds
-    while points:
-        for point in chance.sample(list(points), len(points)):
+    left = list(points)
+    while left:
+        for point in chance.sample(left, len(left)):
             if time.monotonic() > end:
                 return
             assert point.plan is not None
             counts, pause_ns = _counts(chance, point.plan), chance.choice(PAUSES_NS)
-            wrong = sessions[point.case.backend, point.case.ranks].soak(point.plan, counts, pause_ns)
-            yield Burst(point=point, counts=counts, pause_ns=pause_ns, wrong=wrong)
+            try:
+                wrong = sessions[point.case.backend, point.case.ranks].soak(point.plan, counts, pause_ns)
+            except ScheduleError as error:
+                left.remove(point)
+                yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.message)
+            else:
+                yield Burst(point=point, counts=counts, pause_ns=pause_ns, wrong=wrong)
 
 
 def _counts(chance: random.Random, plan: Plan) -> tuple[int, ...]:

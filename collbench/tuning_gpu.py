@@ -11,7 +11,7 @@ from collbench.errors import ScheduleError
 from collbench.passes import direct_count, widest_message
 from collbench.plan import Kernel, Plan, lay_out, made_direct, proved
 from collbench.protocols import FAMILY as PROTOCOLS
-from collbench.schedule import Schedule
+from collbench.schedule import Edge, Program, Schedule
 from collbench.units import format_size
 
 _K, _M = 1 << 10, 1 << 20
@@ -49,6 +49,7 @@ _PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
 _PIPELINED_DIRECT_FROM = 128 * _M
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
+MAX_ENDS = 70  # of connections that a rank has: what a launch's arguments, 4096 bytes, have room for
 MAX_CHUNK_BYTES = 1 << 30
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
@@ -173,6 +174,9 @@ def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
         raise ScheduleError(
             f"chunks of {format_size(plan.chunk_bytes)} and {plan.slots} slots", f"kernels take chunks up to {format_size(MAX_CHUNK_BYTES)}, and 4G a channel"
         )
+    ends = max(sum(map(len, _edges(program))) for program in plan.schedule.programs)
+    if ends > MAX_ENDS:
+        raise ScheduleError(f"a rank has {ends} ends of connections: a launch has room for {MAX_ENDS}", "use an algorithm with fewer peers, such as ring")
 
 
 def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipelined: bool) -> _Knobs:
@@ -231,10 +235,11 @@ def _is_pipelined(schedule: Schedule, in_place: bool) -> bool:
 
 def _fifos(schedule: Schedule) -> int:
     """The most FIFOs of one channel into or out of one rank."""
-    most = 0
-    for program in schedule.programs:
-        into = {edge for track in program for steps in track.rounds for step in steps for edge in step.recv}
-        out = {edge for track in program for steps in track.rounds for step in steps for edge in step.send}
-        most = max(most, len(into), len(out))
-    return most if widest_message(schedule) else 0
+    return max(len(ends) for program in schedule.programs for ends in _edges(program)) if widest_message(schedule) else 0
+
+
+def _edges(program: Program) -> tuple[set[Edge], set[Edge]]:
+    """The connections into and out of a rank."""
+    steps = [step for track in program for steps in track.rounds for step in steps]
+    return {edge for step in steps for edge in step.recv}, {edge for step in steps for edge in step.send}
 

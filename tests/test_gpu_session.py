@@ -48,4 +48,24 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 4)
     with pytest.raises(UnavailableError, match=r"there is no GPU 9: CUDA shows 0 to 3"):
-        take_gpu(RankContext(rank=1, n=2, local_rank=1), (0, 9), GpuOptions())
+        take_gpu(RankContext(rank=1, n=2, local_rank=1), GpuOptions(gpus=(0, 9)))
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 2)
+    with pytest.raises(UnavailableError, match=r"rank 2 has no GPU: 2 for the ranks of its host"):
+        take_gpu(RankContext(rank=2, n=3, local_rank=2), GpuOptions())
+
+
+def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def stop(index: int) -> None:
+        taken.append(index)
+        raise UnavailableError("seen enough")
+
+    monkeypatch.setattr(_gpu_session, "Card", stop)
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 1)
+    with pytest.raises(UnavailableError, match="seen enough"):
+        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 4)
+    with pytest.raises(UnavailableError, match="seen enough"):
+        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
+    assert taken == [0, 3]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from collbench.case import Case
-from collbench.errors import StuckError
+from collbench.errors import ScheduleError, StuckError
 from collbench.group._driver import stuck
 from collbench.measure import Point
 from collbench.pattern import Wrong
@@ -42,6 +42,22 @@ def test_every_plan_comes_before_any_comes_again() -> None:
     assert {id(plan) for plan, _, _ in session.asked[:3]} == {id(plan) for plan, _, _ in session.asked[3:]} == {id(point.plan) for point in few}
     assert [bool(burst.wrong) for burst in bursts].count(True) == 2
     assert all(len(burst.counts) == LAUNCHES and burst.pause_ns in PAUSES_NS for burst in bursts)
+
+
+def test_a_plan_that_cannot_run_comes_once_with_the_reason() -> None:
+    class Choosy(Session):
+        def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
+            if plan.schedule.name == "ring":
+                raise ScheduleError("too many CTAs")
+            return super().soak(plan, counts, pause_ns)
+
+    bursts = []
+    for burst in soak(points(), {("cuda", 4): Choosy()}, 60.0, seed=1):
+        bursts.append(burst)
+        if len(bursts) == 9:
+            break
+    assert [burst.refused for burst in bursts if burst.refused] == ["too many CTAs"]
+    assert {burst.point.case.algo for burst in bursts if not burst.refused} == {"oneshot", "tree"}
 
 
 def test_the_time_ends_it() -> None:

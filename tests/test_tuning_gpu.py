@@ -7,14 +7,14 @@ import pytest
 from collbench.backends import cuda
 from collbench.case import Case
 from collbench.collectives import OPS
-from collbench.device.layout import CONTROL_BYTES, Memory, layout, pack_args
+from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
 from collbench.errors import ScheduleError
 from collbench.group.local import LocalGroup
 from collbench.measure import plan_points
 from collbench.plan import Plan
 from collbench.tuning import algorithms_of, resolve
-from collbench.tuning_gpu import DEFAULT_MEMORY, Limits, memory_bytes
+from collbench.tuning_gpu import DEFAULT_MEMORY, MAX_ENDS, Limits, memory_bytes
 
 PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op)]
 
@@ -80,3 +80,10 @@ def test_slices_of_a_repeat_have_numbers_of_32_bits() -> None:
     slices = max(connection.slices for connection in plan.connections)
     assert slices == 6 * (1 << 24) // 64
     assert launches_counted(plan) * slices < 1 << 32 <= (launches_counted(plan) + 1) * slices
+
+
+def test_a_launch_has_room_for_its_connections() -> None:
+    assert ARGS.size + MAX_ENDS * END.size <= 4096 < ARGS.size + (MAX_ENDS + 1) * END.size
+    plan_of(op="alltoall", algo="direct", proto="ll", ranks=36, size_bytes=1 << 16)
+    with pytest.raises(ScheduleError, match="72 ends of connections: a launch has room for 70"):
+        plan_of(op="alltoall", algo="direct", proto="ll", ranks=37, size_bytes=1 << 16)

@@ -222,7 +222,7 @@ class Lane:
 
     def time(self, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None]) -> float:
         """Mean seconds of a launch on this rank."""
-        self._need_events(2 * how.iterations)
+        self._need_events(2 * (how.iterations if how.isolated else REPLAYS + 1))
         if how.isolated:
             return self._time_isolated(queue, sets, how, wait)
         launches = how.iterations * how.aggregate
@@ -279,7 +279,7 @@ class Lane:
         return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
     def _need_events(self, count: int) -> None:
-        while len(self._events) < max(count, 2 * REPLAYS + 2):
+        while len(self._events) < count:
             self._events.append(self.card.event())
 
     def wait(self, deadline_s: float) -> None:

@@ -46,11 +46,13 @@ def why_no_gpus(group: Group) -> str:
     return ""
 
 
-def take_gpu(context: RankContext, indices: Sequence[int], options: GpuOptions) -> tuple[Lane, dict[str, Any]]:
-    """The GPU of a rank's number on its host, and what the driver wants to know of it."""
-    if context.local_rank >= len(indices):
+def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str, Any]]:
+    """The GPU of a rank's number on its host, or the only one that its launcher shows it; and what the driver wants to know of it."""
+    count = device_count()
+    indices = options.gpus or tuple(range(count))
+    if context.local_rank >= len(indices) > 1 or not indices:
         raise UnavailableError(f"rank {context.rank} has no GPU: {len(indices)} for the ranks of its host", "start one rank a GPU")
-    index, count = indices[context.local_rank], device_count()
+    index = indices[context.local_rank if len(indices) > 1 else 0]
     if index >= count:
         raise UnavailableError(f"there is no GPU {index}: CUDA shows 0 to {count - 1}", "give others with --gpus, or look at CUDA_VISIBLE_DEVICES")
     card = Card(index)
@@ -65,12 +67,12 @@ def take_gpu(context: RankContext, indices: Sequence[int], options: GpuOptions) 
 
 def open_ranks(group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()) -> tuple[Crew, list[dict[str, Any]]]:
     """A crew with a GPU a rank, no two the same, and what each is; in new processes with those environment variables if there are any."""
-    indices = options.gpus or tuple(range(device_count()))
-    if group.kind == "local" and n > len(indices):
-        raise UnavailableError(f"{n} ranks, {len(indices)} GPUs", "use fewer --ranks")
+    count = len(options.gpus) or device_count()
+    if group.kind == "local" and n > count:
+        raise UnavailableError(f"{n} ranks, {count} GPUs", "use fewer --ranks")
     crew = ApartCrew(group, backend, n, variables) if variables else group.gpu_crew(backend, n)
     try:
-        facts: list[dict[str, Any]] = crew.call("device", indices, options, timeout_s=START_S)
+        facts: list[dict[str, Any]] = crew.call("device", options, timeout_s=START_S)
     except CollbenchError:
         crew.close()
         raise

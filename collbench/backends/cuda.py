@@ -19,7 +19,7 @@ from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
-from collbench.device.card import Launch, least_multiprocessors
+from collbench.device.card import Launch, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import SIGNALS, ctas, launches_counted, lower
@@ -75,9 +75,10 @@ class Rank:
         self.context = context
         self.loaded: dict[str, _Loaded] = {}
 
-    def device(self, indices: Sequence[int], options: GpuOptions) -> dict[str, Any]:
+    def device(self, options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
-        self.lane, facts = take_gpu(self.context, indices, options)
+        self.faults = cuda_errors()
+        self.lane, facts = take_gpu(self.context, options)
         self.inject = options.inject
         return facts
 

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
-    """A comma list of values read by `parse`; `all` stands for every one of `choices`."""
+    """A comma list of values read by `parse`; `all` stands for every one of `choices`. One that is given twice counts once, or is refused."""
 
-    def __init__(self, name: str, parse: Callable[[str], T], choices: Sequence[T] = ()) -> None:
-        self.name, self._parse, self._choices = name, parse, tuple(choices)
+    def __init__(self, name: str, parse: Callable[[str], T], choices: Sequence[T] = (), *, is_each_once: bool = False) -> None:
+        self.name, self._parse, self._choices, self._is_each_once = name, parse, tuple(choices), is_each_once
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
@@ -37,6 +37,8 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
                 self.fail(error.message, param, ctx)
             if self._choices and found[-1] not in self._choices:
                 self.fail(f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx)
+            if self._is_each_once and found[-1] in found[:-1]:
+                self.fail(f"'{item}' is given twice", param, ctx)
         return tuple(dict.fromkeys(found))
 
 

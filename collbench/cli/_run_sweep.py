@@ -48,11 +48,9 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     found = launcher()
     if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
         options["backend"] = _ON_GPUS
-    if any(name in _ON_GPUS for name in options.get("backend", ())) and has_nvidia_gpus():
-        options.setdefault("gpus", tuple(range(device_count())))
-        if len(options["gpus"]) == 1 and found is None:
-            click.echo("One GPU: nothing travels between ranks. Use --backend cpu to measure the processors.")
-            return 0
+    if found is None and any(name in _ON_GPUS for name in options.get("backend", ())) and _gpu_count(options) == 1:
+        click.echo("One GPU: nothing travels between ranks. Use --backend cpu to measure the processors.")
+        return 0
     _refuse_senseless(options)
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
     if options.get("dry_run") and found is not None:
@@ -72,6 +70,11 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     finally:
         group.close(code)
     return code
+
+
+def _gpu_count(options: Mapping[str, Any]) -> int:
+    """GPUs that are asked for, else all of the host."""
+    return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
 
 
 def _refuse_senseless(options: Mapping[str, Any]) -> None:
@@ -251,8 +254,10 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     asked = frozenset(knobs)
     if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
         knobs["proto"] = tuple(PROTOCOLS.names())
-    on_gpus = len(options.get("gpus", ())) if any(name in _ON_GPUS for name in knobs.get("backend", ())) else 0
-    knobs.setdefault("ranks", (launched or on_gpus or max(2, min(8, usable_cores())),))
+    ranks = launched
+    if not ranks and any(name in _ON_GPUS for name in knobs.get("backend", ())):
+        ranks = _gpu_count(options)
+    knobs.setdefault("ranks", (ranks or max(2, min(8, usable_cores())),))
     return Sweep(sizes=sizes, asked=asked, **knobs)
 
 

@@ -23,11 +23,15 @@ def run_soak(points: list[Point], group: Group, settings: Settings, seconds: flo
         if not live:
             raise _nothing_to_soak(waived)
         for burst in soak(live, measurement.sessions, seconds, seed):
+            case = burst.point.case
+            if burst.refused:
+                click.echo(f"waived: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)} {case.channels} ch: {burst.refused}")
+                continue
             launches += LAUNCHES
             seen.add(id(burst.point))
             if burst.wrong:
                 failures += 1
-                case, first = burst.point.case, burst.wrong[0]
+                first = burst.wrong[0]
                 click.echo(
                     f"wrong: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)} {case.channels} ch, pauses up to {burst.pause_ns} ns: "
                     f"{sum(wrong.count for wrong in burst.wrong)} elements, first on rank {first.rank} at {first.index}"

@@ -47,7 +47,7 @@ _WHAT = (
         "--ranks", "-g", type=ListOf("ranks", positive),
         help="Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8); under a launcher, its ranks.",
     ),
-    click.option("--gpus", type=ListOf("gpu", natural), help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all."),
+    click.option("--gpus", type=ListOf("gpu", natural, is_each_once=True), help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all."),
     click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),
     click.option("-o", "--redop", type=ListOf("redop", str, REDOPS), help=f"Reductions: {', '.join(REDOPS)}. Default: sum."),
     click.option("-r", "--root", type=ListOf("root", natural), help="Roots of rooted collectives, ranks. Default: 0."),

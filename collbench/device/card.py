@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from collbench import gpus
 from collbench.errors import StuckError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
@@ -35,10 +36,26 @@ def device_count() -> int:
         return 0
 
 
+def cuda_errors() -> tuple[type[Exception], ...]:
+    """What CUDA's functions raise."""
+    cuda = load_cupy().cuda
+    return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+
+
 def least_multiprocessors() -> int:
     """Multiprocessors of the GPU that has fewest; 0 where there is none. Makes no context."""
     runtime = load_cupy().cuda.runtime
     return min((int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)) for index in range(device_count())), default=0)
+
+
+def _uuid(raw: bytes) -> str:
+    """How drivers spell it; nothing for one that a binding has cut at a zero byte.
+
+    >>> _uuid(bytes(range(1, 17))), _uuid(b"cut")
+    ('GPU-01020304-0506-0708-090a-0b0c0d0e0f10', '')
+    """
+    digits = raw.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if len(raw) == 16 else ""
 
 
 class Launch:
@@ -66,8 +83,7 @@ class Card:
         self.arch = 10 * facts["major"] + facts["minor"]
         self.multiprocessors: int = facts["multiProcessorCount"]
         self.cache_bytes: int = facts["l2CacheSize"]
-        digits = bytes(facts["uuid"]).hex()
-        self.uuid = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(self.runtime.deviceGetPCIBusId(index))
         self.stream: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
         self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)  # past what waits in the other
         self._allocated: list[int] = []

@@ -30,6 +30,8 @@ def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]
         return "error", error
     except MemoryError as error:
         return "error", UnavailableError(f"{method} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks")
+    except getattr(part, "faults", ()) as error:
+        return "error", UnavailableError(f"{method} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi")
     except Exception as error:
         return "error", CollbenchError(f"{method} failed: {type(error).__name__}: {error}", "this looks like a mistake in collbench: please report it")
 
