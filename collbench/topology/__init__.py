@@ -1,0 +1,1 @@
+"""What is wired to what, how fast that is, and what it allows: pure, whoever found it out."""
