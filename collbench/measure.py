@@ -33,6 +33,7 @@ from collbench.stats import interval, is_noisy
 from collbench.tuning import chosen, resolve
 from collbench.tuning_gpu import DEFAULT_MEMORY, Limits
 from collbench.units import rate_gbs, to_us
+from collbench.yardstick import Yardstick, is_far_below
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
 FOREIGN_SHARE = 0.25  # of a core taken by others while a point was measured, above which the row is noisy
@@ -165,6 +166,7 @@ class Measurement:
     def __init__(self, points: Sequence[Point], group: Group, settings: Settings, progress: Callable[[float], None] = lambda done_s: None) -> None:
         self.points, self.group, self.settings, self.progress = points, group, settings, progress
         self.machine = machine()
+        self.yardstick: Callable[[Case], Yardstick | None] = lambda case: None
         self.sessions: dict[SessionKey, Any] = {}
         started = datetime.now(UTC)
         self.run_id = started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{id(self)}".encode()).hexdigest()[:6]
@@ -309,11 +311,19 @@ class Measurement:
         times = [max(samples.seconds) for samples in point.repeats]
         bounds = interval(times)
         algbw = rate_gbs(case.size_bytes, bounds.median)
+        busbw = algbw * collective(case.op).factor(case.ranks)
+        yardstick = self.yardstick(case)
+        top = yardstick.of(case, point.plan) if yardstick is not None else None
+        if top is not None:
+            base |= {"ceiling_gbs": top.gbs, "percent": 100 * busbw / top.gbs, "limit": top.limit}
+        notes = self._notes(point, times)
+        if top is not None and is_far_below(busbw, bounds.median, top.gbs):
+            notes.append("far-below-ceiling")
         return Record(
             **base, time_us=to_us(bounds.median), time_low_us=to_us(bounds.low), time_high_us=to_us(bounds.high), repeats=len(times),
             repeat_times_us=tuple(map(to_us, times)), iters=point.repeats[0].iterations, algbw_gbs=algbw,
-            busbw_gbs=algbw * collective(case.op).factor(case.ranks), wrong=0 if settings.is_checked and not is_modelled(point) else None, status="ok",
-            notes=" ".join(self._notes(point, times)),
+            busbw_gbs=busbw, wrong=0 if settings.is_checked and not is_modelled(point) else None, status="ok",
+            notes=" ".join(notes),
         )
 
     def _notes(self, point: Point, times: Sequence[float]) -> list[str]:

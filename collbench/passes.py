@@ -215,6 +215,27 @@ def traffic(schedule: Schedule) -> Traffic:
     return Traffic(sent=Fraction(max(sent), pieces), received=Fraction(max(received), pieces), messages=max(messages))
 
 
+def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
+    """What one loop sends from rank to rank, as fractions of the size S.
+
+    >>> from collbench.algorithms import ring
+    >>> from collbench.schedule import build
+    >>> from collbench.world import World
+    >>> pair_traffic(build("allgather", "ring", ring.allgather, World(n=3)))
+    {(0, 1): Fraction(2, 3), (1, 2): Fraction(2, 3), (2, 0): Fraction(2, 3)}
+    """
+    what, n = collective(schedule.op), schedule.n
+    pieces = schedule.chunks["in"] if what.is_interleaved else (n if what.size_in_blocks else 1)
+    found: dict[tuple[int, int], Fraction] = {}
+    for at, steps in rounds_of(schedule):
+        for rank in range(n) if schedule.is_symmetric else (at.program,):
+            shift = rank if schedule.is_symmetric else 0
+            for edge, count in message_chunks(steps)[0].items():
+                pair = (rank, (edge.peer + shift) % n)
+                found[pair] = found.get(pair, Fraction(0)) + Fraction(count, pieces)
+    return found
+
+
 def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
     """The schedule with rank order[p] in the place of position p, also as an index of blocks. No order given: the schedule itself."""
     if not order or order == tuple(range(schedule.n)):

@@ -14,7 +14,7 @@ from typing import IO, Literal, get_args
 
 from collbench.errors import UnavailableError, UsageError
 
-SCHEMA = 2
+SCHEMA = 3
 CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream")  # notes of rows that measured something else than rows without them
 Status = Literal["ok", "wrong", "waived", "error"]
 
@@ -23,6 +23,7 @@ Status = Literal["ok", "wrong", "waived", "error"]
 class Record:
     """One row. Fields up to `count` are the independent variables; times are microseconds, bandwidths decimal GB/s.
 
+    ceiling_gbs is the bus bandwidth that the wires allow its schedule and protocol, limit the hop that sets it, percent the part that was reached.
     time_us is the median over repeats of the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose
     status is not ok has no times, and a reason.
     """
@@ -61,6 +62,9 @@ class Record:
     iters: int = 0
     algbw_gbs: float | None = None
     busbw_gbs: float | None = None
+    ceiling_gbs: float | None = None
+    percent: float | None = None
+    limit: str = ""
     wrong: int | None = None
     status: Status
     reason: str = ""
@@ -85,7 +89,7 @@ _INTEGERS = {
     "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters",
     "schema",
 }
-_MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs"}
+_MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent"}
 
 
 def to_line(record: Record) -> str:

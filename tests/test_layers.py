@@ -34,7 +34,7 @@ LAYERS = [
     "group",
     "discovery formats",
     "backends",
-    "estimate",
+    "estimate yardstick",
     "record sweep",
     "measure",
     "soak",

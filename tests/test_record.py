@@ -21,7 +21,7 @@ WAIVED = Record(**{name: getattr(ROW, name) for name in KEY}, status="waived", r
 def test_columns_are_the_documented_ones() -> None:
     wanted = (
         "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk slices unroll reload specialize dtype redop root placement "
-        "group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs wrong status reason notes "
+        "group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs ceiling_gbs percent limit wrong status reason notes "
         "run host device versions timestamp schema"
     )
     assert " ".join(COLUMNS) == wanted
