@@ -25,8 +25,8 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     ),
     "allgather": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (8 * _M, "direct", "simple"), (_ANY, "ring", "simple")),
     "reducescatter": ((128 * _K, "direct", "ll"), (4 * _M, "direct", "ll128"), (_ANY, "ring", "simple")),
-    "broadcast": ((128 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
-    "reduce": ((64 * _K, "chain", "ll"), (4 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "broadcast": ((128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "reduce": ((64 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "gather": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "scatter": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
@@ -36,6 +36,8 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
 _LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 24), (_ANY, 48))
 _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
+# Broadcast of 8 MiB 27.4 us with 128 channels (simple: 29.8), of 16 MiB 52.5 (simple: 53.0); the chain has no other peer whose CTAs it would need.
+_LL128_CHANNELS_ONE_PEER = (*_LL128_CHANNELS[:-1], (4 * _M, 64), (_ANY, 128))
 # By S. With FIFOs 64 channels are within 1 % of 128 up to 64 MiB; without, 128 are 4 % better from 16 MiB.
 _SIMPLE_CHANNELS = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
@@ -43,9 +45,11 @@ _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # w
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
 _SLICED_FROM = 8 * _M
-# Simple, where loops follow each other through the ranks (chain, tree). Broadcast 64 MiB, 128 channels: 128K through FIFOs 201 us; 256 MiB:
-# 32K direct 768, 1 GiB: 64K direct 2971. Reduce, which needs FIFOs: 1 GiB 128K 2990.
+# Simple, where loops follow each other through the ranks (chain, tree), 128 channels. Broadcast of 32 MiB: 64K and 8 slots 100.4 us, 128K 102.0,
+# 64 channels of 128K 105.6; 256 MiB: 32K direct 768, 1 GiB: 64K direct 2971. Reduce, which needs FIFOs, of 1 GiB: 128K and 8 slots 2964, 4 slots 2984.
 _PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
+_PIPELINED_SMALL_CHUNK_BYTES, _PIPELINED_SMALL_UP_TO = 64 * _K, 64 * _M
+_PIPELINED_CHANNELS, _PIPELINED_CHANNELS_FROM = 128, 8 * _M
 _PIPELINED_DIRECT_FROM = 128 * _M
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
@@ -185,7 +189,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     share = -(-case.problem().block_bytes // parts)
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
-    slots = case.slots or (4 if proto == "simple" else 8)
+    slots = case.slots or (4 if proto == "simple" and not pipelined else 8)
     slices = case.slices or (2 if proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined and _hops(schedule, case.in_place) > 1 else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
@@ -193,7 +197,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     if proto == "ll":
         wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS)
     elif proto == "ll128":
-        wanted = min(_up_to(share, _LL128_CHANNELS), max(1, share // 1920))
+        wanted = min(_up_to(share, _LL128_CHANNELS_ONE_PEER if conns == 1 and pipelined else _LL128_CHANNELS), max(1, share // 1920))
+    elif pipelined and case.size_bytes >= _PIPELINED_CHANNELS_FROM:
+        wanted = _PIPELINED_CHANNELS
     else:
         wanted = min(_up_to(case.size_bytes, _SIMPLE_CHANNELS if widest else _SIMPLE_CHANNELS_NO_FIFO), max(1, share // (4 * _K)))
     channels = case.channels or min(most, wanted)
@@ -202,7 +208,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 512 * _K if channels < 64 else 256 * _K
     if pipelined and proto == "simple":
-        largest = _PIPELINED_CHUNK_BYTES if widest else _PIPELINED_DIRECT_CHUNK_BYTES
+        small = _PIPELINED_SMALL_CHUNK_BYTES if case.size_bytes <= _PIPELINED_SMALL_UP_TO else _PIPELINED_CHUNK_BYTES
+        largest = small if widest else _PIPELINED_DIRECT_CHUNK_BYTES
     factor = 2 if proto == "ll" else 1
     roomy = limits.memory_bytes * 7 // 8 // max(1, channels * (conns * slots * widest * factor + schedule.chunks["tmp"] * slices)) * slices
     if proto == "ll128":
