@@ -32,10 +32,13 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     "scatter": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "sendrecv": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
 }
-# By bytes of a chunk over all channels: (largest, channels). LL with one peer: broadcast of 64 KiB 2.75 us with 24 channels, 2.86 with 16.
+# By bytes of a chunk over all channels: (largest, channels). LL with one peer: ring allreduce of 256 KiB 8.64 us with 32 channels, 10.1 with 24, of
+# 1 MiB 13.9 with 32 and 16.8 with 48. One-shot allreduce of 64 KiB, where every CTA polls three peers, 4.43 with 8 and 4.57 with 16.
 _LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
-_LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 24), (_ANY, 48))
+_LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (8 * _K, 16), (_ANY, 32))
+_LL_CHANNELS_REDUCING = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 8), (_ANY, 32))
 _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
+_LL128_CHANNELS_RING = ((16 * _K, 8), (64 * _K, 16), (256 * _K, 40), (512 * _K, 24), (_M, 48), (_ANY, 64))  # 1 MiB: 10.6 us, 10.9 with 24
 # Broadcast of 8 MiB 27.4 us with 128 channels (simple: 29.8), of 16 MiB 52.5 (simple: 53.0); the chain has no other peer whose CTAs it would need.
 _LL128_CHANNELS_ONE_PEER = (*_LL128_CHANNELS[:-1], (4 * _M, 64), (_ANY, 128))
 # By S. With FIFOs 64 channels are within 1 % of 128 up to 64 MiB; without, 128 are 4 % better from 16 MiB.
@@ -50,6 +53,8 @@ _SLICED_FROM = 8 * _M
 _PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
 _PIPELINED_SMALL_CHUNK_BYTES, _PIPELINED_SMALL_UP_TO = 64 * _K, 64 * _M
 _PIPELINED_CHANNELS, _PIPELINED_CHANNELS_FROM = 128, 8 * _M
+# Where fewer are asked for: broadcast of 256 MiB with 24 channels 797 us by 64K through FIFOs, 809 direct; sendrecv of 512 MiB 1555 by 1M, 1592 by 512K.
+_FEW_CHANNELS = 64
 _PIPELINED_DIRECT_FROM = 128 * _M
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
@@ -109,7 +114,8 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
     pipelined = _is_pipelined(schedule, case.in_place)
     direct = not flagged and case.direct != "off"
-    if case.direct == "auto" and (case.buffsize or (pipelined and case.size_bytes < _PIPELINED_DIRECT_FROM)):
+    is_narrow = 0 < case.channels < _FEW_CHANNELS
+    if case.direct == "auto" and (case.buffsize or (pipelined and (is_narrow or case.size_bytes < _PIPELINED_DIRECT_FROM))):
         direct = False
     facts = PROTOCOLS.load(proto)
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
@@ -195,9 +201,10 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     conns, widest = _fifos(schedule), widest_message(schedule)
     if proto == "ll":
-        wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS)
+        wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS_REDUCING if collective(case.op).is_reduction else _LL_CHANNELS)
     elif proto == "ll128":
-        wanted = min(_up_to(share, _LL128_CHANNELS_ONE_PEER if conns == 1 and pipelined else _LL128_CHANNELS), max(1, share // 1920))
+        table = _LL128_CHANNELS if conns > 1 else _LL128_CHANNELS_ONE_PEER if pipelined else _LL128_CHANNELS_RING
+        wanted = min(_up_to(share, table), max(1, share // 1920))
     elif pipelined and case.size_bytes >= _PIPELINED_CHANNELS_FROM:
         wanted = _PIPELINED_CHANNELS
     else:
@@ -206,17 +213,18 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     if channels > MAX_CHANNELS:
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
-    largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 512 * _K if channels < 64 else 256 * _K
+    largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else _M // slices if channels < _FEW_CHANNELS else 256 * _K
     if pipelined and proto == "simple":
-        small = _PIPELINED_SMALL_CHUNK_BYTES if case.size_bytes <= _PIPELINED_SMALL_UP_TO else _PIPELINED_CHUNK_BYTES
-        largest = small if widest else _PIPELINED_DIRECT_CHUNK_BYTES
+        is_small = case.size_bytes <= _PIPELINED_SMALL_UP_TO or channels < _FEW_CHANNELS
+        largest = (_PIPELINED_SMALL_CHUNK_BYTES if is_small else _PIPELINED_CHUNK_BYTES) if widest else _PIPELINED_DIRECT_CHUNK_BYTES
     factor = 2 if proto == "ll" else 1
     roomy = limits.memory_bytes * 7 // 8 // max(1, channels * (conns * slots * widest * factor + schedule.chunks["tmp"] * slices)) * slices
     if proto == "ll128":
         roomy = PROTOCOLS.load(proto).payload_bytes(roomy)
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
     lines = -(-min(own, chunk) // 8)
-    threads = case.threads or {"ll": max(64, min(512, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]
+    most_threads = 512 if conns > 1 else 256  # LL: ring allreduce of 1 MiB 13.9 us with 256 threads and two lines each, 15.5 with 512
+    threads = case.threads or {"ll": max(64, min(most_threads, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]
     if threads % 32 or not 64 <= threads <= 1024:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
     unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)
