@@ -1,4 +1,7 @@
-"""What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The model backend plays the same machine event by event."""
+"""What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The model backend plays processors event by event.
+
+GPUs are described by their wires (topology): a launch, the hops of the longest chain one after the other, and the fullest link's bytes.
+"""
 
 import math
 from dataclasses import dataclass, fields
@@ -6,10 +9,18 @@ from dataclasses import dataclass, fields
 from collbench import catalog
 from collbench.collectives import collective
 from collbench.errors import UsageError
-from collbench.passes import traffic
+from collbench.passes import pair_traffic, traffic
 from collbench.plan import Plan
+from collbench.topology.ceiling import ceiling
+from collbench.topology.model import Topology
+from collbench.topology.paths import path
 
 DEFAULT_MACHINE = "cpu-2"
+# A launch in a graph, and a hop by simple over NVLink: ring allreduce of 8 B 17.0 us over 6 hops, an empty exchange 2.5 us (4 x H200). Over PCIe and
+# the network as much more as NCCL's table of latencies has it: 5.7 and 14 us where NVLink has 3.4.
+_LAUNCH_US, _HOP_US = 2.5, 2.4
+_FARTHER = {"NVL": 1.0, "NVB": 1.0, "C2C": 1.0, "NET": 14 / 3.4}
+_OVER_PCIE = 5.7 / 3.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +82,17 @@ def price(plan: Plan, on: Machine) -> float:
     work_s = moved.messages * loops * on.step_us * 1e-6 + bytes_touched / (on.rank_gbs * 1e9)
     return on.crowd(plan.n) * work_s + plan.proof.hops * on.hop_s(plan.n)
 
+
+
+def wire_price(plan: Plan, topology: Topology) -> float:
+    """Seconds of one launch, rank r on the r-th GPU. Raises UsageError if there are too few GPUs, or a link on the way has no known rate."""
+    gpus = [gpu.id for gpu in topology.gpus[: plan.n]]
+    if len(gpus) < plan.n:
+        raise UsageError(f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks")
+    moved = pair_traffic(plan.schedule)
+    found = ceiling(topology, gpus, moved)
+    if found is None:
+        raise UsageError(f"{topology.name}: a link between its GPUs has no known rate", "see collbench topo --rates")
+    hop_us = max(_HOP_US * _FARTHER.get(path(topology, gpus[a], gpus[b]).kind, _OVER_PCIE) for a, b in moved)
+    size_bytes = plan.problem.block_bytes * (plan.n if collective(plan.problem.op).size_in_blocks else 1)
+    return (_LAUNCH_US + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (found.gbs * 1e9)

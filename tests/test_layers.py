@@ -37,7 +37,7 @@ LAYERS = [
     "estimate yardstick",
     "record sweep",
     "measure",
-    "soak",
+    "soak pairs",
     "report",
     "cli",
 ]
