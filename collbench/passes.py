@@ -4,7 +4,7 @@ because their receiver reads them where they lie. Those that their sender can wr
 Each is a pure function of a schedule. Nothing here is said by an algorithm's author.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -234,6 +234,45 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
                 pair = (rank, (edge.peer + shift) % n)
                 found[pair] = found.get(pair, Fraction(0)) + Fraction(count, pieces)
     return found
+
+
+def braid(schedules: Sequence[Schedule]) -> Schedule:
+    """Schedules of one algorithm in different rank orders as one: each has its part of the vector, and tracks of its own.
+
+    For interleaved collectives only, whose vector can be cut anywhere. Raises ValueError for others.
+
+    >>> from collbench.algorithms import ring
+    >>> from collbench.schedule import build
+    >>> from collbench.world import World
+    >>> one = build("allreduce", "ring", ring.allreduce, World(n=3))
+    >>> both = braid([one, reorder(one, (2, 1, 0))])
+    >>> both.chunks["in"], [track.name for track in both.program(0)], pair_traffic(both)[0, 1]
+    (6, ['main.0', 'main.1'], Fraction(2, 3))
+    """
+    first = schedules[0]
+    if len(schedules) == 1:
+        return first
+    if not collective(first.op).is_interleaved:
+        raise ValueError(f"{first.op} cannot be cut into {len(schedules)} parts")
+    programs = tuple(
+        tuple(track for k, schedule in enumerate(schedules) for track in _moved(schedule.program(rank), k, schedule.chunks)) for rank in range(first.n)
+    )
+    chunks: dict[BufferName, int] = {buffer: sum(schedule.chunks[buffer] for schedule in schedules) for buffer in first.chunks}
+    return Schedule(op=first.op, name=first.name, n=first.n, root=first.root, chunks=chunks, programs=programs, is_symmetric=False)
+
+
+def _moved(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
+    """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks with a number."""
+    def operand(at: Operand) -> Operand:
+        return Operand(at.buffer, at.chunk + k * chunks[at.buffer])
+
+    def edges(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
+        return tuple(Edge(edge.peer, f"{edge.port}.{k}") for edge in found)
+
+    def step(one: Step) -> Step:
+        return Step(src=tuple(map(operand, one.src)), recv=edges(one.recv), dst=None if one.dst is None else operand(one.dst), send=edges(one.send))
+
+    return tuple(Track(name=f"{track.name}.{k}", rounds=tuple(tuple(map(step, steps)) for steps in track.rounds)) for track in program)
 
 
 def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:

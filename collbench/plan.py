@@ -19,7 +19,7 @@ from collbench.case import P2p, Problem
 from collbench.check import Proof, check
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
-from collbench.passes import home, landing, lend, message_chunks, reorder, widest_message
+from collbench.passes import braid, home, landing, lend, message_chunks, reorder, widest_message
 from collbench.place import place
 from collbench.schedule import Operand, Schedule, build
 from collbench.units import format_size
@@ -83,6 +83,14 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     order = world.order if what.follows_order else ()
     positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
     return reorder(build(op, algo, serves[op], positions), order)
+
+
+@lru_cache(maxsize=256)
+def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...]) -> Schedule:
+    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut."""
+    followed = orders if collective(op).is_interleaved else orders[:1]
+    found = [registered(op, algo, World(n=n, root=root, order=order)) for order in followed or ((),)]
+    return braid(found)
 
 
 @lru_cache(maxsize=512)

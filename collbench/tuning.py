@@ -13,11 +13,10 @@ from collbench.algorithms import FAMILY
 from collbench.case import AUTO, Case
 from collbench.errors import ScheduleError
 from collbench.passes import widest_message
-from collbench.plan import Plan, lay_out, registered
+from collbench.plan import Plan, along, lay_out
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 from collbench.tuning_gpu import Limits, best_of, lay_out_gpu
-from collbench.world import World
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
 # one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115 at 256 KiB (119), 436 at 1 MiB (392).
@@ -60,7 +59,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     """
     if case.backend in GPU_BACKENDS:
         algo, proto = best_of(case)
-        schedule = registered(case.op, algo, World(n=case.ranks, root=case.root))
+        schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case))
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
     if case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
@@ -72,10 +71,16 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         raise ScheduleError(f"--unroll, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
     if case.channels > MAX_CHANNELS:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
+    orders = _orders(limits, case)
     if case.algo != "auto":
-        return _lay_out(case, case.algo)
+        return _lay_out(case, case.algo, orders)
     small, large = _PREFERENCE[case.op]
-    return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large)
+    return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large, orders)
+
+
+def _orders(limits: Limits | None, case: Case) -> tuple[tuple[int, ...], ...]:
+    """The rank orders of the wires, if they are of so many ranks."""
+    return tuple(order for order in limits.orders if len(order) == case.ranks) if limits is not None else ()
 
 
 @lru_cache(maxsize=512)
@@ -103,8 +108,8 @@ def algorithms_of(op: str) -> tuple[str, ...]:
     return tuple(name for name in FAMILY if op in FAMILY.load(name).SERVES)
 
 
-def _lay_out(case: Case, algo: str) -> Choice:
-    schedule = registered(case.op, algo, World(n=case.ranks, root=case.root))
+def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choice:
+    schedule = along(case.op, algo, case.ranks, case.root, orders)
     protocol = PROTOCOLS.load(CPU_PROTO)
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None

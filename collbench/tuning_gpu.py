@@ -68,10 +68,11 @@ DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a GPU has for one launch: CTAs that can be resident, and bytes that FIFOs may take."""
+    """What a GPU has for one launch: CTAs that can be resident, and bytes that FIFOs may take. orders: of ranks, that use the wires best."""
 
     ctas: int = 132
     memory_bytes: int = DEFAULT_MEMORY
+    orders: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

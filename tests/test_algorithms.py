@@ -7,8 +7,8 @@ import pytest
 from collbench.check import check
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
-from collbench.passes import lend, reorder, traffic
-from collbench.plan import registered
+from collbench.passes import lend, pair_traffic, reorder, traffic
+from collbench.plan import along, registered
 from collbench.world import World
 
 from ._batteries import PAIRS, assert_right, placements, plan_of, problem, roots
@@ -120,3 +120,19 @@ def test_reorder_moves_the_ring() -> None:
     plain = registered("allreduce", "ring", World(n=4))
     moved = reorder(plain, (0, 2, 1, 3))
     assert {edge.peer for step in moved.program(0)[0].rounds[0] for edge in step.send} == {2}
+
+
+@pytest.mark.parametrize("op", ["allreduce", "broadcast", "reduce"])
+@pytest.mark.parametrize("algo", ["ring", "chain", "twoshot", "tree", "star"])
+def test_a_braid_of_orders_is_proved_and_sends_no_more(op: OpName, algo: str) -> None:
+    """Three orders side by side: the hops of one, and no rank sends more than in the order that asks most of it."""
+    orders = ((0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (0, 2, 4, 1, 3))
+    one, three = along(op, algo, 5, 1, orders[:1]), along(op, algo, 5, 1, orders)
+    assert check(three).hops <= max(check(along(op, algo, 5, 1, (order,))).hops for order in orders)
+    assert three.chunks["in"] == 3 * one.chunks["in"]
+    assert traffic(three).sent <= max(traffic(along(op, algo, 5, 1, (order,))).sent for order in orders)
+
+
+def test_what_cannot_be_cut_follows_the_first_order() -> None:
+    along_both = along("allgather", "ring", 4, 0, ((0, 2, 1, 3), (3, 1, 2, 0)))
+    assert set(pair_traffic(along_both)) == {(0, 2), (2, 1), (1, 3), (3, 0)}

@@ -1,0 +1,99 @@
+"""Ceilings from traffic and wires, against figures worked out by hand."""
+
+from fractions import Fraction
+
+import pytest
+
+from collbench.case import Case
+from collbench.collectives import collective
+from collbench.passes import pair_traffic, traffic
+from collbench.plan import registered
+from collbench.topology.ceiling import ceiling
+from collbench.topology.model import Link, Node, Topology
+from collbench.topology.rates import nvlink_link, pcie, pcie_link
+from collbench.tuning import algorithms_of, resolve
+from collbench.world import World
+from collbench.yardstick import Yardstick, efficiency
+
+GEN3 = pcie(3, 16).usable_gbs
+
+
+def gpus(n: int) -> tuple[Node, ...]:
+    return tuple(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(n))
+
+
+def on_a_switch(n: int) -> Topology:
+    return Topology(name="switch", nodes=(Node(id="pci", kind="pci"), *gpus(n)), links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(n)))
+
+
+def behind_nvswitch(n: int) -> Topology:
+    return Topology(name="nvs", nodes=(Node(id="nvs0", kind="nvswitch"), *gpus(n)), links=tuple(nvlink_link(f"gpu{k}", "nvs0", 4, 18) for k in range(n)))
+
+
+def two_sockets() -> Topology:
+    nodes = (*gpus(4), Node(id="cpu0", kind="cpu"), Node(id="cpu1", kind="cpu"))
+    links = (*(pcie_link(f"cpu{k // 2}", f"gpu{k}", 3, 16) for k in range(4)), Link(a="cpu0", b="cpu1", kind="socket", raw_gbs=9.6, usable_gbs=6.0))
+    return Topology(name="two sockets", nodes=nodes, links=links)
+
+
+def busbw(topology: Topology, op: str, algo: str, n: int) -> tuple[float, str]:
+    schedule = registered(op, algo, World(n=n))
+    found = ceiling(topology, [f"gpu{k}" for k in range(n)], pair_traffic(schedule))
+    assert found is not None
+    return found.gbs * collective(op).factor(n), found.limit
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "ring"), ("reducescatter", "ring"), ("alltoall", "direct")])
+def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None:
+    found, limit = busbw(on_a_switch(n), op, algo, n)
+    assert found == pytest.approx(GEN3)
+    assert limit.endswith("PCIe 3.0 x16")
+
+
+def test_a_star_fills_the_root_alone() -> None:
+    """The root takes in n-1 vectors and gives out as many."""
+    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+
+
+def test_the_link_between_sockets_limits_a_ring() -> None:
+    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
+    assert found == pytest.approx(6.0)
+    assert limit == "GPU1 -> GPU2, socket link"
+
+
+def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
+    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of S."""
+    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
+
+
+def test_unknown_rates_make_no_ceiling() -> None:
+    topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
+    assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
+
+
+def test_a_protocol_takes_its_share() -> None:
+    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    for proto in ("simple", "ll", "ll128"):
+        choice = resolve(Case(op="allreduce", backend="cuda", algo="ring", proto=proto, ranks=4, size_bytes=1 << 24))
+        found = yardstick.of(choice.case, choice.plan)
+        assert found is not None
+        assert found.gbs == pytest.approx(18 * 25 * 0.81 * efficiency(proto))
+
+
+def test_a_library_is_measured_by_the_best_of_ours() -> None:
+    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    found = yardstick.of(Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None)
+    assert found is not None
+    assert found.gbs == pytest.approx(18 * 25 * 0.81)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_pairs_add_up_to_what_the_busiest_rank_sends(n: int) -> None:
+    for op in ("allreduce", "allgather", "broadcast", "alltoall"):
+        for algo in algorithms_of(op):
+            if algo == "halving" and n == 3:
+                continue
+            schedule = registered(op, algo, World(n=n))
+            sent = [sum((share for (source, _), share in pair_traffic(schedule).items() if source == rank), Fraction(0)) for rank in range(n)]
+            assert max(sent) == traffic(schedule).sent
