@@ -9,7 +9,7 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -101,8 +101,13 @@ def forced_by(case: Case) -> Variables:
     return found
 
 
-def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY) -> list[Point]:
-    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once."""
+def plan_points(
+    cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: ()
+) -> list[Point]:
+    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
+
+    orders: in which the ranks of a case use their wires best.
+    """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], Point] = {}
@@ -115,7 +120,7 @@ def plan_points(cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_M
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend])
+        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], orders=orders(case)))
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 

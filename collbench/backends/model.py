@@ -1,6 +1,6 @@
 """The model: plays a plan's actions event by event on the cores and the memory of a described machine, and invents times from that.
 
-Makes command-line tests exact, and prices machines nobody has. Each rank runs on core `rank mod cores`, one action at a time; an action
+Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in closed form (cost.py). On processors each rank runs on core `rank mod cores`, one action at a time; an action
 takes its step time and its bytes at the core's rate, and its bytes also queue at the shared memory. Nothing is computed or checked.
 """
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from collbench.actions import Action, actors
 from collbench.backends._session import Batch, Samples
-from collbench.cost import Machine, machine
+from collbench.cost import Machine, machine, wire_price
 from collbench.errors import StuckError
 from collbench.group import Group
 from collbench.plan import Plan
+from collbench.topology.machines import is_wired, machine_topology
 
 WANTS_MACHINE = True
 
@@ -82,12 +83,18 @@ class Session:
     version = ""
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str) -> None:
-        self._machine = machine(machine_name)
-        self.host = self.device = f"model of {self._machine.name}"
+        self._wires = machine_topology(machine_name) if is_wired(machine_name) else None
+        self._machine = machine(machine_name) if self._wires is None else None
+        self.host = self.device = f"model of {machine_name}"
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat, always the same."""
-        return Samples(seconds=tuple(play(plan, self._machine)), iterations=batch.iterations or 1, notes=("modelled",))
+        if self._wires is not None:
+            seconds = (wire_price(plan, self._wires),) * plan.n
+        else:
+            assert self._machine is not None
+            seconds = tuple(play(plan, self._machine))
+        return Samples(seconds=seconds, iterations=batch.iterations or 1, notes=("modelled",))
 
     def close(self) -> None:
         """Nothing is held."""

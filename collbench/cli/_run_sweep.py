@@ -13,6 +13,7 @@ from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.cli import complain
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
+from collbench.cli._wires import Wires, recorded
 from collbench.cost import machine
 from collbench.device.card import device_count
 from collbench.errors import CollbenchError, StuckError, UsageError
@@ -22,8 +23,9 @@ from collbench.host import has_nvidia_gpus, usable_cores
 from collbench.measure import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.record import Record, Writer, known_keys, read
-from collbench.report.sweep_table import Table, best_lines, table_of
+from collbench.report.sweep_table import Table, best_lines, ceiling_lines, table_of
 from collbench.sweep import KNOBS, Sweep, cases, sizes_between
+from collbench.topology.machines import is_wired, machine_topology
 from collbench.units import format_duration
 
 _SETTINGS = {
@@ -36,6 +38,7 @@ _STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong"
 _OUR_KNOBS = (
     "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "reload", "specialize",
 )
+_MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_GPUS = ("cuda", "nccl")  # what a sweep compares where there are GPUs
 # Options that a sweep profile may not hold: they say what to do with the rows, not what to measure.
@@ -56,10 +59,12 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
     group, code = _group(), 3
+    topology = recorded(group, options)
     if getattr(group, "rank", 0) != 0:
         return int(group.serve())  # type: ignore[attr-defined]
     try:
-        code = _drive(group, sweep, settings, options, csv)
+        wires = Wires(sweep.backend, options.get("machine"), group, settings.gpus, topology)
+        code = _drive(group, sweep, settings, options, csv, wires)
     except (StuckError, KeyboardInterrupt) as error:
         if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
             group.abort(complain(error))  # type: ignore[attr-defined]
@@ -99,11 +104,11 @@ def _group() -> Group:
     return LocalGroup()
 
 
-def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None) -> int:
+def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None, wires: Wires) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers)
-    points = plan_points(requested, group, settings.max_memory)
+    points = plan_points(requested, group, settings.max_memory, wires.orders)
     for peer in peers:
         _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
@@ -114,13 +119,14 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
 
         return run_soak(points, group, settings, options["soak"], options.get("seed", 0))
     measurement = Measurement(points, group, settings)
+    measurement.yardstick = wires.yardstick
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
         known = known_keys(read(csv))
         measurement.points = [point for point in points if measurement.key_of(point) not in known]
         click.echo(f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv} already", err=True)
     writer = Writer(Path(csv) if isinstance(csv, Path) else sys.stdout) if csv is not None else None
     out = sys.stderr if csv == "-" else sys.stdout
-    table = table_of(requested, [point.case for point in points if not point.waived], width(out))
+    table = table_of(requested, [point.case for point in points if not point.waived], width(out), has_ceilings=wires.are_known)
     try:
         measurement.open()
         for headline in dict.fromkeys(getattr(session, "headline", "") for session in measurement.sessions.values()):
@@ -132,6 +138,8 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
         if writer is not None:
             writer.close()
     lines = best_lines(records, table)
+    ceilings = ceiling_lines(records)
+    lines += ["", *ceilings] if lines and ceilings else ceilings
     if lines:
         click.echo("\n" + "\n".join(lines), file=out)
     return _exit_code(records)
@@ -255,6 +263,8 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
         knobs["proto"] = tuple(PROTOCOLS.names())
     ranks = launched
+    if not ranks and "machine" in options and knobs.get("backend") == ("model",) and is_wired(options["machine"]):
+        ranks = min(_MODELLED_RANKS, len(machine_topology(options["machine"]).gpus))
     if not ranks and any(name in _ON_GPUS for name in knobs.get("backend", ())):
         ranks = _gpu_count(options)
     knobs.setdefault("ranks", (ranks or max(2, min(8, usable_cores())),))

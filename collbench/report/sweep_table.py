@@ -35,6 +35,7 @@ class Table:
     knobs: tuple[tuple[str, str, int], ...]
     asked: frozenset[str]
     is_wide: bool
+    has_ceilings: bool = False
 
     def heading(self) -> str:
         """The line above the rows."""
@@ -43,6 +44,7 @@ class Table:
             cells += [f"{'low':>9}", f"{'high':>9}", f"{'algbw':>7}"]
         cells += [f"{'busbw':>7}"]
         if self.is_wide:
+            cells += [f"{'of max':>6}"] if self.has_ceilings else []
             cells += [f"{'wrong':>6}", f"{'iters':>5}"]
         return "  ".join([*cells, "notes"])
 
@@ -57,6 +59,8 @@ class Table:
             cells.append(f"{format_rate(record.algbw_gbs):>7}")
         cells.append(f"{format_rate(record.busbw_gbs):>7}")
         if self.is_wide:
+            if self.has_ceilings:
+                cells.append(f"{'-' if record.percent is None else f'{record.percent:.0f}%':>6}")
             cells += [f"{'-' if record.wrong is None else record.wrong:>6}", f"{record.iters:>5}"]
         return "  ".join([*cells, record.notes]).rstrip()
 
@@ -68,7 +72,7 @@ class Table:
         return f"{text:<{width}}"
 
 
-def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int) -> Table:
+def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False) -> Table:
     """The columns for a sweep: knobs that differ between its points."""
     def varies(name: str) -> bool:
         cases = requested if name in _NOT_TELLING else resolved
@@ -76,7 +80,23 @@ def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int) 
         return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
 
     asked = frozenset(name for name, _, _ in _KNOBS if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1)
-    return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS)
+    return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings)
+
+
+def ceiling_lines(records: Sequence[Record]) -> list[str]:
+    """The highest ceiling of every collective and number of ranks, how near its best row came, and the hop that sets it."""
+    best_rows: dict[tuple[str, int], Record] = {}
+    highest: dict[tuple[str, int], Record] = {}
+    for record in records:
+        if record.ceiling_gbs is not None and record.busbw_gbs is not None and not is_peer(record.backend):
+            key = record.op, record.ranks
+            best_rows[key] = max(best_rows.get(key, record), record, key=lambda row: row.busbw_gbs or 0.0)
+            highest[key] = max(highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0)
+    return [
+        f"{op} of {ranks} ranks: at most {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s by the wires ({highest[op, ranks].limit}); "
+        f"best {format_rate(row.busbw_gbs or 0.0)}"
+        for (op, ranks), row in best_rows.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

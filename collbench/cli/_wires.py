@@ -1,0 +1,72 @@
+"""Which wires the ranks of a sweep are on: those of this machine's GPUs, or of a described one; and what they mean for its rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collbench.backends import FAMILY
+from collbench.case import Case
+from collbench.group import Group
+from collbench.topology.machines import is_wired, machine_topology
+from collbench.topology.model import Topology
+from collbench.topology.rings import rings
+from collbench.yardstick import Yardstick
+
+MODEL = "model"
+
+
+class Wires:
+    """The wires under each backend of a sweep. `recorded`: what was found out of this machine, or None."""
+
+    def __init__(self, backends: Sequence[str], machine: str | None, group: Group, gpus: Sequence[int], recorded: Topology | None) -> None:
+        described = machine_topology(machine) if machine is not None and is_wired(machine) else None
+        self._topologies: dict[str, Topology] = {}
+        self._gpus: dict[str, tuple[str, ...]] = {}
+        for backend in backends:
+            found = described if backend == MODEL else (described or recorded) if _is_on_gpus(backend) else None
+            if found is not None:
+                self._topologies[backend] = found
+                self._gpus[backend] = tuple(gpu.id for gpu in found.gpus) if backend == MODEL else _gpus_of_ranks(found, group, gpus)
+        self._yardsticks = {backend: Yardstick(topology, self._gpus[backend]) for backend, topology in self._topologies.items()}
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any backend has wires."""
+        return bool(self._topologies)
+
+    def yardstick(self, case: Case) -> Yardstick | None:
+        """What the case's rows are measured by."""
+        return self._yardsticks.get(case.backend)
+
+    def orders(self, case: Case) -> tuple[tuple[int, ...], ...]:
+        """The rank orders that use the wires best; none where the numbering of the ranks does."""
+        gpus = self._gpus.get(case.backend, ())[: case.ranks]
+        if len(gpus) < case.ranks:
+            return ()
+        found = rings(self._topologies[case.backend], gpus)
+        return () if found == (tuple(range(case.ranks)),) else found
+
+
+def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
+    """The GPU of every rank: of its host, by the rank's number there, through the list of GPUs if one is given."""
+    by_place = {(gpu.host, gpu.index): gpu.id for gpu in topology.gpus}
+    if group.kind == "local":
+        wanted = [(0, index) for index in gpus or sorted(index for host, index in by_place if host == 0)]
+    else:
+        hosts = list(dict.fromkeys(group.hosts))
+        places = [(hosts.index(host), list(group.hosts[:rank]).count(host)) for rank, host in enumerate(group.hosts)]
+        wanted = [(host, gpus[local] if local < len(gpus) else local) for host, local in places]
+    return tuple(by_place[place] for place in wanted) if all(place in by_place for place in wanted) else ()
+
+
+def _is_on_gpus(backend: str) -> bool:
+    return bool(getattr(FAMILY.load(backend), "IS_GPU", False))
+
+
+def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:
+    """What the hosts of the ranks have, if GPUs are in the sweep. Under a launcher all ranks must call it; only rank 0 gets an answer."""
+    if not any(_is_on_gpus(backend) for backend in options.get("backend", ())):
+        return None
+    from collbench.discovery import gather, record, topology_of
+
+    found = [record()] if group.kind == "local" else gather(group.comm)  # type: ignore[attr-defined]
+    return topology_of(found) if found else None
