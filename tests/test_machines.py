@@ -146,7 +146,7 @@ def test_the_virtual_machine_says_what_is_inferred() -> None:
 @pytest.mark.parametrize(("file", "name"), [("azure_ndv2-topo.xml", "dgx-1v"), ("azure_ndv4-topo.xml", "dgx-a100"), ("aws_p4d-24xl-topo.xml", "dgx-a100")])
 def test_sockets_hold_as_many_gpus_as_in_real_files(file: str, name: str) -> None:
     """The files tell no NVLinks, only which GPUs share a NUMA node."""
-    source = SHARED / "topologies" / file if (SHARED / "topologies").is_dir() else SHARED / "data" / "topologies" / file
+    source = SHARED / "data" / "topologies" / file
     if not source.is_file():
         pytest.skip("no shared data here")
     cpus = ElementTree.parse(source).getroot().findall("cpu")

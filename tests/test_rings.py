@@ -124,6 +124,24 @@ def test_a_ring_on_a_tree_leaves_each_switch_and_socket_once(order: list[int]) -
     assert ring_rate_gbs(topology, [ring]) == 6
 
 
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=16), st.data())
+def test_odd_trees_are_crossed_least(parents: list[int], data: st.DataObject) -> None:
+    """Any number of GPUs, of any width, below five switches of two sockets."""
+    lanes = data.draw(st.lists(st.sampled_from([8, 16]), min_size=len(parents), max_size=len(parents)))
+    gpus = [Node(id=f"gpu{rank}", kind="gpu", index=rank) for rank in range(len(parents))]
+    ends = [*(Node(id=f"pci{number}", kind="pci") for number in range(5)), Node(id="cpu0", kind="cpu"), Node(id="cpu1", kind="cpu")]
+    links = [pcie_link(f"gpu{rank}", f"pci{number}", 3, lanes[rank]) for rank, number in enumerate(parents)]
+    links += [pcie_link(f"pci{number}", f"cpu{number % 2}", 3, 16) for number in range(5)]
+    topology = Topology(name="odd", nodes=(*gpus, *ends), links=(*links, Link(a="cpu0", b="cpu1", kind="socket", usable_gbs=6.0)))
+    groups = [len({number for number in parents if number % 2 == side}) for side in (0, 1)]
+    is_one = min(groups) == 0
+    [ring], [chain] = rings(topology), trees(topology)
+    for order, is_closed in ((ring, True), (chain, False)):
+        kinds = Counter(path(topology, f"gpu{a}", f"gpu{b}").kind for a, b in hops(order, is_closed=is_closed))
+        assert kinds["SYS"] == (0 if is_one else 2 if is_closed else 1)
+        assert kinds["PHB"] == (max(groups) if is_one and is_closed and max(groups) > 1 else sum(max(0, group - 1) for group in groups))
+
+
 @pytest.mark.parametrize("order", [tuple(range(8)), (0, 2, 4, 6, 1, 3, 5, 7), (7, 1, 5, 3, 0, 6, 2, 4)])
 def test_ties_go_to_the_smallest_order(order: Order) -> None:
     topology = shuffled(order)

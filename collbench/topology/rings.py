@@ -117,10 +117,13 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
 
 
 def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
-    """What a hop between two ranks costs: by class of way, then rate; one hop of a level costs more than a ring full of the level below."""
+    """What a hop between two ranks costs: by class of way, NVLinks by rate too; one hop of a level costs more than a ring full of the level below.
+
+    A GPU in a narrower slot is as slow wherever it stands in a ring: widths of PCIe do not count.
+    """
     n = len(names)
     ways = [[path(topology, a, b) for b in names] for a in names]
-    keys = [[(_FAR[way.kind], -(way.usable_gbs or 0.0)) for way in row] for row in ways]
+    keys = [[(_FAR[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0) for way in row] for row in ways]
     levels = sorted({keys[a][b] for a in range(n) for b in range(n) if a != b})
     price = {level: (n + 1) ** place for place, level in enumerate(levels)}
     return [[0 if a == b else price[min(keys[a][b], keys[b][a])] for b in range(n)] for a in range(n)]
