@@ -49,13 +49,17 @@ class Machine:
 
 
 def machine(name: str = DEFAULT_MACHINE) -> Machine:
-    """The machine of a profile. Raises UsageError if a number is missing, unknown or not positive.
+    """The machine of a profile. Raises UsageError if it only tells wires, or if a number is missing, unknown or not positive.
 
     >>> machine("cpu-2").cores
     2
     """
-    table = catalog.load("machines", name).get("machine", {})
+    profile = catalog.load("machines", name)
     wanted = {field.name for field in fields(Machine)} - {"name"}
+    table = profile.get("machine")
+    if not isinstance(table, dict):
+        told = "tells how the machine is wired, not" if "topology" in profile else "does not tell"
+        raise UsageError(f"machine profile {name} has no [machine]: it {told} what a step of a schedule costs there", f"add: {', '.join(sorted(wanted))}")
     if set(table) != wanted:
         raise UsageError(f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}", f"it must have exactly: {', '.join(sorted(wanted))}")
     for key, value in table.items():
