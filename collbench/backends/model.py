@@ -1,7 +1,8 @@
 """The model: plays a plan's actions event by event on the cores and the memory of a described machine, and invents times from that.
 
-Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in closed form (cost.py). On processors each rank runs on core `rank mod cores`, one action at a time; an action
-takes its step time and its bytes at the core's rate, and its bytes also queue at the shared memory. Nothing is computed or checked.
+Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in closed form (cost.py). On processors each
+rank runs on core `rank mod cores`, one action at a time; an action takes its step time and its bytes at the core's rate, and its bytes also
+queue at the shared memory. Nothing is computed or checked.
 """
 
 import heapq

@@ -119,7 +119,9 @@ _HOW = (
     ),
     click.option("--seed", type=click.IntRange(0), help="Of the soak's random numbers. Default: 0."),
     click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),
-    click.option("--machine", help="Machine of the model backend, or wires that rows of GPUs are measured by: a profile or a file. Default: cpu-2; the GPUs found."),
+    click.option(
+        "--machine", help="Machine of the model backend, or wires that rows of GPUs are measured by: a profile or a file. Default: cpu-2; the GPUs found.",
+    ),
 )
 _FILES = (
     click.option(

@@ -256,3 +256,12 @@ def _parts(name: str) -> tuple[NodeKind, int]:
     """The kind and the number of an id."""
     kind = next(kind for kind in _ORDER if name.rstrip("0123456789") == kind)
     return kind, int(name[len(kind):])
+
+
+def is_wired(name: str) -> bool:
+    """Whether a profile says how its GPUs are wired. Raises UsageError if there is no such profile.
+
+    >>> is_wired("dgx-1v"), is_wired("cpu-2")
+    (True, False)
+    """
+    return "topology" in catalog.load("machines", name)
