@@ -71,7 +71,7 @@ def visible() -> tuple[Gpu, ...]:
     import pynvml
 
     refusal = _refusal()
-    if isinstance(refusal, (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_NotFound)):
+    if refusal is not None and not has_driver():
         return ()
     if refusal is not None:  # GPUs that do not work are not GPUs that are not there
         raise UnavailableError(f"NVML, the driver's library that lists GPUs, does not start: {refusal}", "see what nvidia-smi says of it")
@@ -84,6 +84,19 @@ def visible() -> tuple[Gpu, ...]:
     # NVML goes by PCI address, CUDA by CUDA_DEVICE_ORDER: by address too if that is PCI_BUS_ID, else the fastest first. Among identical
     # GPUs both are the same order. A host that mixes models has to set PCI_BUS_ID: CUDA's idea of fast is not told, so nothing is sorted here.
     return _shown(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def has_driver() -> bool:
+    """Whether this host has an NVIDIA driver, whatever state it is in."""
+    import pynvml
+
+    return not isinstance(_refusal(), (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_NotFound))
+
+
+def nvml_refusal() -> str | None:
+    """Why NVML does not start; None if it does. Starts it, once a process."""
+    found = _refusal()
+    return None if found is None else str(found)
 
 
 def conditions(uuids: Sequence[str], own_pids: Collection[int]) -> Conditions:
@@ -186,8 +199,18 @@ def _gpu(index: int) -> Gpu:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    domain, _, rest = pynvml.nvmlDeviceGetPciInfo(handle).busId.lower().partition(":")  # eight digits of domain; sysfs: four or as needed
-    return Gpu(index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle), bus_id=f"{int(domain, 16):04x}:{rest}")
+    bus_id = as_sysfs(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    return Gpu(index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle), bus_id=bus_id)
+
+
+def as_sysfs(bus_id: str) -> str:
+    """A PCI address of NVML, whose domain has eight digits, as sysfs spells it: with four, or as many as needed.
+
+    >>> as_sysfs("00000000:1A:06.0"), as_sysfs("00010001:00:00.0")
+    ('0000:1a:06.0', '10001:00:00.0')
+    """
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
 
 
 def uuid_at(bus_id: str) -> str:

@@ -1,0 +1,12 @@
+"""What this host is, found out without root: NVML, sysfs and /proc as a recording; a recording, of here or elsewhere, as a topology.
+
+record() gives a Recording, topology_of() turns one or many into a Topology; a Recording travels as JSON.
+"""
+
+from collbench.discovery._gather import gather
+from collbench.discovery._record import record
+from collbench.discovery.build import P2P_MEANINGS, P2P_WORDS, equal_hosts, topology_of
+from collbench.discovery.links import LinkRow, links_table
+from collbench.discovery.recording import Recording, dumps, loads
+
+__all__ = ["P2P_MEANINGS", "P2P_WORDS", "LinkRow", "Recording", "dumps", "equal_hosts", "gather", "links_table", "loads", "record", "topology_of"]
