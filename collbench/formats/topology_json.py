@@ -1,7 +1,7 @@
 """Our own JSON of a topology: every field of the model, in a stable order, so that equal topologies are equal bytes.
 
-    {"format": "collbench-topology", "version": 1, "name": ..., "hosts": [...], "notes": [...],
-     "nodes": [{"id": ..., "kind": ..., "facts": {...}, ...}], "links": [{"a": ..., "b": ..., ...}], "p2p": [{"a", "b", "what", "status"}]}
+An object with format, version, name, hosts, notes, nodes (the fields of Node, facts as an object), links (the fields of Link) and p2p (a, b,
+what: read, write, atomics or nvlink, and status).
 """
 
 import json
@@ -56,7 +56,7 @@ def write(topology: Topology) -> str:
         "links": [{key: getattr(link, key) for key in _LINK} for link in topology.links],
         "p2p": [{"a": a, "b": b, "what": what, "status": status} for (a, b, what), status in sorted(topology.p2p.items())],
     }
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(value, indent=1) + "\n"
 
 
 def read(text: str, name: str) -> Topology:
@@ -151,6 +151,8 @@ def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, o
         fits = found is None or isinstance(found, int | float) if type_ is float else isinstance(found, type_)
         if not fits or isinstance(found, bool):
             raise _WrongError(f"{before}{key} is not {_NAMES[type_]}")
+        if isinstance(found, str) and not found.isprintable():
+            raise _WrongError(f"{before}{key} holds control characters")
     unknown = [str(key) for key in value if key not in types]
     if unknown:
         raise _WrongError(f"{before}{unknown[0]:.40} is unknown to version {VERSION}")
@@ -167,8 +169,8 @@ def _list(value: object, place: str, most: int) -> Sequence[object]:
 def _strings(value: object, place: str) -> tuple[str, ...]:
     found = _list(value, place, MAX_NODES)
     for number, one in enumerate(found):
-        if not isinstance(one, str):
-            raise _WrongError(f"{place}[{number}] is not a string")
+        if not isinstance(one, str) or not one.isprintable():
+            raise _WrongError(f"{place}[{number}] is not a string without control characters")
     return tuple(str(one) for one in found)
 
 
