@@ -17,6 +17,15 @@ _ARCHS = (("P100", 60), ("V100", 70), ("A100", 80), ("A800", 80), ("A30", 80), (
 _ARCHS_BLACKWELL = (("B100", 100), ("B200", 100), ("GB200", 100), ("B300", 103), ("GB300", 103))
 
 
+def printable(text: str) -> str:
+    r"""The text without what could steer a terminal.
+
+    >>> printable("a\x1b[2Jb"), printable("fine")
+    ('a\ufffd[2Jb', 'fine')
+    """
+    return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
+
+
 class Ids:
     """Ids of one topology: the kind and a number, the wanted one if it is free."""
 

@@ -105,7 +105,8 @@ class _Writer:
         return node.address if len(node.address) < 13 else "{:04x}:{:02x}:{:02x}.{:x}".format(*key)
 
     def gpu(self, gpu: Node) -> Iterator[str]:
-        inner = [line for link in self.topology.links_of[gpu.id] if link.kind in ("nvlink", "c2c") for line in self.link(gpu, link)]
+        links = self.topology.links_of[gpu.id]
+        inner = [line for kind in ("nvlink", "c2c") for link in links if link.kind == kind for line in self.link(gpu, link)]
         if gpu.fact("numbered") and not inner:  # not by CUDA: better no number than a wrong one
             return iter(())
         return _element("gpu", _with(_told(gpu, GPU, "xml:"), [("dev", str(gpu.index))]), inner)

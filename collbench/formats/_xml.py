@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from collbench.errors import UsageError
+from collbench.formats._build import printable
 
 _MAX_DEPTH = 200  # the deepest real ones, hwloc's of nested PCIe switches, have less than 40
 _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core
@@ -132,7 +133,8 @@ class _Tree:
             )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        element = Element(tag=tag, attributes=attributes, file=self.name, line=self.line)
+        told = {key: printable(value) for key, value in attributes.items()}
+        element = Element(tag=tag, attributes=told, file=self.name, line=self.line)
         self.count += 1
         if len(self.open) == _MAX_DEPTH:
             raise UsageError(f"{element.place}: elements nest more than {_MAX_DEPTH} deep")

@@ -17,7 +17,8 @@ from collbench.topology.model import Link, Node, Topology
 
 _SOURCE = "hwloc's pci_link_speed"
 _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one for all generations
-_NETWORKS = ("2", "3", "16", "32")  # osdev_type of network and OpenFabrics: an ordinal in hwloc 2, bits in hwloc 3
+# osdev_type by the file's version: network and OpenFabrics, numbered in hwloc 2, bits in hwloc 3.
+_NETWORKS = {"2": (("2", "3"), ("3",)), "3": (("16", "32", "48"), ("32", "48"))}
 _NVIDIA = "10de"
 _CPU_FACTS = (("vendor", "CPUVendor"), ("familyid", "CPUFamilyNumber"), ("modelid", "CPUModelNumber"))
 
@@ -34,7 +35,7 @@ def read(text: str, name: str) -> Topology:
         raise UsageError(f"{root.place}: the root is <{root.tag}>, not <topology>")
     if not re.match(r"[23]\.", root.get("version")):
         raise UsageError(f"{root.place}: version of <topology> is '{root.get('version')[:20]}', not 2 or 3 of hwloc", "lstopo --of xml of hwloc 2 writes it")
-    return _Reader(name).topology(root)
+    return _Reader(name, root.get("version")[0]).topology(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,9 @@ class _Near:
 class _Reader:
     """Nodes and links of one file, as they come."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, version: str) -> None:
         self.name = name
+        self.networks, self.fabrics = _NETWORKS[version]
         self.ids = Ids()
         self.nodes: list[Node] = []
         self.links: list[Link] = []
@@ -109,7 +111,7 @@ class _Reader:
 
     def look_through(self, element: _xml.Element) -> bool:
         """Notes which elements hold a GPU or a NIC, NVSwitches, and what is left out; whether this one does."""
-        kind = _kind(element) if element.get("type") in ("PCIDev", "OSDev") else "other"
+        kind = _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
         if kind == "nvswitch":
             self.by_object[f"PCIDev:{element.get('gp_index')}"] = "nvs0"
         elif kind == "other" and element.get("pci_type").startswith("03"):
@@ -168,7 +170,7 @@ class _Reader:
 
     def device(self, device: _xml.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
-        kind, address, systems = _kind(device), device.get("pci_busid"), _systems(device)
+        kind, address, systems = _kind(device, self.networks), device.get("pci_busid"), _systems(device)
         names = [system.get("name") for system in systems]
         if kind == "gpu":
             number = next((int(found[1]) for prefix in ("nvml", "cuda") for name in names if (found := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))), -1)
@@ -177,10 +179,10 @@ class _Reader:
             facts = *_ids(device), *((("uuid", uuid),) if uuid else ()), *((("sm", str(sm)),) if sm else ())
             node = Node(id=f"?{len(self.nodes)}", kind="gpu", name=model, index=number, address=address, facts=facts)
         else:
-            fabrics = [system.get("name") for system in systems if system.get("osdev_type") in ("3", "32")]
-            others = tuple(("netdev", name) for name in names if name not in fabrics)
+            fabrics = [system.get("name") for system in systems if system.get("osdev_type") in self.fabrics]
             id_ = self.ids.take("nic")
             name = (fabrics or names or [""])[0]
+            others = tuple(("netdev", other) for other in names if other not in (name, *fabrics))
             node = Node(id=id_, kind="nic", name=name, index=number_of(id_), address=address, facts=(*_ids(device), *others[:1]))
         node = replace(node, affinity=next((cpu.affinity for cpu in self.nodes if cpu.id == self.cpu_above(above)), ""))
         self.nodes.append(node)
@@ -232,12 +234,12 @@ def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element,
         yield from _objects(child, inner)
 
 
-def _kind(device: _xml.Element) -> str:
+def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     class_, vendor = device.get("pci_type")[:4], device.get("pci_type")[6:10].lower()
     systems = _systems(device)
     if any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems) or class_ == "0302" or (class_[:2] == "03" and vendor == _NVIDIA):
         return "gpu"
-    if class_[:2] == "02" or any(system.get("osdev_type") in _NETWORKS for system in systems):
+    if class_[:2] == "02" or any(system.get("osdev_type") in networks for system in systems):
         return "nic"
     return "nvswitch" if class_ == "0680" and (vendor == _NVIDIA or device.get("subtype") == "NVSwitch") else "other"
 

@@ -99,7 +99,7 @@ class _Reader:
         self.no_width += not width and "class" in pci.attributes
         of_class = pci.get("class")
         gpus, nets = list(pci.of("gpu")), [net for nic in pci.of("nic") for net in nic.of("net")]
-        common = Node(id="", kind="pci", address=address, host=parent.host, affinity=parent.affinity, facts=_facts(pci, PCI, "xml-pci:"))
+        common = Node(id="", kind="pci", address=address, host=parent.host, affinity=self.above.affinity, facts=_facts(pci, PCI, "xml-pci:"))
         implied = {"numbered": "by order of appearance"}
         for gpu in gpus or ([_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)] if of_class.startswith("0x03") else ()):
             # Numbered when all are known: those without a number get what is left.
@@ -126,7 +126,7 @@ class _Reader:
     def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
         dev = net.number("dev", -1)
         facts = *node.facts, *_facts(net, NET, "xml:")
-        node = replace(node, id=self.ids.take("nic", dev), name=net.get("name"), index=dev, affinity=parent.affinity, facts=facts)
+        node = replace(node, id=self.ids.take("nic", dev), name=net.get("name"), index=dev, affinity=self.above.affinity, facts=facts)
         self.nodes.append(node)
         self.link(parent, node.id, generation, width)
 
@@ -178,10 +178,10 @@ class _Reader:
             hosts = {by_id[id_].host for id_ in switched}
             self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0, host=min(hosts) if len(hosts) == 1 else -1))
         uneven = [(a, b) for (a, b), count in told.items() if a < b and told.get((b, a), count) != count]
-        for (a, b), count in told.items():
-            if (b, a) not in told or a < b:
-                generation = rates.nvlink_generation(_arch(by_id[a]))
-                self.links.append(rates.nvlink_link(a, b, generation, min(count, told.get((b, a), count))))
+        # In the order of the file, so that it is written so.
+        for a, b in dict.fromkeys((b, a) if (b, a) in told and b < a else (a, b) for a, b in told):
+            generation = rates.nvlink_generation(_arch(by_id[a]))
+            self.links.append(rates.nvlink_link(a, b, generation, min(told[a, b], told.get((b, a), told[a, b]))))
         remarks = [f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken" for a, b in uneven]
         if any(HIDDEN in targets for targets in switched.values()):
             remarks.append("the far ends of the NVLinks are hidden, as under a hypervisor: taken as one NVSwitch, as NCCL takes them")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from collbench.errors import UsageError
-from collbench.formats._build import arch_of_name
+from collbench.formats._build import arch_of_name, printable
 from collbench.formats._smi_tree import Device, machine
 from collbench.topology import rates
 from collbench.topology.model import Node, Topology
@@ -85,7 +85,7 @@ def read(text: str, name: str) -> Topology:
 
 def _lines(text: str) -> Iterator[str]:
     """Lines without what a terminal would have swallowed."""
-    return (line.replace("\ufeff", "") for line in _ESCAPE.sub("", text).replace("\r", "").split("\n"))
+    return (printable(line.replace("\t", " ").replace("\ufeff", "")) for line in _ESCAPE.sub("", text).replace("\r", "").split("\n"))
 
 
 def _is_header(line: str) -> bool:
@@ -125,7 +125,7 @@ def _matrices(lines: list[str], name: str) -> Iterator[_Matrix]:
             place += 1
         missing = [label for label in labels if label not in rest]
         if missing:
-            raise UsageError(f"{name}, line {place + 1}: the row of {missing[0]} is missing: is the text cut off?")
+            raise UsageError(f"{name}, line {header + 1}: the row of {missing[0]} is missing: is the text cut off?")
         kinds = set(cells.values()) - {"X"}
         is_p2p = all(_STATUS.fullmatch(kind) for kind in kinds) and (kinds or asked not in ("", "m"))
         if not is_p2p and not all(_CLASS.fullmatch(kind) for kind in kinds):
