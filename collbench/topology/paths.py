@@ -105,7 +105,7 @@ def _class(topology: Topology, nodes: tuple[str, ...], links: tuple[Link, ...]) 
     inner = [topology.by_id[node].kind for node in nodes[1:-1]]
     if "network" in kinds:
         return "NET"
-    if kinds == {"nvlink"}:
+    if kinds == {"nvlink"} and "cpu" not in inner:  # POWER processors have NVLinks
         return "NVB" if "gpu" in inner else "NVL"
     if "socket" in kinds:
         return "SYS"
