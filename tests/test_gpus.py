@@ -5,16 +5,17 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from ctypes import POINTER, Array, c_uint, c_void_p, cast, pointer
+from ctypes import Array, c_uint
 from dataclasses import replace
 from typing import Any
 
 import pynvml
 import pytest
 
-from collbench import gpus
 from collbench.errors import UnavailableError
 from collbench.gpus import Conditions, Gpu, Reading, conditions, disturbances, visible
+
+from ._fake_nvml import forget, index_of, put
 
 UUIDS = tuple(f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7" for start in ("fe6bef6b", "fe6b0000", "0123abcd", "77777777"))
 BUSES = (6, 7, 8, 9)
@@ -96,22 +97,6 @@ class Fake:
         for entry, pid in zip(out, self.pids, strict=False):
             entry.pid = pid
         return 0
-
-
-def put(handle: Any, index: int) -> None:
-    """Make a handle, which is a pointer to something hidden, say which GPU it is; index 0 is not null."""
-    cast(pointer(handle), POINTER(c_void_p))[0] = 0x1000 + index
-
-
-def index_of(handle: Any) -> int:
-    return int(cast(handle, c_void_p).value or 0) - 0x1000
-
-
-def forget() -> None:
-    """What the module and the binding remember of a library."""
-    gpus._refusal.cache_clear()
-    gpus._device.cache_clear()
-    pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from collbench.errors import UsageError
 
+_MOST = 1 << 63
 _NAMES: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
@@ -54,6 +55,8 @@ def decode(kind: Any, value: object, place: str) -> Any:
         return float(value)
     if type(value) is not kind:
         raise _wrong(value, _NAMES[kind], place)
+    if type(value) is int and not -_MOST <= value < _MOST:
+        raise UsageError(f"{place} is {str(value)[:20]}.., more than 64 bits hold")
     return value
 
 

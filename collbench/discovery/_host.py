@@ -1,8 +1,8 @@
 """One host's part of the graph: its GPUs as CUDA numbers them, its PCIe tree, processors, NVLinks and NICs, with notes on what is odd."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from collbench.discovery import _nvlinks
 from collbench.discovery._tree import Hop, Tree
@@ -27,6 +27,8 @@ class Draft:
     cpus: dict[int, str] = field(default_factory=dict)
     below_root: dict[str, list[Link]] = field(default_factory=dict)  # PCIe links by the root at their upper end
     roots: dict[tuple[str, str], str] = field(default_factory=dict)  # root ids by (host bridge, cpu)
+    switches: set[str] = field(default_factory=set)
+    wired: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, text: str) -> None:
         """Say something once."""
@@ -47,7 +49,7 @@ def draft(recording: Recording, host: int, first: Mapping[str, int], shared_swit
         _hang(made, tree, node, near, first["root"])
     made.nodes += nics
     _feed_roots(made)
-    _split_switches(made, tree)
+    _split_switches(made)
     _sockets(made)
     _nvlink_links(made, shown, shared_switch or f"nvswitch{first['nvswitch']}", -1 if shared_switch else host)
     _c2c_links(made, shown)
@@ -69,10 +71,13 @@ def _shown_gpus(made: Draft) -> list[GpuRecord]:
         made.note(f"which GPUs CUDA shows is not known ({recording.unknown.get('cuda', 'nobody asked')}): they stand in NVML's order")
         return [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
     by_index = {gpu.index: gpu for gpu in recording.gpus}
-    hidden = [gpu for gpu in recording.gpus if gpu.index not in recording.cuda]
-    for gpu in hidden:
-        reason = gpu.unknown.get("handle") or (f"CUDA_VISIBLE_DEVICES is {recording.visible_devices}" if recording.visible_devices is not None else "")
-        made.note(f"left out: NVML's GPU {gpu.index} ({gpu.address or 'address unknown'}), which CUDA does not show" + (f": {reason}" if reason else ""))
+    variable = "" if recording.visible_devices is None else f"CUDA_VISIBLE_DEVICES is '{recording.visible_devices}'"
+    hidden: dict[str, list[str]] = {}
+    for gpu in recording.gpus:
+        if gpu.index not in recording.cuda:
+            hidden.setdefault(gpu.unknown.get("handle") or variable, []).append(f"{gpu.index} ({gpu.address or 'address unknown'})")
+    for reason, some in hidden.items():
+        made.note(f"left out, as CUDA does not show it: NVML's GPU {', '.join(some)}" + (f": {reason}" if reason else ""))
     return [by_index[index] for index in recording.cuda]
 
 
@@ -118,7 +123,7 @@ def _nic_nodes(made: Draft, first: int) -> list[Node]:
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]
         active = [port for port in ports if port.state == _ACTIVE]
-        told = [_gbps(port.rate) for port in active] if ports else [nic.speed_mbps / 1000 if nic.speed_mbps else None for nic in parts if nic.operstate == "up"]
+        told = [_gbps(port.rate) for port in active] if ports else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         rate = sum(one for one in told if one) if told and all(told) else None
         facts = {
             "net": " ".join(nic.name for nic in parts if not nic.is_rdma),
@@ -135,37 +140,37 @@ def _nic_nodes(made: Draft, first: int) -> list[Node]:
     return nodes
 
 
+def _positive(mbps: int | None) -> float | None:
+    return mbps / 1000 if mbps is not None and mbps > 0 else None
+
+
 def _gbps(rate: str | None) -> float | None:
     """400 Gb/sec (4X NDR) as a number."""
-    try:
-        return float((rate or "").split()[0])
-    except (IndexError, ValueError):
-        return None
+    found = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
+    return float(found[0]) if found else None
 
 
 def _hang(made: Draft, tree: Tree, node: Node, somewhere: str, first_root: int) -> None:
     """Links from a GPU or NIC up to its host bridge, switches included; the same switch or bridge comes once."""
-    what = f"{node.kind.upper()} {node.index}"
-    place = tree.place(node.address)
+    place, whose = tree.place(node.address), "GPUs" if node.kind == "gpu" else "NICs"
     numa = tree.numa_of(node.address)
     cpu = made.cpus.get(numa if numa is not None else -1, somewhere)
-    if numa is None or numa not in made.cpus:
-        whose = "GPUs" if node.kind == "gpu" else "NICs"
+    if place is not None and (numa is None or numa not in made.cpus):
         told = f"names no NUMA node for {whose} (numa_node -1)" if numa is None else f"says NUMA node {numa}, which has no cores, for {whose}"
         made.note(f"the kernel {told}: drawn at the " + ("only one" if len(made.cpus) == 1 else "first, though they may be elsewhere"))
-    if place is None:
-        made.note(f"{what} is not in the host's PCIe tree: drawn at a host bridge")
     bridge = place.bridge if place is not None else "unknown"
     if (bridge, cpu) not in made.roots:
         made.roots[bridge, cpu] = f"root{first_root + len(made.roots)}"
         made.nodes.append(Node(id=made.roots[bridge, cpu], kind="root", address=bridge.removeprefix("pci"), host=made.host))
     root = made.roots[bridge, cpu]
     if place is None:
+        made.note(f"not all {whose} are in the host's PCIe tree: the others are drawn at a host bridge, without rates")
         _wire(made, pcie_link(root, node.id, 0, 0), is_below_root=True)
         return
     names = {"root": root, node.address: node.id} | {switch: _switch_id(made, switch) for switch in place.switches}
     for switch in place.switches:
-        if all(one.id != names[switch] for one in made.nodes):
+        if names[switch] not in made.switches:
+            made.switches.add(names[switch])
             made.nodes.append(Node(id=names[switch], kind="pci", address=switch, host=made.host, facts=_identity(tree, switch)))
     for hop in place.hops:
         note = _now(hop, node.kind if hop.below == node.address else "pci")
@@ -173,8 +178,9 @@ def _hang(made: Draft, tree: Tree, node: Node, somewhere: str, first_root: int) 
 
 
 def _wire(made: Draft, link: Link, is_below_root: bool) -> None:
-    if any((one.a, one.b) == (link.a, link.b) for one in made.links):
+    if (link.a, link.b) in made.wired:
         return
+    made.wired.add((link.a, link.b))
     made.links.append(link)
     if is_below_root:
         made.below_root.setdefault(link.a, []).append(link)
@@ -185,11 +191,12 @@ def _switch_id(made: Draft, address: str) -> str:
 
 
 def _identity(tree: Tree, address: str) -> tuple[tuple[str, str], ...]:
-    device = tree.devices[address]
-    return tuple((key, value) for key, value in (("vendor", device.vendor), ("device", device.device)) if value is not None)
+    device = tree.devices.get(address)
+    told = () if device is None else (("vendor", device.vendor), ("device", device.device))
+    return tuple((key, value) for key, value in told if value is not None)
 
 
-def _now(hop: Hop, kind: NodeKind | Literal["pci"]) -> str:
+def _now(hop: Hop, kind: NodeKind) -> str:
     """What a link runs at, where that is less than it could."""
     fewer_lanes = 0 < hop.now.lanes < hop.most.lanes
     slower = 0 < hop.now.generation < hop.most.generation
@@ -219,12 +226,11 @@ def _feed_roots(made: Draft) -> None:
         )
 
 
-def _split_switches(made: Draft, tree: Tree) -> None:
+def _split_switches(made: Draft) -> None:
     """Links inside split switches, if both parts are in the graph. Their rate is not told; the narrower way up stands for it."""
-    known = {node.id for node in made.nodes}
     for pair in made.recording.switch_links:
         ends = [_switch_id(made, address) for address in (pair.a, pair.b)]
-        if ends[0] in known and ends[1] in known:
+        if ends[0] != ends[1] and set(ends) <= made.switches:
             ups = [link for end in ends for link in made.links if link.b == end]
             slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
             made.links.append(replace(slower, a=ends[0], b=ends[1], note="inside a switch that is split; its rate is not told: as its way up"))
@@ -256,7 +262,8 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
         ends = [end for end, bundle in of_gpu[number].items() if bundle.up and end]
         dead = set(_nvlinks.dead(gpu, made.recording))
         if dead:
-            made.note(f"GPU {number}: NVLink {_nvlinks.numbered(sorted(dead))} down, up on other GPUs of its kind")
+            made.note(f"GPU {number}: {_nvlinks.numbered(sorted(dead))} down, though up on other GPUs of its kind")
+        elsewhere: list[int] = []
         for end, bundle in of_gpu[number].items():
             down = sorted(dead & set(bundle.down))
             if len(ends) == 1 and end == ends[0]:  # nobody else whose links the unplaced ones could be
@@ -272,15 +279,17 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
             elif end == _nvlinks.PROCESSOR:  # coherent, and no way from GPU to GPU: as C2C
                 made.links.append(replace(_nvlinks.wire(_cpu_of(made, me), me, gpu, bundle.up, note), kind="c2c"))
             elif not end:
-                made.note(f"GPU {number}: where its NVLink {_nvlinks.numbered([link.number for link in bundle.up])} lead is not told")
+                made.note(f"GPU {number}: where its {_nvlinks.numbered([link.number for link in bundle.up])} lead is not told")
             elif other is None:
-                made.note(f"GPU {number}: its NVLink {_nvlinks.numbered([link.number for link in bundle.up])} lead to {end}, which is not shown")
+                elsewhere += [link.number for link in bundle.up]
             elif other > number:
                 back = of_gpu[other].get(gpu.address or "", _nvlinks.Bundle()).up
                 if len(back) != len(bundle.up):
                     made.note(f"GPU {number} and GPU {other} count their NVLinks as {len(bundle.up)} and {len(back)}: the fewer count")
                 fewer = min(bundle.up, back, key=len) or bundle.up
                 made.links.append(_nvlinks.wire(me, made.gpu_ids[shown[other].index], gpu, fewer, note))
+        if elsewhere:
+            made.note(f"GPU {number}: {_nvlinks.numbered(elsewhere)} lead to GPUs that are left out")
 
 
 def _c2c_links(made: Draft, shown: list[GpuRecord]) -> None:
@@ -288,7 +297,7 @@ def _c2c_links(made: Draft, shown: list[GpuRecord]) -> None:
         active = [link for link in gpu.c2c if link.status == 1]
         if active:
             speeds = [link.max_mbps for link in active]
-            rate = None if None in speeds else sum(speed or 0 for speed in speeds) / 1000
+            rate = sum(speed or 0 for speed in speeds) / 1000 if all(speed and speed > 0 for speed in speeds) else None
             source = "NVML's largest rate of its links, as NCCL's graph counts them" if rate else ""
             me = made.gpu_ids[gpu.index]
             made.links.append(Link(a=_cpu_of(made, me), b=me, kind="c2c", count=len(active), raw_gbs=rate, usable_gbs=rate, source=source))
@@ -306,7 +315,8 @@ def _say_what_is_odd(made: Draft, tree: Tree, shown: list[GpuRecord]) -> None:
     places = [tree.place(gpu.address or "") for gpu in shown]
     if recording.processor.has_hypervisor and shown and all(place is not None and not place.switches for place in places):
         product = f" ({recording.product})" if recording.product else ""
-        made.note(f"a hypervisor{product} shows a flat PCIe tree: real switches and sockets, and what GPUs share of them, are hidden")
+        hidden = "switches and sockets" if len(made.cpus) == 1 else "switches"
+        made.note(f"a hypervisor{product} shows a flat PCIe tree: real {hidden}, and what GPUs share of them, are hidden")
     if len(made.roots) > len({bridge for bridge, _ in made.roots}):
         made.note("one PCIe bus has functions of several NUMA nodes: it is drawn once for each")
     numbers = {gpu.index: number for number, gpu in enumerate(shown)}

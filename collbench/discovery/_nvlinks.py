@@ -90,7 +90,7 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
 def wire(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
     """A bundle as a link of the graph; its rates are scaled where NVML tells a speed that is not the generation's."""
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
-    told = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed]
+    told = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
     if bundle.raw_gbs is None or not told:
         return bundle
     share = min(told) / 1000 * len(links) / bundle.raw_gbs
@@ -105,9 +105,9 @@ def _speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
 
 
 def numbered(links: Sequence[int]) -> str:
-    """Numbers of links in words.
+    """Links in words.
 
     >>> numbered([3]), numbered([0, 1, 2, 5])
-    ('link 3', 'links 0-2,5')
+    ('NVLink 3', 'NVLinks 0-2,5')
     """
-    return f"link{'s' if len(links) > 1 else ''} {spans(links)}"
+    return f"NVLink{'s' if len(links) > 1 else ''} {spans(links)}"

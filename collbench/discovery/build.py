@@ -52,17 +52,25 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
 
 def equal_hosts(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Hosts in groups of equal ones: same nodes and links, apart from names, addresses, UUIDs and what changes from moment to moment."""
+    nodes: list[list[Node]] = [[] for _ in topology.hosts]
+    place: dict[str, str] = {}  # a node's number on its host; what hosts share keeps its id
+    for node in topology.nodes:
+        if node.host >= 0:
+            place[node.id] = str(len(nodes[node.host]))
+            nodes[node.host].append(node)
+    wires: list[list[object]] = [[] for _ in topology.hosts]
+    for link in topology.links:
+        for host in {topology.by_id[link.a].host, topology.by_id[link.b].host} - {-1}:
+            ends = place.get(link.a, link.a), place.get(link.b, link.b)
+            wires[host].append((*ends, link.kind, link.count, link.generation, link.usable_gbs))
+    allowed: list[list[object]] = [[] for _ in topology.hosts]
+    for (a, b, what), word in topology.p2p.items():
+        allowed[topology.by_id[a].host].append((place[a], place[b], what, word))
     groups: dict[object, list[int]] = {}
-    for host in range(len(topology.hosts)):
-        own = [node for node in topology.nodes if node.host == host]
-        place = {node.id: number for number, node in enumerate(own)}
-        wires = sorted(
-            (str(place.get(link.a, link.a)), str(place.get(link.b, link.b)), link.kind, link.count, link.generation, link.usable_gbs or 0.0)
-            for link in topology.links if link.a in place or link.b in place
-        )
+    for host, own in enumerate(nodes):
         things = tuple((node.kind, node.index, node.affinity, node.name if node.kind in ("gpu", "cpu") else "", node.fact("mig")) for node in own)
-        allowed = tuple(sorted((place[a], place[b], what, word) for (a, b, what), word in topology.p2p.items() if a in place and b in place))
-        groups.setdefault((things, tuple(wires), allowed), []).append(host)
+        wired, works = (frozenset(Counter(part).items()) for part in (wires[host], allowed[host]))
+        groups.setdefault((things, wired, works), []).append(host)
     return tuple(tuple(group) for group in groups.values())
 
 

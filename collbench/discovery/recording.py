@@ -15,6 +15,8 @@ from collbench.errors import UsageError
 FORMAT, VERSION = "collbench-recording", 1
 _MOST_CHARACTERS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
 
+_MOST_OF = {"gpus": 256, "numa": 1024, "pci": 8192, "nics": 8192, "switch_links": 8192, "pairs": 256 * 255, "links": 64, "c2c": 64}
+
 Reasons = Mapping[str, str]
 
 
@@ -245,8 +247,20 @@ def _refuse_constant(constant: str) -> float:
     raise ValueError(f"{constant} is no number of JSON")
 
 
+def _is_at_its_address(device: PciDevice) -> bool:
+    parts = device.path.split("/")
+    return parts[-1] == device.address and len(set(parts)) == len(parts)
+
+
 def _checked(recording: Recording, place: str) -> Recording:
-    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once."""
+    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once; nothing is more than a host can have."""
+    of_gpus = [("links", max((len(gpu.links) for gpu in recording.gpus), default=0)), ("c2c", max((len(gpu.c2c) for gpu in recording.gpus), default=0))]
+    for what, count in [(what, len(getattr(recording, what))) for what in _MOST_OF if hasattr(recording, what)] + of_gpus:
+        if count > _MOST_OF[what]:
+            raise UsageError(f"{place}.{what}: {count} are more than a host has ({_MOST_OF[what]})")
+    strange = next((device for device in recording.pci if not _is_at_its_address(device)), None)
+    if strange is not None:
+        raise UsageError(f"{place}.pci: {strange.address[:40]} is not at the end of its path, or a part of that comes twice")
     for what, keys in (
         ("gpus", [gpu.index for gpu in recording.gpus]),
         ("numa", [node.index for node in recording.numa]),
