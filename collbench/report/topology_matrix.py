@@ -33,7 +33,7 @@ def matrix(topology: Topology, columns: int, paint: Paint = plain) -> list[str]:
         lines += [*_block(group.part, columns, paint, shown), ""]
     over = between(topology, groups)
     lines += [*over, ""] if over else []
-    shown |= {line.split()[2].rstrip(",") for line in over}
+    shown |= {_kind(line.partition(": ")[2].split(",")[0]) for line in over}
     return (lines + _legend(shown, groups, columns, paint)) if shown else lines[:-1]
 
 
@@ -170,8 +170,7 @@ def _processors(one: Topology) -> list[str]:
 
 def _legend(shown: set[str], groups: Sequence[Alike], columns: int, paint: Paint) -> list[str]:
     lines = ["Legend:"]
-    known = [name for name in CLASSES if name in shown or (name == "NV#" and any(_kind(text) == name for text in shown))]
-    for name in known:
+    for name in (name for name in CLASSES if name in shown):
         lines.append(f"  {paint(f'{name:<4}', _painted(name))} = {CLASSES[name]}")
     for group in groups:
         nics = [f"{labels(group.part)[node.id]}: {node.name}" for node in group.part.of_kind("nic") if node.name]

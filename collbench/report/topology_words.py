@@ -179,7 +179,7 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
             if node.host != start.host:
                 way = path(topology, start.id, node.id)
                 limit = f", {rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})" if way.limit is not None else ", rate unknown" if way.links else ""
-                said[f"Between hosts: {way.label}{limit}"] = None
+                said[f"Between hosts: {way.label}{limit}" if way.links else "Between some hosts: DIS, no way is known"] = None
     return list(said)
 
 
