@@ -108,11 +108,44 @@ def nvl(hosts: int = 18) -> Topology:
     nodes: list[Node] = [plain("nvswitch0", "nvswitch", host=-1)]
     links: list[Link] = []
     for host in range(hosts):
-        for number in range(2):
-            nodes.append(cpu(number, "Grace", f"{72 * number}-{72 * number + 71}", host, f"h{host}."))
+        nodes += [cpu(number, "Grace", f"{72 * number}-{72 * number + 71}", host, f"h{host}.") for number in range(2)]
         links.append(socket(f"h{host}.cpu0", f"h{host}.cpu1", 32.0))
         for number in range(4):
             nodes.append(Node(id=f"gpu{host * 4 + number}", kind="gpu", name="NVIDIA GB200", index=number, host=host))
             links.append(Link(a=f"h{host}.cpu{number // 2}", b=f"gpu{host * 4 + number}", kind="c2c", raw_gbs=450.0, usable_gbs=360.0))
             links.append(nvlink_link(f"gpu{host * 4 + number}", "nvswitch0", 5, 18))
     return Topology(name="GB200 NVL72", nodes=tuple(nodes), links=tuple(links), hosts=tuple(f"tray{host:02}" for host in range(hosts)))
+
+
+def sixteen() -> Topology:
+    """16 GPUs with a link to each of 6 NVSwitches."""
+    nodes, links = two_sockets("Tesla V100-SXM3-32GB", 4, 2, 1, 3, "Intel Xeon Platinum 8168")
+    nodes += [plain(f"nvswitch{number}", "nvswitch", index=number) for number in range(6)]
+    links += [nvlink_link(f"gpu{number}", f"nvswitch{switch}", 2, 1) for number in range(16) for switch in range(6)]
+    return Topology(name="DGX-2", nodes=tuple(nodes), links=tuple(links), hosts=("dgx2",), notes=("a note that a reader must know",))
+
+
+def four_sockets() -> Topology:
+    """4 GPUs, each with a processor of its own, every two joined by 4 NVLinks, every two processors linked."""
+    nodes: list[Node] = []
+    links: list[Link] = []
+    for number in range(4):
+        nodes += [cpu(number, "AMD EPYC 7742", f"{16 * number}-{16 * number + 15}"), plain(f"root{number}", "root"), gpu(number, "A100", 3 + number * 16)]
+        links += [pcie_link(f"cpu{number}", f"root{number}", 4, 16), pcie_link(f"root{number}", f"gpu{number}", 4, 16)]
+        for other in range(number):
+            links += [socket(f"cpu{other}", f"cpu{number}", 16.0), nvlink_link(f"gpu{other}", f"gpu{number}", 3, 4)]
+    return Topology(name="four", nodes=tuple(nodes), links=tuple(links))
+
+
+def nested() -> Topology:
+    """Switches below a switch, and devices at every level, of several widths."""
+    nodes = [cpu(0, "Intel Xeon Gold 6248", "0-19"), plain("root0", "root", address="0000:00")]
+    nodes += [plain(f"pci{number}", "pci", address=f"0000:0{number + 1}:00.0") for number in range(3)]
+    links = [pcie_link("cpu0", "root0", 4, 16), pcie_link("root0", "pci0", 4, 16), pcie_link("pci0", "pci1", 4, 16), pcie_link("pci0", "pci2", 4, 16)]
+    for number, above in enumerate(("pci0", "pci1", "pci1", "pci1", "pci2", "root0")):
+        nodes.append(gpu(number, "NVIDIA L40S", 32 + number))
+        links.append(pcie_link(above, f"gpu{number}", 4, 16 if number < 4 else 8))
+    for number, above in enumerate(("pci1", "pci1", "pci1", "pci1", "root0")):
+        nodes.append(plain(f"nic{number}", "nic", name=f"mlx5_{number}", index=number))
+        links.append(pcie_link(above, f"nic{number}", 3, 8))
+    return Topology(name="nested", nodes=tuple(nodes), links=tuple(links), hosts=("box",))

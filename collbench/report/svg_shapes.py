@@ -37,9 +37,9 @@ class Rect:
 
 
 def clean(text: str) -> str:
-    """A text as XML may hold it.
+    r"""A text as XML may hold it.
 
-    >>> clean("a <b> & \\x1b[4mc")
+    >>> clean("a <b> & \x1b[4mc")
     'a &lt;b&gt; &amp; [4mc'
     """
     return escape(_NOT_XML.sub("", text), {'"': "&quot;"})

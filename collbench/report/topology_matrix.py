@@ -15,11 +15,12 @@ _GAP = "  "
 
 
 def matrix(topology: Topology, columns: int, paint: Paint = plain) -> list[str]:
-    """The whole view: for each kind of host its matrix, then the legend.
+    r"""The whole view: for each kind of host its matrix, then the legend.
 
     >>> from collbench.topology.rates import nvlink_link
-    >>> two = Topology(name="two", nodes=(Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)), links=(nvlink_link("gpu0", "gpu1", 4, 6),))
-    >>> print("\\n".join(matrix(two, 80)[:3]))
+    >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
+    >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
+    >>> print("\n".join(matrix(two, 80)[:3]))
           GPU0  GPU1  CPU Affinity  NUMA Affinity
     GPU0   X    NV6   N/A           N/A
     GPU1  NV6    X    N/A           N/A
@@ -170,8 +171,7 @@ def _processors(one: Topology) -> list[str]:
 
 def _legend(shown: set[str], groups: Sequence[Alike], columns: int, paint: Paint) -> list[str]:
     lines = ["Legend:"]
-    for name in (name for name in CLASSES if name in shown):
-        lines.append(f"  {paint(f'{name:<4}', _painted(name))} = {CLASSES[name]}")
+    lines += [f"  {paint(f'{name:<4}', _painted(name))} = {meaning}" for name, meaning in CLASSES.items() if name in shown]
     for group in groups:
         nics = [f"{labels(group.part)[node.id]}: {node.name}" for node in group.part.of_kind("nic") if node.name]
         if nics:

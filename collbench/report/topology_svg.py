@@ -25,7 +25,8 @@ def svg(topology: Topology) -> str:
     """The drawing, as the text of an SVG file.
 
     >>> from collbench.topology.rates import nvlink_link
-    >>> two = Topology(name="two", nodes=(Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)), links=(nvlink_link("gpu0", "gpu1", 4, 6),))
+    >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
+    >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
     >>> svg(two)[:45]
     '<svg xmlns="http://www.w3.org/2000/svg" width'
     """
@@ -50,7 +51,8 @@ def svg(topology: Topology) -> str:
         y += 18
         shapes.append(words(_EDGE, y, fitted(text, wide, _SAID), _SAID, anchor="start", colour=FAINT))
     y += 14
-    below, height = _legend(legend, wires.Colours(links), y, wide, topology.notes, sum(panel.left_out for panel in panels))
+    left_out = _left_out(sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels))
+    below, height = _legend(legend, wires.Colours(links), y, wide, [*left_out, *topology.notes])
     shapes += below
     return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
 
@@ -86,7 +88,8 @@ class _Panel:
         self.width = self._layout.width
         self.height = self._above + self._layout.height + (_SWITCH_H + BAR_H if self._has_switch else 0)
         self.drawn = tuple(self._drawn())
-        self.left_out = self._left_out()
+        self.links_left = self._links_left()
+        self.switches_left = sum(node.id not in self._layout.places for node in self.one.of_kind("pci"))
 
     def _drawn(self) -> Iterator[Link]:
         """What the legend explains: links that have a line, and those of NICs to the network, which their boxes stand for."""
@@ -95,7 +98,7 @@ class _Panel:
         yield from wires.switch_bundles(self.one).values()
         yield from (link for link in self.one.links if link.kind in ("socket", "network") or wires.is_between_gpus(self.one, link))
 
-    def _left_out(self) -> int:
+    def _links_left(self) -> int:
         """Links that the drawing has no line for, such as a second way of a GPU to its processor."""
         places = self._layout.places
         pcie = [link for link in self.one.links if link.kind in ("pcie", "c2c") and {link.a, link.b} <= places.keys()]
@@ -125,8 +128,10 @@ class _Panel:
         label = self._labels[node.id]
         if node.kind in ("gpu", "nic"):
             yield box(rect, *_FILL[node.kind])
+            room = rect.w - 4
             below = self._gpu_text(node) if node.kind == "gpu" else node.name
-            room = rect.w - 6
+            if width_of(below, _SMALL) > room and node.kind == "nic":
+                below = below.split()[0]
             middle = rect.y + rect.h / 2
             yield words(rect.middle, middle + (-2 if below else 5), fitted(label, room, _NAME - 1, is_bold=True), _NAME - 1, is_bold=True)
             if below:
@@ -159,7 +164,7 @@ class _Panel:
                 f"{text}</text>"
             )
         else:
-            yield words(rect.middle, rect.y + rect.h / 2 + 5, fitted(label, room, _NAME, is_bold=True), _NAME, is_bold=True)
+            yield words(rect.middle, rect.y + rect.h / 2 + 5, fitted(label, room + 6, _NAME - 1, is_bold=True), _NAME - 1, is_bold=True)
 
 
 def _above_links(bars: Sequence[Bar]) -> Iterator[Link]:
@@ -189,11 +194,19 @@ def _meaning(topology: Topology, link: Link) -> str:
     if wires.is_between_gpus(topology, link) and wires.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
         return f"one NVLink {link.generation or '?'}, {one} GB/s" if one[0].isdigit() else "one NVLink, rate unknown"
+    if link.kind == "socket" and wires.has_all_sockets(topology):
+        return f"{link_text(link)}, every two processors"
     return link_text(link).replace("network,", "NIC to the network,")
 
 
+def _left_out(links: int, switches: int) -> list[str]:
+    """What the drawing does not show of the topology."""
+    said = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
+    return [*said, *([f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."] if switches else [])]
+
+
 def _legend(
-    entries: Sequence[tuple[Link, str]], colours: wires.Colours, y: float, wide: float, notes: Sequence[str], left_out: int
+    entries: Sequence[tuple[Link, str]], colours: wires.Colours, y: float, wide: float, notes: Sequence[str]
 ) -> tuple[list[str], float]:
     """What the lines mean, in rows as wide as the drawing, then the notes. Returns shapes and their height."""
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
@@ -206,9 +219,7 @@ def _legend(
         shapes.append(line([(x, row - 4), (x + 34, row - 4)], colour, 3, dash))
         shapes.append(words(x + 42, row, fitted(text, wide - 44, _SAID), _SAID, anchor="start"))
         x += need
-    said = ["GB/s are decimal, usable, in each direction."] if entries else []
-    said += [f"{left_out} further link{'s are' if left_out > 1 else ' is'} not drawn."] if left_out else []
-    for text in (*([" ".join(said)] if said else []), *notes):
+    for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
         for part in _folded(text, wide, _SAID - 1):
             row += _ROW_H
             shapes.append(words(_EDGE, row, part, _SAID - 1, anchor="start", colour=FAINT))

@@ -6,18 +6,19 @@ between. Bars are as wide as what hangs at them, so that no line to a child cros
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from collbench.report.svg_shapes import Rect
 from collbench.topology.model import Link, Topology
 
-GPU_W, GPU_H, NIC_W, NIC_H, BAR_H = 80.0, 42.0, 56.0, 32.0, 34.0
+GPU_W, GPU_H, NIC_W, NIC_H, BAR_H = 88.0, 42.0, 66.0, 32.0, 34.0
 _LANE = 16.0  # beside GPUs in rows, for the line from their bar
 _NIC_INSET = 22.0  # of NICs above a GPU, for the line to it
 _COLUMN_GAP, _MESH_GAP, _BAR_GAP, _CPU_GAP = 14.0, 58.0, 20.0, 56.0
 LEVEL_H = 30.0  # between a bar and what hangs at it
 _MIDDLE_H = 92.0  # between two rows of GPUs
 _MOST_ROUNDS = 16
+_DEEPEST = 12  # levels of switches that are drawn; real machines have two or three
 _BARS = ("cpu", "root", "pci", "nvswitch", "net")
 _DOWN = ("pcie", "c2c")
 
@@ -81,11 +82,11 @@ def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]
     return tuple(bars), feeds
 
 
-def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: dict[str, tuple[Link, str]]) -> Bar:
+def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: dict[str, tuple[Link, str]], level: int = 0) -> Bar:
     bars: list[Bar] = []
     ends: list[str] = []
     below = [(link.other(name), link) for link in one.links_of[name] if link.kind in _DOWN]
-    for there, link in below:
+    for there, link in below:  # which grows where the drawing ends before the machine does
         kind = one.by_id[there].kind
         if there in seen or kind not in ("root", "pci", "gpu", "nic"):
             continue
@@ -93,8 +94,10 @@ def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: di
         if kind in ("gpu", "nic"):
             ends.append(there)
             feeds[there] = (link, name)
+        elif level < _DEEPEST:
+            bars.append(_bar(one, there, link, seen, feeds, level + 1))
         else:
-            bars.append(_bar(one, there, link, seen, feeds))
+            below += [(further.other(there), further) for further in one.links_of[there] if further.kind in _DOWN]
     bars = [bar for bar in bars if bar.bars or bar.gpus or bar.nics]
     kept: list[Bar] = []
     for bar in bars:
@@ -258,7 +261,7 @@ class _Placing:
     def _inner(self, bar: Bar) -> float:
         items = list(order_of(bar, self._rows, self._flips))
         widths = [self._wide(item) for item in items]
-        return sum(widths) + sum(self._between(a, b) for a, b in zip(items, items[1:], strict=False))
+        return sum(widths) + sum(self._between(a, b) for a, b in pairwise(items))
 
     def _wide(self, item: Column | Bar) -> float:
         return self._width(item) if isinstance(item, Bar) else item.width + (self._lane if any(item.gpus) else 0)

@@ -13,6 +13,7 @@ _PCIE = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
 _STEP = 5.0  # between lines side by side
+_BUS_H = 14.0  # above processors, of the line that joins all of them
 _MOST_SPREAD = 2.4
 _TAP = 8.0  # below a GPU's upper edge, where its line from above comes in
 
@@ -94,11 +95,12 @@ def mesh(one: Topology, layout: Layout) -> Iterator[str]:
             continue
         is_level = layout.rows[a] == layout.rows[b]
         # Lines end on the edge that they leave from; slanting ones lie nearer to each other than their ends, so these go further apart.
-        spread = 1.0 if is_level else min(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 / max(abs(y2 - y1), 1.0), _MOST_SPREAD)
+        needed = 1.0 if is_level else ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 / max(abs(y2 - y1), 1.0)
+        spread = min(needed, _MOST_SPREAD)
         for shift in _shifts(count):
             dx, dy = (0.0, shift) if is_level else (shift * spread, 0.0)
             yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
-        if not is_few(link):
+        if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
             marks.append(words(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True))
     yield from marks
@@ -175,8 +177,14 @@ def _together(one: Link, other: Link) -> Link:
 
 
 def sockets(one: Topology, layout: Layout) -> Iterator[str]:
-    """Links between processors: straight between neighbours, else over those between."""
+    """Links between processors: straight between neighbours, else over those between; one line to all where every two are linked."""
     order = sorted((node.id for node in one.of_kind("cpu") if node.id in layout.places), key=lambda name: layout.places[name].x)
+    if has_all_sockets(one):
+        tops = [layout.places[name] for name in order]
+        level = tops[0].y - _BUS_H
+        yield line([(tops[0].middle, level), (tops[-1].middle, level)], SOCKET, 3.2)
+        yield from (line([(rect.middle, level), (rect.middle, rect.y)], SOCKET, 3.2) for rect in tops)
+        return
     near = set(pairwise(order)) | {(b, a) for a, b in pairwise(order)}
     for link in one.links:
         if link.kind != "socket" or not {link.a, link.b} <= set(order):
@@ -189,8 +197,18 @@ def sockets(one: Topology, layout: Layout) -> Iterator[str]:
             yield arc((one_box.right - 20, one_box.y), (other.x + 20, other.y), 8 + 7 * (order.index(b) - order.index(a)), SOCKET, 2.4)
 
 
+def has_all_sockets(one: Topology) -> bool:
+    """Whether there are more than two processors, and every two of them are linked alike."""
+    found = [link for link in one.links if link.kind == "socket"]
+    count = len(one.of_kind("cpu"))
+    pairs = {frozenset((link.a, link.b)) for link in found}
+    return count > 2 and len(pairs) == count * (count - 1) // 2 and len({link.usable_gbs for link in found}) == 1
+
+
 def socket_room(one: Topology) -> float:
     """Pixels above the processors that their arcs take."""
+    if has_all_sockets(one):
+        return _BUS_H + 4
     order = [node.id for node in one.of_kind("cpu")]
     far = [abs(order.index(link.a) - order.index(link.b)) for link in one.links if link.kind == "socket" and {link.a, link.b} <= set(order)]
     return 8 + 7.0 * max(far) if far and max(far) > 1 else 0.0

@@ -14,11 +14,11 @@ _KINDS = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net
 
 
 def tree(topology: Topology, paint: Paint = plain) -> list[str]:
-    """The whole view.
+    r"""The whole view.
 
     >>> from collbench.topology.rates import pcie_link
-    >>> one = Topology(name="one", nodes=(Node(id="c", kind="cpu", index=0, name="AMD"), Node(id="gpu0", kind="gpu", index=0)), links=(pcie_link("c", "gpu0", 4, 16),))
-    >>> print("\\n".join(tree(one)))
+    >>> nodes = Node(id="c", kind="cpu", index=0, name="AMD"), Node(id="gpu0", kind="gpu", index=0)
+    >>> print("\n".join(tree(Topology(name="one", nodes=nodes, links=(pcie_link("c", "gpu0", 4, 16),)))))
     one: 1 x GPU of unknown model
     └─ CPU0, AMD
        └─ GPU0, PCIe 4.0 x16, 23.9 GB/s
