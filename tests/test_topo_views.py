@@ -17,8 +17,8 @@ from collbench.report.topology_words import alike, labels, part
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.rates import nvlink_link, pcie_link
 
-from . import _topologies as machines
-from ._topologies import CUBE_MESH, dgx1v, hgx_h100, laptop, nvl, p100_pcie, two_hosts, unknown_rates
+from . import _machines as machines
+from ._machines import CUBE_MESH, dgx1v, hgx_h100, laptop, nvl, p100_pcie, two_hosts, unknown_rates
 
 ALL: list[Callable[[], Topology]] = [
     dgx1v, hgx_h100, p100_pcie, two_hosts, laptop, unknown_rates, nvl, machines.sixteen, machines.four_sockets, machines.nested,

@@ -25,7 +25,7 @@ _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class Found:
     """A topology, and the recordings that it was made from, if it was."""
 
     topology: Topology
@@ -70,7 +70,7 @@ def _refuse_senseless(file: str | None, machine: str | None, record: str | None,
         raise UsageError(f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it", "start the command twice")
 
 
-def _find(file: str | None, machine: str | None) -> _Found | None:
+def _find(file: str | None, machine: str | None) -> Found | None:
     """The topology that is asked for; None on ranks other than 0."""
     under = launcher()
     if file is not None or machine is not None:
@@ -80,23 +80,23 @@ def _find(file: str | None, machine: str | None) -> _Found | None:
     from collbench import discovery
 
     recordings = [discovery.record()] if under is None else _gathered()
-    return None if recordings is None else _Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    return None if recordings is None else Found(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
-def _of_machine(name: str) -> _Found:
+def _of_machine(name: str) -> Found:
     from collbench.topology.machines import machine_topology
 
-    return _Found(topology=machine_topology(name))
+    return Found(topology=machine_topology(name))
 
 
-def _of_file(file: Path) -> _Found:
+def _of_file(file: Path) -> Found:
     from collbench import discovery, formats
 
     try:
-        return _Found(topology=formats.read(file))
+        return Found(topology=formats.read(file))
     except formats.IsRecording:
         recordings = discovery.loads(_text(file), str(file))
-    return _Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    return Found(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _text(file: Path) -> str:
@@ -156,7 +156,7 @@ def _say(topology: Topology, *, has_headline: bool) -> None:
         click.echo(f"# {note}", err=True)
 
 
-def _show_views(found: _Found, views: Sequence[str], color: str) -> None:
+def _show_views(found: Found, views: Sequence[str], color: str) -> None:
     """The views asked for, one below the other; else the headline and the matrix."""
     out = sys.stdout
     is_coloured = color == "always" or (color == "auto" and is_terminal(out))
@@ -164,7 +164,7 @@ def _show_views(found: _Found, views: Sequence[str], color: str) -> None:
     topology = found.topology
     views = views or (["p2p"] if topology.p2p and not topology.links else [])
     if not views:
-        _echo(matrix(topology, width(out), paint), out, is_coloured)
+        echo(matrix(topology, width(out), paint), out, is_coloured)
         return
     kinds: dict[str, tuple[str, Callable[[], list[str]]]] = {
         "tree": ("Tree", lambda: tree(topology, paint)),
@@ -176,10 +176,10 @@ def _show_views(found: _Found, views: Sequence[str], color: str) -> None:
     for place, view in enumerate(views):
         title, lines = kinds[view]
         above = [*([""] if place else []), click.style(title, bold=True) if is_coloured else title] if len(views) > 1 else []
-        _echo([*above, *lines()], out, is_coloured)
+        echo([*above, *lines()], out, is_coloured)
 
 
-def _links(found: _Found, paint: Paint) -> list[str]:
+def _links(found: Found, paint: Paint) -> list[str]:
     """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
     if not any(recording.gpus for recording in found.recordings):
         return tables.links(found.topology)
@@ -193,10 +193,10 @@ def _links(found: _Found, paint: Paint) -> list[str]:
 
 
 def _rings(topology: Topology, columns: int) -> list[str]:
-    from collbench.topology.rings import ring_rate_gbs, rings, trees
-
     if len(topology.gpus) < 2:
         return tables.rings((), (), None)
+    from collbench.topology.rings import ring_rate_gbs, rings, trees
+
     orders = rings(topology)
     return tables.rings(orders, trees(topology), ring_rate_gbs(topology, orders), columns)
 
@@ -206,7 +206,7 @@ def _painted(text: str, kind: str) -> str:
     return click.style(text, fg=COLOURS[kind]) if kind in COLOURS else text
 
 
-def _echo(lines: Sequence[str], out: TextIO, is_coloured: bool) -> None:
+def echo(lines: Sequence[str], out: TextIO, is_coloured: bool) -> None:
     """Lines to the screen; where it cannot show the branches of a tree, with letters that it can."""
     text = "\n".join(lines)
     encoding = out.encoding or "utf-8"

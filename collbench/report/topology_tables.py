@@ -83,7 +83,8 @@ def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) ->
         others = [host for host in firsts if host != here]
         if here in firsts and others:
             there = min(others, key=lambda host: (host < here, host))
-            ways.setdefault((firsts[min(here, there)].id, firsts[max(here, there)].id), path(topology, firsts[min(here, there)].id, firsts[max(here, there)].id))
+            a, b = (firsts[host].id for host in sorted((here, there)))
+            ways.setdefault((a, b), path(topology, a, b))
     return ["", "Between hosts, for one GPU of each:", *_rate_lines(topology, list(ways.values()), paint)] if ways else []
 
 
