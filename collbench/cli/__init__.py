@@ -14,6 +14,7 @@ from collbench.group._launch import launcher
 # name -> (module, what it does in a line)
 _COMMANDS = {
     "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
+    "topo": ("collbench.cli.topo", "Show what is wired to what, how fast that is, and what limits it."),
     "algos": ("collbench.cli.algos", "Say what serves what, or draw one algorithm's schedule."),
 }
 INTERRUPTED = 130

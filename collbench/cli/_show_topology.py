@@ -1,0 +1,217 @@
+"""Carry out `collbench topo`: find the topology, then write documents, or show views of it."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from collbench.cli._options import is_terminal, width
+from collbench.errors import UnavailableError, UsageError
+from collbench.group._launch import launcher
+from collbench.report import topology_tables as tables
+from collbench.report.topology_matrix import matrix
+from collbench.report.topology_tree import tree
+from collbench.report.topology_words import COLOURS, Paint, alike, heading, plain
+from collbench.topology.model import Topology
+
+if TYPE_CHECKING:
+    from collbench.discovery import Recording
+
+_GATHER_S = 60.0  # until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its driver has to be loaded
+_ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A topology, and the recordings that it was made from, if it was."""
+
+    topology: Topology
+    recordings: "Sequence[Recording]" = ()
+
+
+def show(
+    *, file: str | None, machine: str | None, record: str | None, tree: bool, rates: bool, p2p: bool, links: bool, rings: bool, is_json: bool, is_xml: bool,
+    svg: str | None, color: str,
+) -> int:
+    """The whole command; returns the exit code."""
+    views = [name for name, is_asked in (("tree", tree), ("rates", rates), ("p2p", p2p), ("links", links), ("rings", rings)) if is_asked]
+    documents = [name for name, is_asked in (("--json", is_json), ("--xml", is_xml), ("--svg -", svg == "-"), ("--record -", record == "-")) if is_asked]
+    _refuse_senseless(file, machine, record, views, documents)
+    found = _find(file, machine)
+    if found is None:  # a rank that has told rank 0 all it knows
+        return 0
+    if record is not None:
+        _write_recording(record, found.recordings)
+    if svg is not None:
+        from collbench.report.topology_svg import svg as drawing
+
+        _write(svg, drawing(found.topology), "--svg")
+    if is_json or is_xml:
+        click.echo(_document(found.topology, is_json=is_json), nl=False)
+    is_shown = bool(views) or not (documents or svg or record)
+    _say(found.topology, has_headline=is_shown)
+    if is_shown:
+        _show_views(found, views, color)
+    return 0
+
+
+def _refuse_senseless(file: str | None, machine: str | None, record: str | None, views: Sequence[str], documents: Sequence[str]) -> None:
+    """Raise UsageError for options that contradict each other."""
+    if file is not None and machine is not None:
+        raise UsageError("--from and --machine are two machines", "give one of them")
+    if record is not None and (file is not None or machine is not None):
+        raise UsageError(f"--record records this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
+    if len(documents) > 1:
+        raise UsageError(f"{' and '.join(documents)} would stand in one another", "stdout takes one document; --svg and --record take a file")
+    if documents and views:
+        raise UsageError(f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it", "start the command twice")
+
+
+def _find(file: str | None, machine: str | None) -> Found | None:
+    """The topology that is asked for; None on ranks other than 0."""
+    under = launcher()
+    if file is not None or machine is not None:
+        if under is not None and under.rank != 0:
+            return None
+        return _of_file(Path(file)) if file is not None else _of_machine(str(machine))
+    from collbench import discovery
+
+    recordings = [discovery.record()] if under is None else _gathered()
+    return None if recordings is None else Found(topology=discovery.topology_of(recordings), recordings=recordings)
+
+
+def _of_machine(name: str) -> Found:
+    from collbench.topology.machines import machine_topology
+
+    return Found(topology=machine_topology(name))
+
+
+def _of_file(file: Path) -> Found:
+    from collbench import discovery, formats
+
+    try:
+        return Found(topology=formats.read(file))
+    except formats.IsRecording:
+        recordings = discovery.loads(_text(file), str(file))
+    return Found(topology=discovery.topology_of(recordings), recordings=recordings)
+
+
+def _text(file: Path) -> str:
+    """A recording's text, which formats has looked at already."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from None
+
+
+def _gathered() -> "list[Recording] | None":
+    """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
+    from collbench import discovery
+    from collbench.group._launch import leave_mpi, load_mpi, unlink_segments
+    from collbench.group._watchdog import Watchdog, alarmed
+
+    mpi = load_mpi(launcher())
+    with alarmed(_GATHER_S):
+        watchdog = Watchdog(mpi.COMM_WORLD)
+    unlink_segments()
+    with watchdog.limit("all hosts to say what they are", _GATHER_S):
+        recordings = discovery.gather(mpi.COMM_WORLD)
+    leave_mpi(mpi)
+    return recordings
+
+
+def _document(topology: Topology, *, is_json: bool) -> str:
+    from collbench.formats import nccl_xml, topology_json
+
+    return topology_json.write(topology) if is_json else nccl_xml.write(topology)
+
+
+def _write_recording(file: str, recordings: "Sequence[Recording]") -> None:
+    from collbench import discovery
+
+    _write(file, discovery.dumps(recordings), "--record")
+
+
+def _write(file: str, text: str, option: str) -> None:
+    """A document to a file, or to stdout. Raises UnavailableError if it cannot be written."""
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise UnavailableError(f"cannot write {file}: {why}", f"give another file with {option}") from None
+    click.echo(f"# wrote {file}", err=True)
+
+
+def _say(topology: Topology, *, has_headline: bool) -> None:
+    """What machine this is, unless the views say it of several hosts, and what a reader must know."""
+    if has_headline and len(topology.hosts) == 1:
+        click.echo(f"# {heading(alike(topology)[0])}", err=True)
+    for note in topology.notes:
+        click.echo(f"# {note}", err=True)
+
+
+def _show_views(found: Found, views: Sequence[str], color: str) -> None:
+    """The views asked for, one below the other; else the headline and the matrix."""
+    out = sys.stdout
+    is_coloured = color == "always" or (color == "auto" and is_terminal(out))
+    paint = _painted if is_coloured else plain
+    topology = found.topology
+    views = views or (["p2p"] if topology.p2p and not topology.links else [])
+    if not views:
+        echo(matrix(topology, width(out), paint), out, is_coloured)
+        return
+    kinds: dict[str, tuple[str, Callable[[], list[str]]]] = {
+        "tree": ("Tree", lambda: tree(topology, paint)),
+        "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
+        "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
+        "links": ("Links", lambda: _links(found, paint)),
+        "rings": ("Rings", lambda: _rings(topology, width(out))),
+    }
+    for place, view in enumerate(views):
+        title, lines = kinds[view]
+        above = [*([""] if place else []), click.style(title, bold=True) if is_coloured else title] if len(views) > 1 else []
+        echo([*above, *lines()], out, is_coloured)
+
+
+def _links(found: Found, paint: Paint) -> list[str]:
+    """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
+    if not any(recording.gpus for recording in found.recordings):
+        return tables.links(found.topology)
+    from collbench import discovery
+
+    lines: list[str] = []
+    for recording in found.recordings:
+        lines += [f"{recording.hostname or 'host'}:"] if len(found.recordings) > 1 else []
+        lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
+    return [*lines, *tables.links(found.topology, without=("nvlink",))]
+
+
+def _rings(topology: Topology, columns: int) -> list[str]:
+    if len(topology.gpus) < 2:
+        return tables.rings((), (), None)
+    from collbench.topology.rings import ring_rate_gbs, rings, trees
+
+    orders = rings(topology)
+    return tables.rings(orders, trees(topology), ring_rate_gbs(topology, orders), columns)
+
+
+def _painted(text: str, kind: str) -> str:
+    """A cell in the colour of its class; what has none stays as it is."""
+    return click.style(text, fg=COLOURS[kind]) if kind in COLOURS else text
+
+
+def echo(lines: Sequence[str], out: TextIO, is_coloured: bool) -> None:
+    """Lines to the screen; where it cannot show the branches of a tree, with letters that it can."""
+    text = "\n".join(lines)
+    encoding = out.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+    click.echo(text, file=out, color=is_coloured)
