@@ -12,9 +12,9 @@ from collbench.actions import Action, actors
 from collbench.backends._session import Batch, Samples
 from collbench.cost import Machine, machine, wire_price
 from collbench.errors import StuckError
+from collbench.formats import described
 from collbench.group import Group
 from collbench.plan import Plan
-from collbench.topology.machines import is_wired, machine_topology
 
 WANTS_MACHINE = True
 
@@ -84,7 +84,7 @@ class Session:
     version = ""
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str) -> None:
-        self._wires = machine_topology(machine_name) if is_wired(machine_name) else None
+        self._wires = described(machine_name)
         self._machine = machine(machine_name) if self._wires is None else None
         self.host = self.device = f"model of {machine_name}"
 

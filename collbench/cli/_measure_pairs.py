@@ -11,12 +11,12 @@ from collbench.group._launch import launcher
 from collbench.group.local import LocalGroup
 from collbench.host import has_nvidia_gpus
 from collbench.measure import Settings
-from collbench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
+from collbench.pairs import WAYS, behind, expected_gbs, measure, with_rates
 from collbench.report.pairs_table import lines
 from collbench.topology.model import Topology
 
 
-def measure_pairs(topology: Topology) -> tuple[Topology, list[Pair]]:
+def measure_pairs(topology: Topology) -> Topology:
     """Measure, show, and give back the topology with what stores reached in the place of expected rates."""
     if launcher() is not None:
         raise UsageError("--measure drives all GPUs of one host from one process", "start it without a launcher")
@@ -25,7 +25,7 @@ def measure_pairs(topology: Topology) -> tuple[Topology, list[Pair]]:
     backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
     if count == 1:
         click.echo("One GPU: nothing travels between GPUs.")
-        return topology, []
+        return topology
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
     group, start = LocalGroup(), time.monotonic()
     try:
@@ -40,5 +40,5 @@ def measure_pairs(topology: Topology) -> tuple[Topology, list[Pair]]:
         click.echo(f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g} {unit}, the median is {middle:.4g}")
     click.echo(f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result compared", err=True)
     source = f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair at a time" if ids else ""
-    return (with_rates(topology, ids, pairs, source) if ids else topology), pairs
+    return with_rates(topology, ids, pairs, source) if ids else topology
 

@@ -17,6 +17,7 @@ from collbench.cli._wires import Wires, recorded
 from collbench.cost import machine
 from collbench.device.card import device_count
 from collbench.errors import CollbenchError, StuckError, UsageError
+from collbench.formats import described
 from collbench.group import Group
 from collbench.group._launch import launcher
 from collbench.host import has_nvidia_gpus, usable_cores
@@ -25,7 +26,6 @@ from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.record import Record, Writer, known_keys, read
 from collbench.report.sweep_table import Table, best_lines, ceiling_lines, table_of
 from collbench.sweep import KNOBS, Sweep, cases, sizes_between
-from collbench.topology.machines import is_wired, machine_topology
 from collbench.units import format_duration
 
 _SETTINGS = {
@@ -263,8 +263,9 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
         knobs["proto"] = tuple(PROTOCOLS.names())
     ranks = launched
-    if not ranks and "machine" in options and knobs.get("backend") == ("model",) and is_wired(options["machine"]):
-        ranks = min(_MODELLED_RANKS, len(machine_topology(options["machine"]).gpus))
+    if not ranks and "machine" in options and knobs.get("backend") == ("model",):
+        wires = described(options["machine"])
+        ranks = min(_MODELLED_RANKS, len(wires.gpus)) if wires is not None else 0
     if not ranks and any(name in _ON_GPUS for name in knobs.get("backend", ())):
         ranks = _gpu_count(options)
     knobs.setdefault("ranks", (ranks or max(2, min(8, usable_cores())),))

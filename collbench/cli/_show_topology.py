@@ -34,12 +34,16 @@ class Found:
 
 def show(
     *, file: str | None, machine: str | None, record: str | None, tree: bool, rates: bool, p2p: bool, links: bool, rings: bool, is_json: bool, is_xml: bool,
-    svg: str | None, color: str,
+    svg: str | None, color: str, is_measured: bool, save: str | None,
 ) -> int:
     """The whole command; returns the exit code."""
+    if save is not None and not is_measured:
+        raise UsageError("--save writes what --measure finds", "give both")
+    if is_measured and (file is not None or machine is not None):
+        raise UsageError(f"--measure measures this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
     views = [name for name, is_asked in (("tree", tree), ("rates", rates), ("p2p", p2p), ("links", links), ("rings", rings)) if is_asked]
     documents = [name for name, is_asked in (("--json", is_json), ("--xml", is_xml), ("--svg -", svg == "-"), ("--record -", record == "-")) if is_asked]
-    _refuse_senseless(file, machine, record, views, documents)
+    _refuse_senseless(file, machine, record, views, [*documents, *(["--measure"] if is_measured and documents else [])])
     found = _find(file, machine)
     if found is None:  # a rank that has told rank 0 all it knows
         return 0
@@ -53,7 +57,17 @@ def show(
         click.echo(_document(found.topology, is_json=is_json), nl=False)
     is_shown = bool(views) or not (documents or svg or record)
     _say(found.topology, has_headline=is_shown)
-    if is_shown:
+    if is_measured:
+        from collbench.cli._measure_pairs import measure_pairs
+        from collbench.formats import topology_json
+
+        if views:
+            _show_views(found, views, color)
+            click.echo()
+        measured = measure_pairs(found.topology)
+        if save is not None:
+            _write(save, topology_json.write(measured), "--save")
+    elif is_shown:
         _show_views(found, views, color)
     return 0
 
@@ -84,9 +98,10 @@ def _find(file: str | None, machine: str | None) -> Found | None:
 
 
 def _of_machine(name: str) -> Found:
+    from collbench.formats import described
     from collbench.topology.machines import machine_topology
 
-    return Found(topology=machine_topology(name))
+    return Found(topology=described(name) or machine_topology(name))
 
 
 def _of_file(file: Path) -> Found:

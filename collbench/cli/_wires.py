@@ -5,8 +5,8 @@ from typing import Any
 
 from collbench.backends import FAMILY
 from collbench.case import Case
+from collbench.formats import described
 from collbench.group import Group
-from collbench.topology.machines import is_wired, machine_topology
 from collbench.topology.model import Topology
 from collbench.topology.rings import rings
 from collbench.yardstick import Yardstick
@@ -18,11 +18,11 @@ class Wires:
     """The wires under each backend of a sweep. `recorded`: what was found out of this machine, or None."""
 
     def __init__(self, backends: Sequence[str], machine: str | None, group: Group, gpus: Sequence[int], recorded: Topology | None) -> None:
-        described = machine_topology(machine) if machine is not None and is_wired(machine) else None
+        told = described(machine) if machine is not None else None
         self._topologies: dict[str, Topology] = {}
         self._gpus: dict[str, tuple[str, ...]] = {}
         for backend in backends:
-            found = described if backend == MODEL else (described or recorded) if _is_on_gpus(backend) else None
+            found = told if backend == MODEL else (told or recorded) if _is_on_gpus(backend) else None
             if found is not None:
                 self._topologies[backend] = found
                 self._gpus[backend] = tuple(gpu.id for gpu in found.gpus) if backend == MODEL else _gpus_of_ranks(found, group, gpus)

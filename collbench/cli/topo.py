@@ -17,12 +17,14 @@ _VIEWS = (
     click.option("--rates", is_flag=True, help="GB/s that can be used between every pair, and the hop that limits it."),
     click.option("--p2p", is_flag=True, help="May a GPU read, write and update a peer's memory, is there an NVLink, and if not, why."),
     click.option("--links", is_flag=True, help="Links one by one: active, speed, error counters."),
+    click.option("--measure", "is_measured", is_flag=True, help="Measure every pair: stores, loads, copy engine and host memory, one way and both."),
     click.option("--rings", is_flag=True, help="Orders of ranks that use the wires best, and what they carry."),
 )
 _DOCUMENTS = (
     click.option("--json", "is_json", is_flag=True, help="The topology as JSON on stdout, nothing else."),
     click.option("--xml", "is_xml", is_flag=True, help="The topology as NCCL's XML, good for NCCL_TOPO_FILE, on stdout, nothing else."),
     click.option("--svg", metavar="FILE", help="A drawing for a report; - for stdout."),
+    click.option("--save", metavar="FILE", help="With --measure: write the machine with the rates reached, for --machine and --from (JSON)."),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by class of link."),
 )
 

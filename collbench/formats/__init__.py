@@ -10,6 +10,7 @@ from pathlib import Path
 from collbench.errors import UsageError
 from collbench.formats import _xml
 from collbench.registry import Family
+from collbench.topology.machines import is_wired, machine_topology
 from collbench.topology.model import Topology
 
 FAMILY = Family(__name__, __path__, "format")
@@ -28,6 +29,19 @@ def read(file: Path | str) -> Topology:
     topology = FAMILY.load(detect(text, str(file))).read(text, str(file))
     assert isinstance(topology, Topology)
     return topology
+
+
+def described(name: str) -> Topology | None:
+    """The wires of a machine: of a shipped profile, a profile's file, or any file that read() takes; None for a profile of processors.
+
+    Raises UsageError if there is no such machine.
+
+    >>> len(described("dgx-1v").gpus), described("cpu-2")
+    (8, None)
+    """
+    if Path(name).suffix in ("", ".toml"):
+        return machine_topology(name) if is_wired(name) else None
+    return read(name)
 
 
 def detect(text: str, name: str) -> str:
