@@ -54,10 +54,11 @@ class Host:
         """A function by its path below /sys/devices; bridges above it that are not there yet are made like it. Returns its address."""
         parent, _, address = path.rpartition("/")
         if parent.count(":") > 1 and not (self.root / "sys/devices" / parent / "class").exists():
-            self.pci(parent, BRIDGE, generation, width, numa, now, "0x1000")
+            self.pci(parent, BRIDGE, generation, width, numa, vendor="0x1000")
         running = now or (generation, width)
         for name, value in {
-            "class": kind, "vendor": vendor, "device": "0x1234", "numa_node": numa, "current_link_speed": SPEED[running[0]],
+            "class": kind, "vendor": vendor, "device": "0x1234", "subsystem_vendor": vendor, "subsystem_device": "0x0001",
+            "numa_node": numa, "current_link_speed": SPEED[running[0]],
             "current_link_width": running[1], "max_link_speed": SPEED[generation], "max_link_width": width, "local_cpulist": "",
         }.items():
             self.put(f"sys/devices/{path}/{name}", value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.discovery import P2P_MEANINGS, Recording, dumps, equal_hosts, gather, links_table, loads, record, topology_of
+from collbench.discovery import P2P_WORDS, Recording, dumps, equal_hosts, gather, links_table, loads, record, topology_of
 from collbench.discovery._gather import with_gpus_of
 from collbench.discovery._tree import chain
 from collbench.discovery.recording import GpuRecord
@@ -97,9 +97,9 @@ def test_a_box_of_pcie(ask: Ask) -> None:
     assert labels(topology) == [row.split() for row in PCIE_BOX]
     assert path(topology, "gpu0", "gpu7").limit.kind == "socket"  # type: ignore[union-attr]
     assert topology.p2p["gpu0", "gpu1", "read"] == "CNS" and topology.p2p["gpu0", "gpu1", "nvlink"] == "NS"
-    assert set(topology.p2p.values()) <= set(P2P_MEANINGS)
+    assert set(topology.p2p.values()) <= set(P2P_WORDS)
     nic = topology.by_id["nic0"]
-    assert (nic.name, nic.fact("net"), nic.fact("layer"), nic.fact("gbps")) == ("mlx5_0", "ens1np0", "Ethernet", "200")
+    assert (nic.name, nic.fact("interfaces"), nic.fact("layer"), nic.fact("gbps")) == ("mlx5_0", "ens1np0", "Ethernet", "200")
     assert next(link.note for link in topology.links if link.b == "nic0") == "trained at generation 4 x8, could be generation 4 x16"
     assert [label(topology, gpu, "nic0") for gpu in ("gpu0", "gpu2", "gpu4")] == ["PIX", "PXB", "SYS"]
     assert topology.notes == ()
@@ -121,6 +121,8 @@ def test_a_flat_virtual_machine_is_said_to_be_one(ask: Ask) -> None:
     link = next(link for link in topology.links if link.b == "gpu0" and link.kind == "pcie")
     assert (link.generation, link.count, link.note) == (5, 16, "")
     assert [gpu.affinity for gpu in topology.gpus] == ["0-63"] * 4
+    assert {"class": "0x030200", "vendor": "0x10de", "sm": "90", "driver": "580.159.03"}.items() <= dict(topology.gpus[0].facts).items()
+    assert dict(topology.by_id["cpu0"].facts) == {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": "207", "package": "0"}
     rows = links_table(recording)
     assert len(rows) == 72
     first = rows[0]
@@ -222,6 +224,7 @@ def test_a_split_switch(tmp_path: Path) -> None:
     with driver(nvml):
         topology = topology_of([record(tmp_path)])
     assert (label(topology, "gpu0", "gpu1"), label(topology, "gpu0", "gpu2")) == ("PXB", "NODE")
+    assert [(link.a, link.b, link.note) for link in topology.links if link.note] == [("pci:0000:11:00.0", "pci:0000:21:00.0", "pcilink")]
     assert topology.notes == ()
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from collbench.discovery import _nvlinks
 from collbench.discovery._tree import Hop, Tree
-from collbench.discovery.recording import GpuRecord, Nic, NumaNode, Recording
+from collbench.discovery.recording import GpuRecord, Nic, NumaNode, Processor, Recording
 from collbench.topology.model import Link, Node, NodeKind
 from collbench.topology.rates import pcie_link, socket
 
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # NVML_TOPOLOGY_*, in nvidia-smi's words
+PCILINK = "pcilink"  # the note of a link beside the tree, which writers of NCCL's XML know by it
 _ACTIVE = "4: ACTIVE"  # a port's state
 
 
@@ -42,8 +43,8 @@ def draft(recording: Recording, host: int, first: Mapping[str, int], shared_swit
     tree = Tree(recording)
     shown = _shown_gpus(made)
     near = _processors(made, first["cpu"])
-    gpus = [_gpu_node(made, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
-    nics = _nic_nodes(made, first["nic"])
+    gpus = [_gpu_node(made, tree, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
+    nics = _nic_nodes(made, tree, first["nic"])
     made.nodes += gpus
     for node in gpus + nics:
         _hang(made, tree, node, near, first["root"])
@@ -87,19 +88,27 @@ def _processors(made: Draft, first: int) -> str:
     numa = recording.numa or (NumaNode(index=0, cpulist=recording.cpus or ""),)
     for number, node in enumerate(numa):
         made.cpus[node.index] = f"cpu{first + number}"
-        facts = () if node.package is None else (("package", str(node.package)),)
+        facts = (*_cpu_facts(recording.processor), *(() if node.package is None else (("package", str(node.package)),)))
         name = recording.processor.name or ""
         made.nodes.append(Node(id=f"cpu{first + number}", kind="cpu", name=name, index=node.index, host=made.host, affinity=node.cpulist, facts=facts))
     return f"cpu{first}"
 
 
-def _gpu_node(made: Draft, gpu: GpuRecord, number: int, first: int) -> Node:
+def _cpu_facts(processor: Processor) -> tuple[tuple[str, str], ...]:
+    """What NCCL's topology XML says of processors, under its own names."""
+    arch = {"ARM": "arm64", "IBM": "ppc64"}.get(processor.vendor or "", "x86_64" if processor.vendor else None)
+    x86 = processor if arch == "x86_64" else Processor()
+    told = {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
+    return tuple((key, str(value)) for key, value in told.items() if value is not None)
+
+
+def _gpu_node(made: Draft, tree: Tree, gpu: GpuRecord, number: int, first: int) -> Node:
     made.gpu_ids[gpu.index] = f"gpu{first + number}"
     fabric = gpu.fabric.state if gpu.fabric is not None else None
     facts = {
         "uuid": gpu.uuid,
         "nvml": str(gpu.index),
-        "arch": None if gpu.arch is None else str(gpu.arch),
+        "sm": None if gpu.arch is None else str(gpu.arch),
         "driver": made.recording.driver,
         "mig": "on" if gpu.has_mig else None,
         "memory_numa": None if gpu.numa_node is None or gpu.numa_node < 0 else str(gpu.numa_node),
@@ -109,11 +118,12 @@ def _gpu_node(made: Draft, gpu: GpuRecord, number: int, first: int) -> Node:
         made.note(f"GPU {number} is divided (MIG): no P2P from it or to it")
     return Node(
         id=f"gpu{first + number}", kind="gpu", name=gpu.name or "", index=number, address=gpu.address or "", host=made.host,
-        affinity=gpu.cpu_affinity or "", facts=tuple((key, value) for key, value in facts.items() if value is not None),
+        affinity=gpu.cpu_affinity or "",
+        facts=(*_identity(tree, gpu.address or ""), *((key, value) for key, value in facts.items() if value is not None)),
     )
 
 
-def _nic_nodes(made: Draft, first: int) -> list[Node]:
+def _nic_nodes(made: Draft, tree: Tree, first: int) -> list[Node]:
     """One node for each PCI function that is a NIC: RDMA devices first, each with its network interfaces."""
     by_address: dict[str, list[Nic]] = {}
     for nic in sorted(made.recording.nics, key=lambda one: not one.is_rdma):
@@ -126,7 +136,7 @@ def _nic_nodes(made: Draft, first: int) -> list[Node]:
         told = [_gbps(port.rate) for port in active] if ports else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         rate = sum(one for one in told if one) if told and all(told) else None
         facts = {
-            "net": " ".join(nic.name for nic in parts if not nic.is_rdma),
+            "interfaces": " ".join(nic.name for nic in parts if not nic.is_rdma),
             "layer": (active or ports)[0].link_layer or "" if ports else "Ethernet",
             "up": "yes" if told else "no",
             "gbps": f"{rate:g}" if rate else "",
@@ -134,7 +144,7 @@ def _nic_nodes(made: Draft, first: int) -> list[Node]:
         nodes.append(
             Node(
                 id=f"nic{first + number}", kind="nic", name=parts[0].name, index=number, address=address, host=made.host,
-                facts=tuple((key, value) for key, value in facts.items() if value),
+                facts=(*_identity(tree, address), *((key, value) for key, value in facts.items() if value)),
             )
         )
     return nodes
@@ -191,9 +201,15 @@ def _switch_id(made: Draft, address: str) -> str:
 
 
 def _identity(tree: Tree, address: str) -> tuple[tuple[str, str], ...]:
+    """What a function says it is, under NCCL's names, which are the kernel's."""
     device = tree.devices.get(address)
-    told = () if device is None else (("vendor", device.vendor), ("device", device.device))
-    return tuple((key, value) for key, value in told if value is not None)
+    if device is None:
+        return ()
+    told = {
+        "class": device.pci_class, "vendor": device.vendor, "device": device.device,
+        "subsystem_vendor": device.subsystem_vendor, "subsystem_device": device.subsystem_device,
+    }
+    return tuple((key, value) for key, value in told.items() if value)
 
 
 def _now(hop: Hop, kind: NodeKind) -> str:
@@ -208,13 +224,16 @@ def _now(hop: Hop, kind: NodeKind) -> str:
 
 
 def _feed_roots(made: Draft) -> None:
-    """Links from processors to host bridges: nobody tells their rate; they are taken to carry what hangs below them, so that none limits a way."""
+    """Links from processors to host bridges: nobody tells their rate; they are taken to carry what hangs below them, so that none limits a way.
+
+    Functions of unknown rate, as virtual NICs, count for nothing there.
+    """
     for (_, cpu), root in made.roots.items():
         below = made.below_root[root]
         if len(below) == 1:
             made.links.append(replace(below[0], a=cpu, b=root, note=""))
             continue
-        known = all(link.usable_gbs is not None for link in below)
+        known = any(link.usable_gbs is not None for link in below)
         source = f"{len(below)} links below it, together" if known else ""
         made.links.append(
             Link(
@@ -233,7 +252,8 @@ def _split_switches(made: Draft) -> None:
         if ends[0] != ends[1] and set(ends) <= made.switches:
             ups = [link for end in ends for link in made.links if link.b == end]
             slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
-            made.links.append(replace(slower, a=ends[0], b=ends[1], note="inside a switch that is split; its rate is not told: as its way up"))
+            source = f"inside one switch that is split; its rate is not told, that of its way up: {slower.source}"
+            made.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
 
 
 def _sockets(made: Draft) -> None:

@@ -111,6 +111,8 @@ def _pci_device(root: Path, address: str) -> PciDevice:
         pci_class=asker.ask("pci_class", text, folder / "class"),
         vendor=asker.ask("vendor", text, folder / "vendor"),
         device=asker.ask("device", text, folder / "device"),
+        subsystem_vendor=asker.ask("subsystem_vendor", text, folder / "subsystem_vendor"),
+        subsystem_device=asker.ask("subsystem_device", text, folder / "subsystem_device"),
         current_link_speed=asker.ask("current_link_speed", text, folder / "current_link_speed"),
         current_link_width=asker.ask("current_link_width", number, folder / "current_link_width"),
         max_link_speed=asker.ask("max_link_speed", text, folder / "max_link_speed"),

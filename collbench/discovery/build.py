@@ -11,17 +11,8 @@ from collbench.discovery.recording import Fabric, Recording
 from collbench.errors import UsageError
 from collbench.topology.model import Link, Node, Topology
 
-# nvidia-smi's words for NVML_P2P_STATUS_*, and what they mean.
+# nvidia-smi's words for NVML_P2P_STATUS_*: works; chipset, GPU, topology not supported; disabled by registry; not supported; unknown.
 P2P_WORDS = ("OK", "CNS", "GNS", "TNS", "DR", "NS", "U")
-P2P_MEANINGS = {
-    "OK": "works",
-    "CNS": "the chipset does not support it",
-    "GNS": "a GPU does not support it",
-    "TNS": "the wiring does not support it",
-    "DR": "disabled by a setting of the driver",
-    "NS": "not supported",
-    "U": "unknown",
-}
 
 
 def topology_of(recordings: Sequence[Recording]) -> Topology:

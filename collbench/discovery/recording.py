@@ -51,6 +51,8 @@ class PciDevice:
     pci_class: str | None = None
     vendor: str | None = None
     device: str | None = None
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
     current_link_speed: str | None = None
     current_link_width: int | None = None
     max_link_speed: str | None = None
