@@ -173,7 +173,7 @@ def test_json_and_xml_are_read_back(capfd: Capture, tmp_path: Path, dgx: Topolog
         file = tmp_path / name
         file.write_text(out)
         again = formats.read(file)
-        assert [line[:70] for line in matrix(again, 200)[:9]] == [line[:70] for line in matrix(dgx, 200)[:9]]
+        assert [line[:53] for line in matrix(again, 200)[:9]] == [line[:53] for line in matrix(dgx, 200)[:9]]  # GPUs: NCCL has no host bridges
 
 
 def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class _Panel:
 
     def _switch_text(self) -> str:
         switches = self.one.of_kind("nvswitch")
-        text = "NVSwitch" if len(switches) == 1 else f"{len(switches)} NVSwitches"
+        text = (switches[0].name or "NVSwitch") if len(switches) == 1 else f"{len(switches)} NVSwitches"
         return f"{text}, shared by the hosts" if any(node.host < 0 for node in switches) else text
 
     def _box(self, node: Node, rect: Rect) -> Iterator[str]:

@@ -87,9 +87,9 @@ class _Walk:
         return sorted(found, key=lambda pair: (_is_device(pair[0]), pair[0].kind, pair[0].index if _is_device(pair[0]) else 0))
 
     def _text(self, node: Node, above: Link | None) -> str:
-        said = [self._labels[node.id]]
+        label = self._labels[node.id]
         is_told = node.kind == "gpu" and self._is_one_model  # by the heading
-        said += [node.name] if node.name and node.name != said[0] and not is_told else []
+        said = [node.name] if node.name.startswith(label) else [label, *([node.name] if node.name and not is_told else [])]
         said += [f"processors {node.affinity}"] if node.kind == "cpu" and node.affinity else []
         said += [node.address] if _is_device(node) and node.address else []
         if above is not None and not (node.kind == "root" and above.usable_gbs is None):

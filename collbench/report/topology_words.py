@@ -71,7 +71,9 @@ def labels(topology: Topology) -> dict[str, str]:
 
 def _short(topology: Topology, node: Node) -> str:
     if node.kind in ("gpu", "nic", "cpu"):
-        return f"{node.kind.upper()}{node.index}" if node.index >= 0 else node.id
+        if node.index < 0:  # an id is the kind and a number then
+            return node.id.upper() if node.id.removeprefix(node.kind).isdecimal() else node.id
+        return f"{node.kind.upper()}{node.index}"
     if node.kind == "nvswitch":
         return "NVSwitch" if len(topology.of_kind("nvswitch")) == 1 else f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
     if node.kind == "net":
