@@ -163,7 +163,7 @@ class _Reader:
         switched: dict[str, str] = {}
         for id_, gpu in self.gpus:
             for nvlink in gpu.of("nvlink"):
-                count, target, class_ = nvlink.number("count", 1), nvlink.get("target"), nvlink.get("tclass")
+                count, target, class_ = nvlink.number("count", 1), "".join(nvlink.get("target").split()), nvlink.get("tclass")
                 if not 0 < count < 1000:
                     raise nvlink.wrong("count", "is no number of links")
                 far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(class_, target, id_)
