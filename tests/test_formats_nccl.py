@@ -84,6 +84,7 @@ def test_nvlinks_are_counted_once() -> None:
     assert [gpu.address[5:7] for gpu in topology.gpus] == ["07", "06", "86"]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1"]
     assert [(link.a, link.b) for link in topology.links if link.note == "pcilink"] == [("pci0", "pci1")]
+    assert path(topology, "pci0", "pci1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     assert topology.by_id["gpu1"].fact("xml:shade") == "green"
 
 

@@ -202,7 +202,10 @@ class _Reader:
                 a, b = by_bus.get(bus_key(pci.get("busid"))), by_bus.get(bus_key(link.get("target")))
                 if a and b and a != b:
                     pairs[min(a, b), max(a, b)] = None
-        return [Link(a=a, b=b, kind="pcie", count=0, note="pcilink") for a, b in pairs]
+        ups = {link.b: link for link in self.links if link.kind == "pcie"}
+        slower = {(a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs}
+        # Parts of one switch: the rate between them is not told, that of the narrower way up stands for it.
+        return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
 
     def remarks(self) -> list[str]:
         found = []
