@@ -138,6 +138,7 @@ def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("text", "what"), [
     ("<a>" * 1000, "nest more than 200 deep"), ("<a>" + "<b/>" * 500_001, "more than 500000 elements"), ("<a>" + "b " * 1_000_001, "words"),
     ("<a " + " ".join(f"a{n}=''" for n in range(100)) + "/>", "100 attributes"),
+    ("<!--" + "x" * (2 << 20) + "--><a/>", "a tag or a comment of more than 1 MiB"), (f"<a b='{'x' * (2 << 20)}'/>", "a tag or a comment of more"),
 ])  # fmt: skip
 def test_xml_is_bounded(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
@@ -187,7 +188,8 @@ def test_json_holds_every_field() -> None:
     (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"), (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
     (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
     (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"), (("links", 1, "count"), -1, "links[1].count is negative"),
-    (("links", 1, "count"), 1.5, "links[1].count"), (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"), (("p2p", 0, "what"), "sing", "p2p[0].what"), (("nodes",), {}, "nodes is not a list"),
+    (("links", 1, "count"), 1.5, "links[1].count"), (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"), (("p2p", 0, "what"), "sing", "p2p[0].what"),
+    (("nodes",), {}, "nodes is not a list"),
     (("links", 0), 7, "links[0] is no object"), (("notes", 0), 7, "notes[0] is not a string"), (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
 ])  # fmt: skip
 def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:

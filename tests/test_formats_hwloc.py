@@ -31,6 +31,10 @@ def test_speeds_are_those_of_the_slower_end() -> None:
     assert raw == {"gpu0": 7.876923, "gpu1": 15.753846, "nic1": 0.5}
     limit = path(topology, "nic0", "gpu0").limit
     assert limit is not None and limit.usable_gbs == pytest.approx(7.876923 * 0.76) and limit.source == "hwloc's pci_link_speed"
+    # Nobody tells what a host bridge moves: it limits no way.
+    across = path(topology, "nic0", "nic1").limit
+    assert across is not None and across.raw_gbs == 0.5
+    assert [link.raw_gbs for link in topology.links if "host bridge" in link.note] == [15.753846, 0.5, 15.753846]
 
 
 def test_nvlinks_have_counts_and_rates() -> None:

@@ -84,6 +84,7 @@ def test_nvlinks_are_counted_once() -> None:
     assert [gpu.address[5:7] for gpu in topology.gpus] == ["07", "06", "86"]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1"]
     assert [(link.a, link.b) for link in topology.links if link.note == "pcilink"] == [("pci0", "pci1")]
+    assert path(topology, "pci0", "pci1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     assert topology.by_id["gpu1"].fact("xml:shade") == "green"
 
 
@@ -166,6 +167,14 @@ def test_a_discovered_machine_is_written() -> None:
   </cpu>
 </system>
 """
+
+
+def test_facts_that_are_no_attributes_are_not_written() -> None:
+    facts = ("nvswitches", "x*y 0000:c0:00.0*2"), ("xml:a b", "1"), ("xml:kept", 'with "quotes" & <signs>')
+    nodes = Node(id="cpu0", kind="cpu", index=0), Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts), Node(id="nvs0", kind="nvswitch")
+    links = rates.pcie_link("cpu0", "gpu0", 4, 16), rates.nvlink_link("gpu0", "nvs0", 3, 4)
+    again = nccl_xml.read(nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml").gpus[0]
+    assert again.fact("nvswitches") == "fffffff:ff:ff.0*4" and again.fact("xml:kept") == 'with "quotes" & <signs>' and not again.fact("xml:a b")
 
 
 @pytest.mark.parametrize(("file", "what"), [("dgx1v-topo-m.txt", "no PCI address of gpu0"), ("pcie-box-p2p-r.txt", "no PCI address")])

@@ -3,6 +3,7 @@
 Only wires that NCCL models are written; a host bridge (kind root) has no element: what hangs below it hangs below its processor.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from xml.sax.saxutils import quoteattr
@@ -122,8 +123,8 @@ class _Writer:
         if far.kind == "gpu":
             ends = [(self.address(far), link.count)]
         elif far.kind == "nvswitch":
-            told = [end.rpartition("*")[::2] for end in gpu.fact("nvswitches").split()]
-            ends = [(target, int(count)) for target, count in told] if sum(int(count) for _, count in told) == link.count else ends
+            told = [(target, int(count)) for target, count in re.findall(r"(\S{1,40})\*(\d{1,3})(?!\S)", gpu.fact("nvswitches"))]
+            ends = told if sum(count for _, count in told) == link.count else ends
         class_ = far.fact("class") or _CLASSES["gpu"] if far.kind == "gpu" else "0x068001" if far.kind == "cpu" else "0x068000"
         return [line for target, count in ends for line in _element("nvlink", [("target", target), ("count", str(count)), ("tclass", class_)], ())]
 
@@ -138,7 +139,8 @@ class _Writer:
 
 def _told(node: Node, known: tuple[str, ...], prefix: str) -> list[tuple[str, str]]:
     """Facts that are attributes, in the order in which they were told."""
-    return [(key.removeprefix(prefix), value) for key, value in node.facts if key in known or key.startswith(prefix)]
+    named = [(key.removeprefix(prefix), value) for key, value in node.facts if key in known or key.startswith(prefix)]
+    return [(key, value) for key, value in named if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII)]
 
 
 def _with(told: list[tuple[str, str]], more: list[tuple[str, str]], behind: bool = False) -> list[tuple[str, str]]:

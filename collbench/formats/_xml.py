@@ -15,6 +15,7 @@ _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core
 _MAX_ATTRIBUTES = 64
 _MAX_WORDS = 1_000_000  # hwloc's matrices: NUMA nodes squared
 _CHARACTERS = 1 << 16  # fed to expat at once, so that it stops soon after what is refused
+_MAX_TOKEN_BYTES = 1 << 20  # a tag or a comment: expat before 2.6 looks through an unfinished one again with every piece
 # hwloc's files open with their document type, which says where a definition would be; nobody fetches it.
 _DOCTYPES = {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd"), ("topology", "hwloc3.dtd")}
 
@@ -95,7 +96,7 @@ class _Tree:
         self.root: list[Element] = []
         self.open: list[Element] = []
         self.count = self.words = self.skipped = 0
-        self.parser = expat.ParserCreate()
+        self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.StartDoctypeDeclHandler = self.doctype
         self.parser.StartElementHandler = self.start
@@ -109,10 +110,15 @@ class _Tree:
     def feed(self, text: str) -> None:
         start = len(text) - len(text.lstrip())  # an empty line before <?xml is common in pasted files, and harmless
         self.skipped = text.count("\n", 0, start)
+        fed = 0
         try:
             for place in range(start, len(text), _CHARACTERS):
-                self.parser.Parse(text[place : place + _CHARACTERS], False)
-            self.parser.Parse("", True)
+                piece = text[place : place + _CHARACTERS].encode()
+                fed += len(piece)
+                self.parser.Parse(piece, False)
+                if fed - max(self.parser.CurrentByteIndex, 0) > _MAX_TOKEN_BYTES:
+                    raise UsageError(f"{self.name}, line {self.line}: a tag or a comment of more than {_MAX_TOKEN_BYTES >> 20} MiB")
+            self.parser.Parse(b"", True)
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code)
             raise UsageError(f"{self.name}, line {error.lineno + self.skipped}, column {error.offset + 1}: not XML: {what}", self.hint(error.code)) from None

@@ -137,8 +137,9 @@ class _Reader:
         elif element.get("bridge_type").startswith("0"):
             root = Node(id=self.ids.take("root"), kind="root", address=element.get("bridge_pci"))
             self.nodes.append(root)
-            self.links.append(Link(a=cpu, b=root.id, kind="pcie", count=0, note="inside the processor"))
+            place = len(self.links)
             self.below(element, root.id)
+            self.links.insert(place, _feed(cpu, root.id, [link for link in self.links[place:] if link.a == root.id]))
         else:
             self.bridge(element, cpu, None)
 
@@ -212,8 +213,6 @@ class _Reader:
         self.by_object = {key: ids.get(id_, id_) for key, id_ in self.by_object.items()}
 
     def remarks(self) -> Iterator[str]:
-        if sum(node.kind == "root" for node in self.nodes) > 1:
-            yield "what a processor moves between its host bridges is not in such a file: ways through it have no known rate"
         unknown = [link.b for link in self.links if link.kind == "pcie" and link.raw_gbs is None and not link.note]
         if unknown:
             yield f"the speed of {len(unknown)} PCIe links is unknown, as under a hypervisor"
@@ -232,6 +231,14 @@ def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element,
     inner = _Near(processors=bits, package=element if element.get("type") == "Package" else near.package)
     for child in element.of("object"):
         yield from _objects(child, inner)
+
+
+def _feed(cpu: str, root: str, below: list[Link]) -> Link:
+    """The link of a host bridge to its processor: no file tells its rate; it is taken to carry what hangs below it, so that it limits no way."""
+    known = [link for link in below if link.raw_gbs is not None and link.usable_gbs is not None]
+    raw, usable = sum(link.raw_gbs or 0.0 for link in known) or None, sum(link.usable_gbs or 0.0 for link in known) or None
+    note = "a host bridge, taken for no limit"
+    return Link(a=cpu, b=root, kind="pcie", count=0, raw_gbs=raw, usable_gbs=usable, source=f"{len(known)} links below it" if known else "", note=note)
 
 
 def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:

@@ -163,7 +163,7 @@ class _Reader:
         switched: dict[str, str] = {}
         for id_, gpu in self.gpus:
             for nvlink in gpu.of("nvlink"):
-                count, target, class_ = nvlink.number("count", 1), nvlink.get("target"), nvlink.get("tclass")
+                count, target, class_ = nvlink.number("count", 1), "".join(nvlink.get("target").split()), nvlink.get("tclass")
                 if not 0 < count < 1000:
                     raise nvlink.wrong("count", "is no number of links")
                 far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(class_, target, id_)
@@ -202,7 +202,10 @@ class _Reader:
                 a, b = by_bus.get(bus_key(pci.get("busid"))), by_bus.get(bus_key(link.get("target")))
                 if a and b and a != b:
                     pairs[min(a, b), max(a, b)] = None
-        return [Link(a=a, b=b, kind="pcie", count=0, note="pcilink") for a, b in pairs]
+        ups = {link.b: link for link in self.links if link.kind == "pcie"}
+        slower = {(a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs}
+        # Parts of one switch: the rate between them is not told, that of the narrower way up stands for it.
+        return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
 
     def remarks(self) -> list[str]:
         found = []

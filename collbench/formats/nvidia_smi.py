@@ -29,6 +29,7 @@ _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
 _OLD = {"SOC": "SYS", "PSB": "PIX"}  # names of drivers before 384; PSB: both GPUs of one K80 board
 _MAX_DEVICES = 256
+_MAX_CHARACTERS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ def is_mine(text: str) -> bool:
     >>> is_mine("\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X "), is_mine("hello")
     (True, False)
     """
-    return any(_is_header(line) or _GPU_LINE.match(line) for line in _lines(text))
+    return len(text) <= _MAX_CHARACTERS and any(_is_header(line) or _GPU_LINE.match(line) for line in _lines(text))
 
 
 def read(text: str, name: str) -> Topology:

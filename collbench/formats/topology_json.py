@@ -16,7 +16,8 @@ from collbench.topology.model import Link, LinkKind, Node, NodeKind, Topology
 
 FORMAT, VERSION = "collbench-topology", 1
 _MARK = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
-_MAX_LINKS = 1 << 18
+_MAX_LINKS = 1 << 16
+_MAX_CHARACTERS = 24 << 20  # of as many nodes and links as are allowed
 _NODE = {"id": str, "kind": str, "name": str, "index": int, "address": str, "host": int, "affinity": str, "facts": dict}
 _LINK = {"a": str, "b": str, "kind": str, "count": int, "generation": int, "raw_gbs": float, "usable_gbs": float, "source": str, "note": str}
 _P2P = {"a": str, "b": str, "what": str, "status": str}
@@ -76,6 +77,8 @@ def _parsed(text: str, name: str) -> object:
     def no_number(word: str) -> NoReturn:
         raise UsageError(f"{name}: {word} is no number of JSON")
 
+    if len(text) > _MAX_CHARACTERS:
+        raise UsageError(f"{name}: more than {_MAX_CHARACTERS >> 20} Mi characters: no topology is that large")
     try:
         return json.loads(text, parse_constant=no_number)
     except json.JSONDecodeError as error:
