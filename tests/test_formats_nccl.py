@@ -189,3 +189,15 @@ def test_orphans_are_not_written() -> None:
         nccl_xml.write(Topology(name="x", nodes=(lonely,), links=()))
     with pytest.raises(UsageError, match="of 2 hosts"):
         nccl_xml.write(Topology(name="x", nodes=(lonely, Node(id="cpu0", kind="cpu")), links=(), hosts=("a", "b")))
+
+
+def test_a_nic_without_a_known_link_hangs_at_the_processor() -> None:
+    """As NCCL itself writes it: it refuses a PCI device whose width neither file nor kernel tells."""
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0), Node(id="gpu0", kind="gpu", index=0, address="0000:00:06.0"),
+        Node(id="nic0", kind="nic", index=0, name="eth0", address="0000:00:03.0"),
+    )
+    links = (pcie_link("cpu0", "gpu0", 5, 16), pcie_link("cpu0", "nic0", 0, 0))
+    text = nccl_xml.write(Topology(name="vm", nodes=nodes, links=links))
+    assert '    <nic>\n      <net name="eth0"/>\n    </nic>\n  </cpu>' in text
+    assert text.count("<pci ") == 1

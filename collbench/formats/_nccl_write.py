@@ -80,7 +80,9 @@ class _Writer:
         for _, group in groupby(self.below(node), key=lambda entry: (entry[0].kind, bus_key(entry[0].address) or entry[0].id)):
             entries = list(group)
             first, link = entries[0]
-            if first.kind == "nic" and bus_key(first.address) is None:
+            # NCCL refuses a PCI device without speed and width; a NIC of which it cannot tell them itself, as in a VM, it hangs at the processor.
+            is_bare = bus_key(first.address) is None or (node.kind == "cpu" and not (link.generation or link.count))
+            if first.kind == "nic" and is_bare:
                 found += self.nets([first])
             elif first.kind in _CLASSES:
                 found += self.pci([entry[0] for entry in entries], link)
