@@ -10,6 +10,7 @@ from collbench.formats import _xml, nccl_xml
 from collbench.topology import rates
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.paths import path
+from collbench.topology.rates import pcie_link
 from tests._topologies import OWN, REAL, count, labels, needs_real, real_files
 
 DUMPS = [file for file in (*sorted(OWN.glob("*nccl.xml")), *real_files()) if file.name.endswith("nccl.xml") or "-topo.xml" in file.name]
