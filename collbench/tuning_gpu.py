@@ -23,13 +23,15 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     "allreduce": (
         (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
-    "allgather": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (8 * _M, "direct", "simple"), (_ANY, "ring", "simple")),
-    "reducescatter": ((128 * _K, "direct", "ll"), (4 * _M, "direct", "ll128"), (_ANY, "ring", "simple")),
+    "allgather": (
+        (256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (4 * _M, "ring", "ll128"), (8 * _M, "direct", "simple"), (_ANY, "ring", "simple"),
+    ),
+    "reducescatter": ((256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (4 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
     "broadcast": ((128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "reduce": ((64 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
-    "gather": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
-    "scatter": ((256 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
+    "gather": ((256 * _K, "direct", "ll"), (16 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
+    "scatter": ((256 * _K, "direct", "ll"), (4 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "sendrecv": ((128 * _K, "direct", "ll"), (2 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
 }
 # By bytes of a chunk over all channels: (largest, channels). LL with one peer: ring allreduce of 256 KiB 8.64 us with 32 channels, 10.1 with 24, of

@@ -91,3 +91,11 @@ def test_unwritable_places(tmp_path: Path) -> None:
 
 def test_errors_are_measured_again_on_resume() -> None:
     assert known_keys([ROW, replace(ROW, ranks=3, status="error")]) == {ROW.key}
+
+
+def test_the_shipped_results_are_read() -> None:
+    """Every row of a shipped result is one of this schema, right or waived."""
+    files = sorted((Path(__file__).parent.parent / "profiles" / "results").glob("*.csv"))
+    assert files
+    for file in files:
+        assert {record.status for record in read(file)} <= {"ok", "waived"}
