@@ -1,0 +1,57 @@
+"""Pairs: what is asked for, what is expected, who falls behind, and what is saved. tests/gpu has no part in it: topo --measure is run there."""
+
+import pytest
+
+from collbench.group.local import LocalGroup
+from collbench.measure import Settings
+from collbench.pairs import Pair, behind, expected_gbs, measure, with_rates
+from collbench.report.pairs_table import lines
+from collbench.topology.machines import machine_topology
+from collbench.topology.paths import path
+
+
+def test_two_ranks_of_processors_are_measured() -> None:
+    group = LocalGroup()
+    try:
+        pairs = list(measure(group, "cpu", (0, 1), Settings(repeats=1)))
+    finally:
+        group.close(0)
+    assert sorted((pair.a, pair.b, pair.way, pair.is_both) for pair in pairs) == [
+        (0, 1, "latency", True), (0, 1, "loads", False), (0, 1, "loads", True), (1, 0, "loads", False),
+    ]
+    assert all(pair.value is not None and pair.value > 0 for pair in pairs)
+
+
+def test_what_to_expect_of_nvlink_and_of_pcie() -> None:
+    machine = machine_topology("hgx-h200")
+    assert expected_gbs(machine, "gpu0", "gpu1", "stores") == pytest.approx(364.5)
+    assert expected_gbs(machine, "gpu0", "gpu1", "copies") == pytest.approx(391.5)
+    assert expected_gbs(machine, "gpu0", "gpu1", "host") == pytest.approx(47.88, abs=0.1)
+    assert expected_gbs(machine_topology("pcie-4"), "gpu0", "gpu1", "copies") == pytest.approx(11.97, abs=0.01)
+
+
+def test_a_slow_pair_is_named() -> None:
+    machine = machine_topology("hgx-h200")
+    gpus = [gpu.id for gpu in machine.gpus]
+    pairs = [Pair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0) for a in range(4) for b in range(4) if a != b]
+    late = [Pair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0) for a in range(5)]
+    found = behind([*pairs, *late], machine, gpus)
+    assert [(pair.a, pair.b, pair.way, middle) for pair, middle in found] == [(2, 3, "stores", 365.0), (1, 2, "latency", 2.0)]
+
+
+def test_measured_rates_take_the_place_of_expected_ones() -> None:
+    machine = machine_topology("dgx-1v")
+    gpus = [gpu.id for gpu in machine.gpus]
+    saved = with_rates(machine, gpus, [Pair(a=0, b=1, way="stores", value=19.0), Pair(a=1, b=0, way="stores", value=18.5)], "measured")
+    assert path(saved, "gpu0", "gpu1").usable_gbs == 19.0
+    assert path(saved, "gpu0", "gpu2").usable_gbs == path(machine, "gpu0", "gpu2").usable_gbs
+
+
+def test_matrices_show_values_expectations_and_reasons() -> None:
+    pairs = [Pair(a=0, b=1, way="stores", value=365.4), Pair(a=1, b=0, way="stores", reason="no peer access")]
+    pairs.append(Pair(a=0, b=1, way="latency", value=2.07, is_both=True))
+    shown = "\n".join(lines(pairs, ["GPU0", "GPU1"], {(0, 1, "stores"): 364.5}))
+    assert "stores by the sender's kernel, one way, GB/s; expected 364.5" in shown
+    assert "365.4" in shown
+    assert "2.07" in shown
+    assert "- stores: no peer access (GPU1 -> GPU0)" in shown
