@@ -68,6 +68,13 @@ def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
     assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
 
 
+def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
+    """On DGX-1 no NVLink joins GPU 3 and GPU 4: what one sends the other takes two links."""
+    found = ceiling(machine_topology("dgx-1"), [f"gpu{k}" for k in range(8)], {(3, 4): Fraction(1)})
+    assert found is not None
+    assert found.limit == "GPU3 -> GPU0, NVLink 1 x1"
+
+
 def test_unknown_rates_make_no_ceiling() -> None:
     topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
