@@ -96,6 +96,8 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--record", "a.json", "--machine", "dgx-1v"], "--record records this machine, --machine shows another"),
         (["--json", "--xml"], "--json and --xml would stand in one another"),
         (["--xml", "--svg", "-"], "--xml and --svg - would stand in one another"),
+        (["--json", "--measure"], "--json and --measure would stand in one another"),
+        (["--measure", "--save", "-"], "--save - and --measure would stand in one another"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
