@@ -12,7 +12,7 @@ from statistics import median
 
 from collbench.case import Case
 from collbench.device.copies import copied
-from collbench.errors import CollbenchError
+from collbench.errors import UnavailableError
 from collbench.group import Group
 from collbench.measure import Measurement, Settings, plan_points
 from collbench.record import Record
@@ -84,7 +84,7 @@ def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
             try:
                 here, there = (first, second) if source == a else (second, first)
                 found = copied(here, there, SIZE_BYTES, is_both=is_both, through_host=way == "host")
-            except CollbenchError as error:
+            except UnavailableError as error:
                 yield replace(one, reason=error.message)
                 continue
             yield replace(one, reason=f"{found.wrong} bytes came out wrong") if found.wrong else replace(one, value=found.gbs)
