@@ -48,6 +48,8 @@ def show(
     found = _find(file, machine)
     if found is None:  # a rank that has told rank 0 all it knows
         return 0
+    if save is not None and not found.topology.gpus:
+        raise UnavailableError("--save keeps rates between GPUs, and this machine shows none", "leave --save out to measure two ranks on processors")
     if record is not None:
         _write_recording(record, found.recordings)
     if svg is not None:
