@@ -12,7 +12,7 @@ from statistics import median
 
 from collbench.case import Case
 from collbench.device.copies import copied
-from collbench.errors import CollbenchError
+from collbench.errors import UnavailableError
 from collbench.group import Group
 from collbench.measure import Measurement, Settings, plan_points
 from collbench.record import Record
@@ -84,7 +84,7 @@ def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
             try:
                 here, there = (first, second) if source == a else (second, first)
                 found = copied(here, there, SIZE_BYTES, is_both=is_both, through_host=way == "host")
-            except CollbenchError as error:
+            except UnavailableError as error:
                 yield replace(one, reason=error.message)
                 continue
             yield replace(one, reason=f"{found.wrong} bytes came out wrong") if found.wrong else replace(one, value=found.gbs)
@@ -127,13 +127,21 @@ def behind(pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]) -> li
 
 
 def with_rates(topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str) -> Topology:
-    """The topology with what stores reached in the place of usable rates, on every link that is the narrowest of a measured way."""
-    reached: dict[Link, list[float]] = {}
-    for pair in pairs:
-        if pair.way == "stores" and not pair.is_both and pair.value is not None:
-            found = path(topology, gpus[pair.a], gpus[pair.b])
-            narrow = [link for link in found.links if link.usable_gbs is None or link.usable_gbs == found.usable_gbs]
-            for link in narrow:
-                reached.setdefault(link, []).append(pair.value)
-    links = tuple(replace(link, usable_gbs=max(reached[link]), source=source) if link in reached else link for link in topology.links)
-    return replace(topology, links=links)
+    """The topology with what stores reached in the place of usable rates, on every link that is the narrowest of a measured way.
+
+    Where a way stays below that, a link that was taken to be wider is not: it gets the most that any pair moved over it.
+    """
+    measured = [(path(topology, gpus[pair.a], gpus[pair.b]), pair.value) for pair in pairs if pair.way == "stores" and not pair.is_both and pair.value]
+    reached: dict[Link, float] = {}
+    passed: dict[Link, float] = {}
+    for way, value in measured:
+        for link in way.links:
+            passed[link] = max(value, passed.get(link, 0.0))
+            if link.usable_gbs is None or link.usable_gbs == way.usable_gbs:
+                reached[link] = max(value, reached.get(link, 0.0))
+    narrower: dict[Link, float] = {}
+    for way, value in measured:
+        if value < _BEHIND * min((reached[link] for link in way.links if link in reached), default=0.0):
+            narrower |= {link: passed[link] for link in way.links if link not in reached and passed[link] < (link.usable_gbs or 0.0)}
+    rates = reached | narrower
+    return replace(topology, links=tuple(replace(link, usable_gbs=rates[link], source=source) if link in rates else link for link in topology.links))

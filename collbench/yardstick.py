@@ -1,21 +1,22 @@
 """What a case could reach on the wires under it: its ceiling in GB/s, and the hop that sets it.
 
 The traffic is the schedule's own; the protocol's share is what a slot carries of what it takes on the wire. A library's algorithm is not
-known, so its rows are measured by the best of ours.
+known, so its rows are measured by the best of ours, in the numbering of the ranks or spread over all orders that the wires allow side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from collbench.case import Case
-from collbench.collectives import collective
+from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
 from collbench.passes import pair_traffic
 from collbench.plan import Plan, registered
 from collbench.protocols import FAMILY as PROTOCOLS
-from collbench.schedule import Schedule
 from collbench.topology.ceiling import Ceiling, ceiling
 from collbench.topology.model import Topology
+from collbench.topology.rings import rings
 from collbench.tuning import algorithms_of
 from collbench.world import World
 
@@ -47,16 +48,15 @@ class Yardstick:
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
         key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto)
         if key not in self._known:
-            schedules = [plan.schedule] if plan is not None else _all(case.op, case.ranks, case.root)
-            found = [self._of(schedule, proto) for schedule in schedules]
-            self._known[key] = max((one for one in found if one is not None), key=lambda one: one.gbs, default=None)
+            ways = [pair_traffic(plan.schedule)] if plan is not None else _all(case.op, case.ranks, case.root, self.orders(case.ranks))
+            found = [one for traffic in ways if (one := ceiling(self.topology, self.gpus, traffic)) is not None]
+            best, share = max(found, key=lambda one: one.gbs, default=None), collective(case.op).factor(case.ranks) * efficiency(proto)
+            self._known[key] = None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
         return self._known[key]
 
-    def _of(self, schedule: Schedule, proto: str) -> Ceiling | None:
-        found = ceiling(self.topology, self.gpus, pair_traffic(schedule))
-        if found is None:
-            return None
-        return Ceiling(gbs=found.gbs * collective(schedule.op).factor(schedule.n) * efficiency(proto), limit=found.limit)
+    def orders(self, ranks: int) -> tuple[tuple[int, ...], ...]:
+        """The orders of the first so many ranks that use the wires best."""
+        return rings(self.topology, self.gpus[:ranks])
 
 
 def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
@@ -69,12 +69,15 @@ def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _all(op: str, n: int, root: int) -> list[Schedule]:
-    """Our schedules of a collective for so many ranks."""
-    found = []
+def _all(op: OpName, n: int, root: int, orders: tuple[tuple[int, ...], ...]) -> list[Mapping[tuple[int, int], Fraction]]:
+    """What our schedules of a collective send from rank to rank: as the ranks are numbered, and an equal part in each of the orders."""
+    found: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):
-        try:
-            found.append(registered(op, algo, World(n=n, root=root)))
-        except ScheduleError:
-            continue
+        for side_by_side in ((), ), orders:
+            try:
+                parts = [pair_traffic(registered(op, algo, World(n=n, root=root, order=order))) for order in side_by_side]
+            except ScheduleError:
+                continue
+            pairs = dict.fromkeys(pair for part in parts for pair in part)
+            found.append({pair: sum((part.get(pair, Fraction(0)) for part in parts), Fraction(0)) / len(parts) for pair in pairs})
     return found

@@ -5,10 +5,11 @@ from fractions import Fraction
 import pytest
 
 from collbench.case import Case
-from collbench.collectives import collective
+from collbench.collectives import OpName, collective
 from collbench.passes import pair_traffic, traffic
 from collbench.plan import registered
 from collbench.topology.ceiling import ceiling
+from collbench.topology.machines import machine_topology
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.rates import nvlink_link, pcie, pcie_link
 from collbench.tuning import algorithms_of, resolve
@@ -67,6 +68,13 @@ def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
     assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
 
 
+def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
+    """On DGX-1 no NVLink joins GPU 3 and GPU 4: what one sends the other takes two links."""
+    found = ceiling(machine_topology("dgx-1"), [f"gpu{k}" for k in range(8)], {(3, 4): Fraction(1)})
+    assert found is not None
+    assert found.limit == "GPU3 -> GPU0, NVLink 1 x1"
+
+
 def test_unknown_rates_make_no_ceiling() -> None:
     topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
@@ -86,6 +94,16 @@ def test_a_library_is_measured_by_the_best_of_ours() -> None:
     found = yardstick.of(Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None)
     assert found is not None
     assert found.gbs == pytest.approx(18 * 25 * 0.81)
+
+
+@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+@pytest.mark.parametrize(("machine", "links", "link_gbs"), [("dgx-1", 4, 16.0), ("dgx-1v", 6, 20.0)])
+def test_a_library_may_use_all_links_of_a_cube(machine: str, links: int, link_gbs: float, op: OpName) -> None:
+    """NCCL runs a ring on every NVLink that a GPU has: the best of ours in the numbering of the ranks is no bound for it."""
+    topology = machine_topology(machine)
+    found = Yardstick(topology, [gpu.id for gpu in topology.gpus]).of(Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None)
+    assert found is not None
+    assert found.gbs == pytest.approx(links * link_gbs)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])

@@ -65,6 +65,15 @@ def test_resume_with_nothing_left_is_fine(capfd: pytest.CaptureFixture[str], tmp
     assert len(read(file)) == len({row.key for row in read(file)})
 
 
+def test_resume_prices_another_machine_again(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    for machine, said in (("dgx-1v", ""), ("hgx-h100", "# 0 of 1 points"), ("dgx-1v", "# 1 of 1 points")):
+        code, _, err = invoke(capfd, *MODEL, "--machine", machine, "--sizes", "1M", "--algo", "ring", "--csv", str(file), "--resume")
+        assert code == 0
+        assert err.startswith(said)
+    assert [row.host for row in read(file)] == ["model of dgx-1v", "model of hgx-h100"]
+
+
 def test_csv_to_stdout_is_only_csv(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = invoke(capfd, *MODEL, "--sizes", "64K", "--algo", "ring", "--csv", "-")
     assert code == 0

@@ -5,8 +5,10 @@ from pathlib import Path
 from types import ModuleType
 
 from collbench.check import check
+from collbench.cli.topo import command as topo
 from collbench.passes import lend
 from collbench.plan import lay_out
+from collbench.record import SCHEMA
 from collbench.schedule import build
 from collbench.world import World
 
@@ -39,3 +41,11 @@ def test_readme_has_two_commands() -> None:
     assert len(commands) == 2
     assert "collbench sweep --op allreduce" in commands[0]
     assert "pytest" in commands[1]
+
+
+def test_readme_has_every_option_of_topo_and_the_schema() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("## What is wired to what") : text.index("## A machine that you do not have")]
+    options = {option for param in topo.params for option in param.opts} - {"--color"}
+    assert sorted(option for option in options if f"`{option}" not in table) == []
+    assert f"; schema {SCHEMA}:" in text

@@ -56,6 +56,14 @@ def test_recordings_are_left_to_discovery(tmp_path: Path) -> None:
         formats.read(file)
 
 
+def test_a_recording_is_no_described_machine(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text('{"format": "collbench-recording", "version": 1, "hosts": []}')
+    with pytest.raises(UsageError, match="is a recording") as caught:
+        formats.described(str(file))
+    assert caught.value.hint == f"write that with: collbench topo --from {file} --json > wires.json"
+
+
 BROKEN = {
     b"": "empty",
     b" \n\t\n": "empty",

@@ -68,6 +68,14 @@ def test_no_gpu_is_no_error(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> 
         assert invoke(capfd, view)[0] == 0
 
 
+def test_a_machine_without_gpus_has_no_rates_to_save(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    finds(monkeypatch, laptop())
+    code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
+    assert (code, out) == (3, "")
+    assert "--save keeps rates between GPUs" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_only_permissions_are_known_of_shows_them(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {(a, b, "read"): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b}
     finds(monkeypatch, Topology(name="p2p.txt", nodes=unknown_rates().gpus, links=(), p2p=told))
@@ -96,6 +104,8 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--record", "a.json", "--machine", "dgx-1v"], "--record records this machine, --machine shows another"),
         (["--json", "--xml"], "--json and --xml would stand in one another"),
         (["--xml", "--svg", "-"], "--xml and --svg - would stand in one another"),
+        (["--json", "--measure"], "--json and --measure would stand in one another"),
+        (["--measure", "--save", "-"], "--save - and --measure would stand in one another"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],

@@ -82,6 +82,11 @@ def test_columns_fall_into_blocks_and_affinities_below() -> None:
     assert len(wide) < len(narrow)
 
 
+@pytest.mark.parametrize("columns", range(1, 8))
+def test_a_screen_of_a_few_columns_gets_all_in_the_end(columns: int) -> None:
+    assert "".join(matrix(dgx1v(), columns)).count("GPU7") >= 2
+
+
 def test_the_legend_has_the_classes_that_appear_and_no_others() -> None:
     assert legend(p100_pcie()) == ["X", "PIX", "NODE", "SYS"]
     assert legend(hgx_h100()) == ["X", "NV#", "PIX", "NODE", "SYS"]

@@ -26,6 +26,11 @@ def why_not(group: Group) -> str:
     return "the model runs in one process: start it without a launcher" if group.kind == "mpi" else ""
 
 
+def host_of(machine_name: str) -> str:
+    """The host that rows of that machine name."""
+    return f"model of {machine_name}"
+
+
 def play(plan: Plan, on: Machine) -> list[float]:
     """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a proved schedule always can)."""
     players = [(rank, actor.actions) for rank in range(plan.n) for actor in actors(plan, rank)]
@@ -86,7 +91,7 @@ class Session:
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str) -> None:
         self._wires = described(machine_name)
         self._machine = machine(machine_name) if self._wires is None else None
-        self.host = self.device = f"model of {machine_name}"
+        self.host = self.device = host_of(machine_name)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat, always the same."""

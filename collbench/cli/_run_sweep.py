@@ -10,10 +10,11 @@ import click
 
 from collbench import catalog, units
 from collbench.algorithms import FAMILY as ALGORITHMS
+from collbench.backends.model import host_of
 from collbench.cli import complain
 from collbench.cli import sweep as options_of
 from collbench.cli._options import is_terminal, width
-from collbench.cli._wires import Wires, recorded
+from collbench.cli._wires import MODEL, Wires, recorded
 from collbench.cost import machine
 from collbench.device.card import device_count
 from collbench.errors import CollbenchError, StuckError, UsageError
@@ -121,7 +122,7 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     measurement = Measurement(points, group, settings)
     measurement.yardstick = wires.yardstick
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
-        known = known_keys(read(csv))
+        known = known_keys([row for row in read(csv) if row.backend != MODEL or row.status == "waived" or row.host == host_of(settings.machine)])
         measurement.points = [point for point in points if measurement.key_of(point) not in known]
         click.echo(f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv} already", err=True)
     writer = Writer(Path(csv) if isinstance(csv, Path) else sys.stdout) if csv is not None else None

@@ -42,11 +42,14 @@ def show(
     if is_measured and (file is not None or machine is not None):
         raise UsageError(f"--measure measures this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
     views = [name for name, is_asked in (("tree", tree), ("rates", rates), ("p2p", p2p), ("links", links), ("rings", rings)) if is_asked]
-    documents = [name for name, is_asked in (("--json", is_json), ("--xml", is_xml), ("--svg -", svg == "-"), ("--record -", record == "-")) if is_asked]
+    to_stdout = (("--json", is_json), ("--xml", is_xml), ("--svg -", svg == "-"), ("--record -", record == "-"), ("--save -", save == "-"))
+    documents = [name for name, is_asked in to_stdout if is_asked]
     _refuse_senseless(file, machine, record, views, [*documents, *(["--measure"] if is_measured and documents else [])])
     found = _find(file, machine)
     if found is None:  # a rank that has told rank 0 all it knows
         return 0
+    if save is not None and not found.topology.gpus:
+        raise UnavailableError("--save keeps rates between GPUs, and this machine shows none", "leave --save out to measure two ranks on processors")
     if record is not None:
         _write_recording(record, found.recordings)
     if svg is not None:
@@ -79,7 +82,7 @@ def _refuse_senseless(file: str | None, machine: str | None, record: str | None,
     if record is not None and (file is not None or machine is not None):
         raise UsageError(f"--record records this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
     if len(documents) > 1:
-        raise UsageError(f"{' and '.join(documents)} would stand in one another", "stdout takes one document; --svg and --record take a file")
+        raise UsageError(f"{' and '.join(documents)} would stand in one another", "stdout takes one document; --svg, --record and --save take a file")
     if documents and views:
         raise UsageError(f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it", "start the command twice")
 

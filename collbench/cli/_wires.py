@@ -8,7 +8,6 @@ from collbench.case import Case
 from collbench.formats import described
 from collbench.group import Group
 from collbench.topology.model import Topology
-from collbench.topology.rings import rings
 from collbench.yardstick import Yardstick
 
 MODEL = "model"
@@ -39,10 +38,9 @@ class Wires:
 
     def orders(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The rank orders that use the wires best; none where the numbering of the ranks does."""
-        gpus = self._gpus.get(case.backend, ())[: case.ranks]
-        if len(gpus) < case.ranks:
+        if len(self._gpus.get(case.backend, ())) < case.ranks:
             return ()
-        found = rings(self._topologies[case.backend], gpus)
+        found = self._yardsticks[case.backend].orders(case.ranks)
         return () if found == (tuple(range(case.ranks)),) else found
 
 

@@ -5,7 +5,9 @@ They stand for what a transport of copy engines, or one through the host, could 
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from collbench.device.card import load_cupy
@@ -15,6 +17,8 @@ _PIECE_BYTES = 8 << 20  # through the host: one piece comes in while the one bef
 _ROUNDS, _REPEATS = 4, 3
 _DEADLINE_S = 20.0
 _WORD = 0x5A
+_PORTABLE = 1  # cudaHostAllocPortable: pinned for all GPUs
+_NOT_READY = 600  # cudaErrorNotReady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +36,26 @@ class Copied:
 
 
 class _Way:
-    """One direction: source and target memory, and a stream of the source's GPU. Raises UnavailableError if memory is short."""
+    """One direction: source and target memory, and the streams of both GPUs. open() may fail half-way; close() gives back what there is."""
 
     def __init__(self, runtime: Any, source: int, target: int, size: int) -> None:
         self.runtime, self.source, self.target, self.size = runtime, source, target, size
         self.at: dict[int, int] = {}
-        self.pinned: tuple[int, int] = (0, 0)
-        for device in (target, source):
+        self.pinned: list[int] = []
+        self.streams: list[int] = []
+        self.events: list[int] = []
+
+    def open(self, *, through_host: bool) -> None:
+        """Take memory and streams."""
+        runtime = self.runtime
+        for device in (self.source, self.target):
             runtime.setDevice(device)
-            self.at[device] = int(runtime.malloc(size))
-        self.stream, self.out = (int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)) for _ in range(2))
-        runtime.setDevice(target)
-        self.back = int(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
+            self.at[device] = int(runtime.malloc(self.size))
+            self.streams.append(int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)))
+            if through_host:
+                self.pinned.append(int(runtime.hostAlloc(_PIECE_BYTES, _PORTABLE)))
+                for _ in range(2):
+                    self.events.append(int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)))
 
     def fill(self) -> None:
         """A pattern at the source, poison at the target."""
@@ -54,52 +66,52 @@ class _Way:
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""
-        self.runtime.memcpyPeerAsync(self.at[self.target], self.target, self.at[self.source], self.source, self.size, self.stream)
+        self.runtime.memcpyPeerAsync(self.at[self.target], self.target, self.at[self.source], self.source, self.size, self.streams[0])
 
     def by_host(self) -> None:
         """Queue one copy through two pieces of pinned memory, out of the source and into the target side by side."""
-        runtime = self.runtime
-        if not self.pinned[0]:
-            self.pinned = (int(runtime.hostAlloc(_PIECE_BYTES, 1)), int(runtime.hostAlloc(_PIECE_BYTES, 1)))
-            self.events = [[self._event(device) for device in (self.source, self.target)] for _ in range(2)]
+        runtime, (out, into) = self.runtime, self.streams
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
             size, turn = min(_PIECE_BYTES, self.size - offset), number % 2
-            came, left = self.events[turn]
+            came, left = self.events[turn], self.events[2 + turn]
             runtime.setDevice(self.source)
-            if number >= 2:
-                runtime.streamWaitEvent(self.stream, left)
-            runtime.memcpyAsync(self.pinned[turn], self.at[self.source] + offset, size, runtime.memcpyDeviceToHost, self.stream)
-            runtime.eventRecord(came, self.stream)
+            runtime.streamWaitEvent(out, left)  # of the piece before, in the copy before too; no wait where there was none
+            runtime.memcpyAsync(self.pinned[turn], self.at[self.source] + offset, size, runtime.memcpyDeviceToHost, out)
+            runtime.eventRecord(came, out)
             runtime.setDevice(self.target)
-            runtime.streamWaitEvent(self.back, came)
-            runtime.memcpyAsync(self.at[self.target] + offset, self.pinned[turn], size, runtime.memcpyHostToDevice, self.back)
-            runtime.eventRecord(left, self.back)
-
-    def _event(self, device: int) -> int:
-        self.runtime.setDevice(device)
-        return int(self.runtime.eventCreateWithFlags(self.runtime.eventDisableTiming))
+            runtime.streamWaitEvent(into, came)
+            runtime.memcpyAsync(self.at[self.target] + offset, self.pinned[turn], size, runtime.memcpyHostToDevice, into)
+            runtime.eventRecord(left, into)
 
     def is_done(self) -> bool:
-        """Whether nothing that was queued is left."""
-        return all(self.runtime.streamQuery(stream) == 0 for stream in (self.stream, self.back))
+        """Whether nothing that was queued is left. Raises the runtime's error if a copy failed."""
+        states = [self.runtime.streamQuery(stream) for stream in self.streams]
+        for state in states:
+            if state not in (0, _NOT_READY):
+                raise self.runtime.CUDARuntimeError(state)
+        return not any(states)
 
     def wrong(self, cupy: Any) -> int:
-        """Bytes of the target that are not the source's."""
+        """Bytes of the target that are not the source's; piece by piece, because a comparison takes memory."""
         with cupy.cuda.Device(self.target):
             memory = cupy.cuda.UnownedMemory(self.at[self.target], self.size, self)
             there = cupy.ndarray((self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-            return int(self.size - cupy.count_nonzero(there == _WORD))
+            right = sum(int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _WORD)) for at in range(0, self.size, _PIECE_BYTES))
+        return self.size - right
 
     def close(self) -> None:
-        """Give memory and streams back."""
-        for device, pointer in self.at.items():
-            self.runtime.setDevice(device)
-            self.runtime.free(pointer)
-        for pointer in self.pinned:
-            if pointer:
-                self.runtime.freeHost(pointer)
-        for stream in (self.stream, self.out, self.back):
-            self.runtime.streamDestroy(stream)
+        """Give back what was taken; after an error of the GPU nothing may be given back any more."""
+        runtime = self.runtime
+        with suppress(runtime.CUDARuntimeError):
+            for device, pointer in self.at.items():
+                runtime.setDevice(device)
+                runtime.free(pointer)
+            for pointer in self.pinned:
+                runtime.freeHost(pointer)
+            for event in self.events:
+                runtime.eventDestroy(event)
+            for stream in self.streams:
+                runtime.streamDestroy(stream)
 
 
 def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> Copied:
@@ -109,19 +121,24 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
     """
     cupy = load_cupy()
     runtime = cupy.cuda.runtime
-    ways: list[_Way] = []
+    ways = [_Way(runtime, source, target, size_bytes) for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])]
+    before = runtime.getDevice()
     try:
-        ways += [_Way(runtime, source, target, size_bytes) for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])]
         for way in ways:
+            way.open(through_host=through_host)
             way.fill()
         queue: Callable[[_Way], None] = _Way.by_host if through_host else _Way.by_engine
-        times = sorted(_timed(ways, queue) for _ in range(_REPEATS + 1))
-        return Copied(seconds=times[len(times) // 2 - 1], size_bytes=size_bytes, wrong=sum(way.wrong(cupy) for way in ways))
-    except runtime.CUDARuntimeError as error:
+        _, *times = (_timed(ways, queue) for _ in range(1 + _REPEATS))  # the first warms up
+        return Copied(seconds=median(times), size_bytes=size_bytes, wrong=sum(way.wrong(cupy) for way in ways))
+    except (runtime.CUDARuntimeError, MemoryError) as error:  # CuPy's own allocations raise a MemoryError
         raise UnavailableError(f"copies between GPU {a} and GPU {b}: {error}", "look at nvidia-smi for who uses the memory") from None
+    except StuckError:
+        ways = []  # freeing memory would wait for the copies: the end of the process does it
+        raise
     finally:
         for way in ways:
             way.close()
+        runtime.setDevice(before)
 
 
 def _timed(ways: list[_Way], queue: Callable[[_Way], None]) -> float:

@@ -34,14 +34,20 @@ def read(file: Path | str) -> Topology:
 def described(name: str) -> Topology | None:
     """The wires of a machine: of a shipped profile, a profile's file, or any file that read() takes; None for a profile of processors.
 
-    Raises UsageError if there is no such machine.
+    Raises UsageError if there is no such machine, or if the file is a recording: making wires of one is discovery's work.
 
     >>> len(described("dgx-1v").gpus), described("cpu-2")
     (8, None)
     """
     if Path(name).suffix in ("", ".toml"):
         return machine_topology(name) if is_wired(name) else None
-    return read(name)
+    try:
+        return read(name)
+    except IsRecording:
+        raise UsageError(
+            f"{name} is a recording of what a machine said of itself, not yet a description of its wires",
+            f"write that with: collbench topo --from {name} --json > wires.json",
+        ) from None
 
 
 def detect(text: str, name: str) -> str:

@@ -125,6 +125,7 @@ def _wrapped(text: str, columns: int, marks: str) -> list[str]:
     ['  a: 1,', '    2,3']
     """
     indent = " " * (len(text) - len(text.lstrip()) + 2)
+    columns = max(columns, len(indent) + 1)  # or nothing would be left of the screen
     lines, rest = [], text
     while len(rest) > columns:
         cut = max(rest.rfind(mark, len(indent), columns) for mark in marks)

@@ -44,11 +44,11 @@ def ceiling(topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int,
     if not loads:
         return None
     fullest = max(loads, key=lambda hop: float(loads[hop]) / (hop[2].usable_gbs or 0.0))
-    source, target = ways[fullest]
-    return Ceiling(
-        gbs=(fullest[2].usable_gbs or 0.0) / float(loads[fullest]),
-        limit=f"{gpus[source].upper()} -> {gpus[target].upper()}, {link_label(fullest[2])}",
-    )
+    here, there, link = fullest
+    if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):  # a link of switches or processors: say for whom it matters
+        source, target = ways[fullest]
+        here, there = gpus[source], gpus[target]
+    return Ceiling(gbs=(link.usable_gbs or 0.0) / float(loads[fullest]), limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}")
 
 
 def _hops(way: Path) -> list[tuple[str, str, Link]]:
