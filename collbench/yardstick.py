@@ -12,14 +12,15 @@ from collbench.case import Case
 from collbench.collectives import OpName, collective
 from collbench.errors import ScheduleError
 from collbench.passes import pair_traffic
-from collbench.plan import Plan, registered
+from collbench.plan import Plan, along, registered
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.topology.ceiling import Ceiling, ceiling
 from collbench.topology.model import Topology
-from collbench.topology.rings import rings
+from collbench.topology.rings import rings, trees
 from collbench.tuning import algorithms_of
 from collbench.world import World
 
+Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
 FAR_BELOW = 0.6  # of the ceiling: what a row of this size should pass
 FAR_BELOW_FROM_S = 100e-6  # from where on bytes, not latency, take the time: S at the ceiling takes so long
@@ -39,6 +40,7 @@ class Yardstick:
 
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
         self.topology, self.gpus = topology, tuple(gpus)
+        self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._known: dict[tuple[str, str, int, int, str], Ceiling | None] = {}
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
@@ -54,9 +56,31 @@ class Yardstick:
             self._known[key] = None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
         return self._known[key]
 
-    def orders(self, ranks: int) -> tuple[tuple[int, ...], ...]:
+    def orders(self, ranks: int) -> Orders:
         """The orders of the first so many ranks that use the wires best."""
         return rings(self.topology, self.gpus[:ranks])
+
+    def orders_for(self, case: Case) -> Orders:
+        """The orders in which the case's algorithm gets most out of the wires; none where the numbering of the ranks does as well."""
+        if case.ranks > len(self.gpus):
+            return ()
+        key = case.op, case.algo, case.ranks, case.root
+        if key not in self._orders:
+            found, plain = self.orders(case.ranks), (tuple(range(case.ranks)),)
+            if found == plain:
+                found = ()
+            elif case.algo in algorithms_of(case.op):
+                found = max([(), found, trees(self.topology, self.gpus[: case.ranks])], key=lambda orders: self._gbs(case, orders))
+            self._orders[key] = found
+        return self._orders[key]
+
+    def _gbs(self, case: Case, orders: Orders) -> float:
+        """What the wires allow the case's algorithm in those orders; 0 where it is not served or not known."""
+        try:
+            found = ceiling(self.topology, self.gpus, pair_traffic(along(case.op, case.algo, case.ranks, case.root, orders)))
+        except ScheduleError:
+            return 0.0
+        return found.gbs if found is not None else 0.0
 
 
 def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
@@ -69,7 +93,7 @@ def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _all(op: OpName, n: int, root: int, orders: tuple[tuple[int, ...], ...]) -> list[Mapping[tuple[int, int], Fraction]]:
+def _all(op: OpName, n: int, root: int, orders: Orders) -> list[Mapping[tuple[int, int], Fraction]]:
     """What our schedules of a collective send from rank to rank: as the ranks are numbered, and an equal part in each of the orders."""
     found: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):

@@ -8,7 +8,7 @@ from collbench.case import Case
 from collbench.formats import described
 from collbench.group import Group
 from collbench.topology.model import Topology
-from collbench.yardstick import Yardstick
+from collbench.yardstick import Orders, Yardstick
 
 MODEL = "model"
 
@@ -36,12 +36,10 @@ class Wires:
         """What the case's rows are measured by."""
         return self._yardsticks.get(case.backend)
 
-    def orders(self, case: Case) -> tuple[tuple[int, ...], ...]:
-        """The rank orders that use the wires best; none where the numbering of the ranks does."""
-        if len(self._gpus.get(case.backend, ())) < case.ranks:
-            return ()
-        found = self._yardsticks[case.backend].orders(case.ranks)
-        return () if found == (tuple(range(case.ranks)),) else found
+    def orders(self, case: Case) -> Orders:
+        """The rank orders that the case's algorithm should follow; none where the numbering of the ranks does."""
+        yardstick = self._yardsticks.get(case.backend)
+        return yardstick.orders_for(case) if yardstick is not None else ()
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
