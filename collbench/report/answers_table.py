@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.compare.answers import BANDS, WORTH, Answers, Span, Winner, Worth, answers, bands, span_text, spans, worth
-from collbench.compare.rows import Problem, Row, label, middle, rows_of
+from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
+from collbench.compare.rows import LEAST_GAIN, Problem, Row, label, middle, rows_of
 from collbench.compare.suspects import Suspect, suspects
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
@@ -75,41 +75,39 @@ def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Wi
         f"  at most    {format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)} by {label(top.row, found.asked)}{percent}",
         f"  at least   {format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)} by {label(least.row, found.asked)}",
     ]
-    lines += [f"  {'x ' + peer:<9}  {_against(peer, sizes)}" for peer in found.peers if any(peer in one.peers for one in sizes.values())]
+    for peer in found.peers:
+        if any(peer in one.peers for one in sizes.values()):
+            lines += _spread_over(f"  {'x ' + peer:<9}  ", _against(peer, sizes))
     here = found.problems[problem]
     for knob in ("proto", "algo"):
         where = spans(here, knob)
         if where:
-            lines += _wrapped(f"  {_KNOB_NAMES[knob]:<9}  ", _spans_of(where))
+            lines += _spread_over(f"  {_KNOB_NAMES[knob]:<9}  ", span_text(where).split(" "))
     told = [(knob, best) for knob in WORTH if (best := _largest(found, here, sizes, knob)) is not None]
-    lines += _wrapped("  worth      ", [f"{_KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]) if told else []
-    return lines
+    parts = [f"{_KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
+    words = [part + "," for part in parts[:-1]] + parts[-1:]
+    return lines + (_spread_over("  worth      ", words) if words else [])
 
 
-def _spans_of(where: Sequence[Span]) -> list[str]:
-    return span_text(where).split(", ")
-
-
-def _wrapped(title: str, parts: Sequence[str], columns: int = 80) -> list[str]:
-    """A title and its parts, comma between, over as many lines as they need."""
+def _spread_over(title: str, words: Sequence[str], columns: int = 80) -> list[str]:
+    """A title and words after it, over as many lines as they need."""
     lines = [title]
-    for place, part in enumerate(parts):
-        text = part + ("," if place < len(parts) - 1 else "")
-        is_start = len(lines[-1]) == len(title)
-        if not is_start and len(lines[-1]) + 1 + len(text) > columns:
+    for word in words:
+        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(word) > columns:
             lines.append(" " * len(title))
-            is_start = True
-        lines[-1] += ("" if is_start else " ") + text
+        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + word
     return lines
 
 
-def _against(peer: str, sizes: Mapping[int, Winner]) -> str:
+def _against(peer: str, sizes: Mapping[int, Winner]) -> list[str]:
     """How a library does over all sizes: its own choice's time over our best."""
     told = {size: one.peers[peer] for size, one in sizes.items() if peer in one.peers}
     low, high = min(told, key=lambda size: told[size].median), max(told, key=lambda size: told[size].median)
-    ahead = [size for size, one in told.items() if one.median < 1]
-    text = f"{told[low].median:.2f} ({format_size(low)}) to {told[high].median:.2f} ({format_size(high)}) times as long"
-    return text + (f"; faster at {len(ahead)} of {len(told)} sizes" if ahead else f"; never faster in {len(told)} sizes")
+    ahead = sum(one.median < 1 / LEAST_GAIN for one in told.values())
+    level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in told.values())
+    text = f"{told[low].median:.2f} ({format_size(low)}) to {told[high].median:.2f} ({format_size(high)}) times as long: "
+    parts = [f"slower at {len(told) - ahead - level}", *([f"level at {level}"] if level else []), *([f"faster at {ahead}"] if ahead else [])]
+    return [text.strip(), f"{', '.join(parts)} of {len(told)} sizes"]
 
 
 def _largest(found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[int, Winner], knob: str) -> tuple[int, Worth] | None:
@@ -121,7 +119,7 @@ def _largest(found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[i
 def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, show_all: bool) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        return ["", "No row looks wrong: no wrong data, no time far from a smooth curve, no repeats that disagree."]
+        return ["", "No row looks wrong: data right, times on smooth curves, repeats agree."]
     count = Counter(one.kind for one in strange)
     names = {"wrong": "wrong or failed", "curve": "far from a smooth curve", "ceiling": "above the ceiling", "spread": "spread too wide to tell"}
     lines = ["", "Look wrong: " + ", ".join(f"{count[kind]} {text}" for kind, text in names.items() if count[kind])]
@@ -135,8 +133,9 @@ def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, sho
 def _legend(found: Answers) -> list[str]:
     """What the columns of the tables mean."""
     every = [one for sizes in found.winners.values() for one in sizes.values()]
+    has_auto = any(one.excess is not None for one in every)
     lines = ["Best of each size. next: how much longer the runner-up takes (~: the repeats do"]
-    lines += ["not tell them apart). auto: how much longer the tool's own choice takes."] if any(one.excess is not None for one in every) else ["not tell them apart)."]
+    lines.append("not tell them apart). auto: how much longer the tool's own choice takes." if has_auto else "not tell them apart).")
     if found.peers:
         lines.append(f"{', '.join('x ' + peer for peer in found.peers)}: the library's own choice, its time over ours.")
     if any(not one.is_held_out and one.rows > 1 for one in every):
@@ -200,7 +199,8 @@ def _worth_table(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) 
         return []
     cells = {(size, knob): _worth_cell(one[knob], knob) if knob in one else "-" for size, one in told.items() for knob in knobs}
     widths = {knob: max(len(_KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told)) for knob in knobs}
-    lines = ["", "what a knob is worth: worst over best, the rest as in the best (in brackets: its best value; ~: not told apart)"]
+    lines = ["", "what a knob is worth: worst over best, the rest as in the best configuration"]
+    lines.append("(in brackets: its best value; ~: the repeats do not tell them apart)")
     lines.append("  ".join([f"{'size':>6}", *[f"{_KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]).rstrip())
     return lines + ["  ".join([f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]).rstrip() for size in told]
 
@@ -239,7 +239,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     width = max(4, *map(len, names.values()))
     ranks = sorted({problem.ranks for problem in found})
     lines = [
-        f"NCCL's time over ours, each its own choice{f', {ranks[0]} ranks' if len(ranks) == 1 else ''}: the worst size of each band, and its interval",
+        f"NCCL's time over ours, own choices{f' of {ranks[0]} ranks' if len(ranks) == 1 else ''}: worst of a band, its interval",
         "  ".join([f"{'op':<{width}}", *[f"{name:>10}" for _, name in BANDS]]),
     ]
     for problem, worst in found.items():
