@@ -6,11 +6,12 @@ where a file has none of ours, the best of the library's rows is told, forced on
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from collbench.collectives import collective
-from collbench.compare.rows import LEAST_GAIN, Problem, Row, asked_knobs, by_problem, configuration, is_apart, middle, ratio, rows_of
-from collbench.stats import Interval, best
+from collbench.compare.rows import LEAST_GAIN, Problem, Row, asked_knobs, by_problem, chosen, configuration, is_apart, is_library, middle, ratio, rows_of
+from collbench.stats import Interval
 from collbench.units import format_size, rate_gbs
 
 if TYPE_CHECKING:
@@ -84,18 +85,17 @@ def answers(frame: "pd.DataFrame") -> Answers:
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if not row.is_library] or list(rows)
+    return [row for row in rows if not is_library(row.backend)] or list(rows)
 
 
 def winner(rows: Sequence[Row]) -> Winner:
     """The best of the rows of one problem and size."""
     able = candidates(rows)
-    found = best([row.times_us for row in able])
-    row = able[found.index]
-    is_held_out = len(able) > 1 and found.is_held_out
+    row = chosen(able)
+    is_held_out = len(able) > 1 and len(row.times_us) > 1
     repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
     others = [other for other in able if other is not row]
-    second = others[best([other.times_us for other in others]).index] if others else None
+    second = chosen(others) if others else None
     time_us = middle(row.times_us, repeats)
     busbw = rate_gbs(row.size_bytes, time_us / 1e6) * collective(row.op).factor(row.ranks)
     choice = next((other for other in able if other.has_note("auto")), None)
@@ -124,18 +124,16 @@ def spans(sizes: Mapping[int, Sequence[Row]], name: str) -> list[Span]:
     """
     found: list[Span] = []
     for size, rows in sizes.items():
-        chosen: dict[str, Row] = {}
         groups: dict[str, list[Row]] = {}
         for row in candidates(rows):
-            if str(getattr(row, name)) not in ("", "library"):
-                groups.setdefault(str(getattr(row, name)), []).append(row)
-        for value, group in groups.items():
-            chosen[value] = group[best([row.times_us for row in group]).index]
-        if len(chosen) < 2:
+            value = str(getattr(row, name))
+            if value not in ("", "library"):
+                groups.setdefault(value, []).append(row)
+        if len(groups) < 2:
             continue
-        order = list(chosen)
-        value = order[best([chosen[one].times_us for one in order]).index]
-        if found and found[-1].value in chosen and not _is_faster(chosen[value], chosen[found[-1].value]):
+        fastest = {value: chosen(group) for value, group in groups.items()}
+        value = str(getattr(chosen(list(fastest.values())), name))
+        if found and found[-1].value in fastest and not _is_faster(fastest[value], fastest[found[-1].value]):
             value = found[-1].value
         if found and found[-1].value == value:
             found[-1] = Span(value=value, first_bytes=found[-1].first_bytes, last_bytes=size)
@@ -175,15 +173,15 @@ def worth(rows: Sequence[Row], top: Row, asked: Mapping[str, Sequence[str]], nam
     names = ("algo", "proto", *asked.get(top.backend, ()))
     if name not in names:
         return None
-    rest = [getattr(top, other) for other in names if other != name]
-    same = [row for row in candidates(rows) if row.backend == top.backend and not row.is_own_choice
-            and [getattr(row, other) for other in names if other != name] == rest]
+    others = attrgetter("backend", *[other for other in names if other != name])
+    rest = others(top)
+    same = [row for row in candidates(rows) if others(row) == rest and not row.is_own_choice]
     if len(same) < 2:
         return None
-    fast = min(same, key=lambda row: middle(row.times_us))
-    slow = max(same, key=lambda row: middle(row.times_us))
+    times = [middle(row.times_us) for row in same]
+    fast, slow = same[times.index(min(times))], same[times.index(max(times))]
     return Worth(
-        factor=middle(slow.times_us) / middle(fast.times_us), best=getattr(fast, name), worst=getattr(slow, name), values=len(same),
+        factor=max(times) / min(times), best=getattr(fast, name), worst=getattr(slow, name), values=len(same),
         is_clear=is_apart(fast.times_us, slow.times_us),
     )
 

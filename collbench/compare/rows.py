@@ -7,6 +7,7 @@ from the others, such as the channels that the tool chose for a size, do not bre
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll"
 LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 _SIZES = {"chunk", "buffsize"}
+_OWN = UNASKED["algo"]
 
 
 class Problem(NamedTuple):
@@ -40,7 +42,7 @@ class Problem(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a frame, with the columns that comparisons need; times_us are its repeats."""
+    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones."""
 
     op: str
     backend: str
@@ -78,6 +80,7 @@ class Row(NamedTuple):
     versions: str
     group: str
     times_us: tuple[float, ...]
+    chosen_by_us: float
 
     @property
     def problem(self) -> Problem:
@@ -91,7 +94,7 @@ class Row(NamedTuple):
     @property
     def is_own_choice(self) -> bool:
         """Whether a library did it as it does by itself."""
-        return self.is_library and all(getattr(self, name) == unasked for name, unasked in UNASKED.items())
+        return self.algo == _OWN and self.is_library and all(getattr(self, name) == unasked for name, unasked in UNASKED.items())
 
     @property
     def is_disturbed(self) -> bool:
@@ -112,12 +115,13 @@ def _conditions(notes: str) -> tuple[str, ...]:
 
 def rows_of(frame: "pd.DataFrame") -> list[Row]:
     """All rows. A row that is ok and has no repeats, as of a tool that tells only a mean, has its time as the only one."""
-    names = [name for name in Row._fields if name != "times_us"]
+    names = [name for name in Row._fields if name not in ("times_us", "chosen_by_us")]
     columns = [frame[name].tolist() for name in names]
     parsed = [tuple(map(float, text.split(";"))) if text else () for text in frame["repeat_times_us"].tolist()]
     place = names.index("time_us")
     times = [found or ((time,) if time == time else ()) for found, time in zip(parsed, columns[place], strict=True)]  # NaN differs from itself
-    return [Row(*values) for values in zip(*columns, times, strict=True)]
+    early = [median(found[0::2]) if len(found) > 2 else found[0] if found else float("nan") for found in times]
+    return [Row(*values) for values in zip(*columns, times, early, strict=True)]
 
 
 def is_apart(faster: Sequence[float], slower: Sequence[float]) -> bool:
@@ -201,6 +205,14 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
 
 
 _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
+
+
+def chosen(rows: Sequence[Row]) -> Row:
+    """The fastest by the even repeats, as stats.best chooses."""
+    return min(rows, key=_CHOSEN_BY)
+
+
+_CHOSEN_BY = attrgetter("chosen_by_us")
 
 
 def middle(times: Sequence[float], repeats: Iterable[int] | None = None) -> float:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from collbench.compare.answers import Answers, curves
 from collbench.compare.rows import Row
-from collbench.stats import is_noisy
+from collbench.stats import NOISY_SPREAD, is_noisy
 
 FAR = 1.5  # times the time that the neighbours of a point let expect: a choice, not a measurement
+_FAR_LOG = math.log(FAR)
+_AGREE = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 MOST_PERCENT = 110.0  # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 
 
@@ -38,7 +40,7 @@ def suspects(found: Answers) -> list[Suspect]:
             continue
         if row.percent > MOST_PERCENT:
             said.append(Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the wires allow"))
-        if row.is_disturbed or row.has_note("noisy") or is_noisy(row.times_us):
+        if row.is_disturbed or row.has_note("noisy") or (max(row.times_us) > _AGREE * min(row.times_us) and is_noisy(row.times_us)):
             said.append(Suspect(row=row, kind="spread", why=_spread(row)))
     return sorted(said, key=lambda one: KINDS.index(one.kind))
 
@@ -56,28 +58,23 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     if len(line) < 4 or len(set(sizes)) < len(sizes) or sizes[0] <= 0:
         return []
     times = [row.time_us if row.time_us == row.time_us else row.times_us[0] for row in line]
+    x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
     found: list[tuple[int, str]] = []
-    for place, time in enumerate(times):
-        wanted = _wanted(sizes, times, place)
-        if time > FAR * wanted:
-            found.append((place, f"{time / wanted:.1f} times the time that its neighbours let expect"))
-        elif place > 0 and time * FAR < times[place - 1] and (not found or found[-1][0] != place - 1):
-            found.append((place, f"{times[place - 1] / time:.1f} times as fast as the smaller size before it"))
+    for place in range(len(line)):
+        excess = y[place] - _wanted(x, y, place)
+        if excess > _FAR_LOG:
+            found.append((place, f"{math.exp(excess):.1f} times the time that its neighbours let expect"))
+        elif place > 0 and y[place - 1] - y[place] > _FAR_LOG and (not found or found[-1][0] != place - 1):
+            found.append((place, f"{times[place - 1] / times[place]:.1f} times as fast as the smaller size before it"))
     return found
 
 
-def _wanted(sizes: Sequence[int], times: Sequence[float], place: int) -> float:
-    """The longest time that the neighbours of a point let expect; two on each side, so that one of them may itself be wrong."""
-    before, after = range(max(0, place - 2), place), range(place + 1, min(len(times), place + 3))
+def _wanted(x: Sequence[float], y: Sequence[float], place: int) -> float:
+    """The longest time that the neighbours of a point let expect, all logarithms; two on each side, so that one of them may itself be wrong."""
+    before, after = range(max(0, place - 2), place), range(place + 1, min(len(x), place + 3))
     if not before:
-        return max(times[k] for k in after)  # no size takes longer than a larger one
+        return max(y[k] for k in after)  # no size takes longer than a larger one
     if not after:
-        return max(times[k] * sizes[place] / sizes[k] for k in before)  # nor more than in proportion to the bytes
-    lines = sorted(_between(sizes, times, a, b, sizes[place]) for a in before for b in after)
+        return max(y[k] + x[place] - x[k] for k in before)  # nor more than in proportion to the bytes
+    lines = sorted([y[a] + (y[b] - y[a]) * (x[place] - x[a]) / (x[b] - x[a]) for a in before for b in after])
     return lines[-2] if len(lines) == 4 else lines[-1]  # of four, two miss a neighbour that is wrong; the widest cuts bends off
-
-
-def _between(sizes: Sequence[int], times: Sequence[float], a: int, b: int, size: int) -> float:
-    """The time at a size on the line through two points, on logarithmic axes."""
-    share = math.log(size / sizes[a]) / math.log(sizes[b] / sizes[a])
-    return math.exp((1 - share) * math.log(times[a]) + share * math.log(times[b]))
