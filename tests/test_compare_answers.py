@@ -185,6 +185,25 @@ def test_rows_that_tell_only_a_mean_have_it_as_repeat() -> None:
     assert "12.0" in text_of(given)
 
 
+def test_many_knobs_stay_within_the_columns() -> None:
+    knobs = {"channels": 16, "threads": 512, "chunk": 1 << 20, "buffsize": 1 << 23, "slots": 8, "slices": 2, "unroll": 8, "p2p": "push"}
+    rows = [row((10.0, 10.0, 10.1), algo="oneshot", proto="ll128", **knobs)]
+    rows += [row((12.0, 12.0, 12.1), algo="oneshot", proto="ll128", **(knobs | {name: 1 if name != "p2p" else "pull"})) for name in knobs]
+    rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
+    lines = answer_lines(frame(*rows), 80, False)
+    assert max(map(len, lines)) <= 80
+    assert "oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p" in " ".join("\n".join(lines).split())
+
+
+def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
+    # Another tool's file: no ranks, no bandwidth, an operation that we have not.
+    given = frame(row(backend="mpi", op="alltoallv", time_us=12.0, ranks=0, hosts=0), row(backend="mpi", op="alltoallv", time_us=9.0, ranks=0, size_bytes=0))
+    said = text_of(given, show_all=True)
+    assert "at least   9.00 us at 0 by library" in said
+    assert "at most" not in said
+    assert "nan" not in said
+
+
 @pytest.fixture(scope="module")
 def h200() -> pd.DataFrame:
     return _frames.read(_frames.H200)

@@ -52,6 +52,13 @@ def test_tuner_lines_are_those_that_gain() -> None:
     assert all(len(line) < 255 for line in lines)  # the plugin's MAX_LINE_LENGTH
 
 
+def test_long_environments_stay_comments() -> None:
+    versions = "nccl 2.28.9 with " + " ".join(f"NCCL_VARIABLE_{k}=value,of,words,1,2,3,4,5,6,7" for k in range(20))
+    lines = tuner_lines(frame(nccl(K, 10, versions=versions), nccl(K, 5, "ring", "ll", versions=versions)))
+    assert all(len(line) < 255 for line in lines)
+    assert len(parsed(lines)) == 1
+
+
 def test_ranges_do_not_overlap() -> None:
     rows = []
     for step in range(24):

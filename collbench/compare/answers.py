@@ -9,10 +9,23 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from collbench.collectives import collective
-from collbench.compare.rows import LEAST_GAIN, Problem, Row, asked_knobs, by_problem, chosen, configuration, is_apart, is_library, middle, ratio, rows_of
+from collbench.compare.rows import (
+    LEAST_GAIN,
+    Problem,
+    Row,
+    asked_knobs,
+    by_problem,
+    chosen,
+    collector_at_rest,
+    configuration,
+    is_apart,
+    is_library,
+    middle,
+    ratio,
+    rows_of,
+)
 from collbench.stats import Interval
-from collbench.units import format_size, rate_gbs
+from collbench.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,14 +39,14 @@ BANDS = ((64 << 10, "up to 64K"), (1 << 20, "128K-1M"), (16 << 20, "2-16M"), (64
 class Winner:
     """The best row of a problem and size. time_us, busbw_gbs, gain and peers are of repeats that had no part in choosing it, if is_held_out.
 
-    gain is the runner-up's time over its own, peers that of each library's own choice; is_clear: intervals of all repeats of the first two
-    do not touch. excess: how many times as long the tool's own choice takes.
+    busbw_gbs is None where the file has none. gain is the runner-up's time over its own, peers that of each library's own choice; is_clear:
+    intervals of all repeats of the first two do not touch. excess: how many times as long the tool's own choice takes.
     """
 
     row: Row
     rows: int
     time_us: float
-    busbw_gbs: float
+    busbw_gbs: float | None
     percent: float | None
     is_held_out: bool
     is_clear: bool
@@ -74,6 +87,7 @@ class Answers:
     peers: tuple[str, ...]
 
 
+@collector_at_rest()
 def answers(frame: "pd.DataFrame") -> Answers:
     """The answers of a frame."""
     rows = rows_of(frame)
@@ -97,7 +111,7 @@ def winner(rows: Sequence[Row]) -> Winner:
     others = [other for other in able if other is not row]
     second = chosen(others) if others else None
     time_us = middle(row.times_us, repeats)
-    busbw = rate_gbs(row.size_bytes, time_us / 1e6) * collective(row.op).factor(row.ranks)
+    busbw = row.busbw_gbs * middle(row.times_us) / time_us if row.busbw_gbs == row.busbw_gbs else None
     choice = next((other for other in able if other.has_note("auto")), None)
     peers = {
         other.backend: told for other in rows
@@ -105,7 +119,7 @@ def winner(rows: Sequence[Row]) -> Winner:
     }
     return Winner(
         row=row, rows=len(able), time_us=time_us, busbw_gbs=busbw, is_held_out=is_held_out, runner_up=second, peers=peers,
-        percent=100 * busbw / row.ceiling_gbs if row.ceiling_gbs == row.ceiling_gbs and row.ceiling_gbs > 0 else None,
+        percent=100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None,
         is_clear=second is not None and is_apart(row.times_us, second.times_us),
         gain=ratio(second.times_us, row.times_us, _shared(second, row, repeats)) if second is not None else None,
         excess=ratio(choice.times_us, row.times_us, _shared(choice, row, repeats)) if choice is not None else None,

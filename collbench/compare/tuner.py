@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt, log
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.backends.nccl import environment
@@ -29,6 +30,7 @@ MOST_BYTES = 4294967295
 _ALGOS = {"ring": "ring", "chain": "tree", "tree": "tree"}  # inside a host NCCL's Tree is a chain, and so is called ours
 _PROTOS = ("ll", "ll128", "simple")
 _ANY = -1
+_COMMENT_WIDTH = 200  # the plugin reads 255 characters at a time, and would take the rest of a longer comment for a line of its own
 _VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")  # in `versions`, as backends.nccl writes it
 _HINT = "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo ring,chain --proto ll,ll128,simple --channels 8,16"
 
@@ -166,7 +168,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     """
     rows = rows_of(frame)
     told = gains(rows)
-    lines = [*(f"# {text}" for text in _measured(rows)), f"# {TUNER_COLUMNS}"]
+    lines = [*(f"# {part}" for text in _measured(rows) for part in wrap(text, _COMMENT_WIDTH)), f"# {TUNER_COLUMNS}"]
     buffers = _registration(rows)
     count = 0
     for place, sizes in sorted(told.items()):

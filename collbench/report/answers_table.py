@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
-from collbench.compare.rows import LEAST_GAIN, Problem, Row, label, middle, rows_of
+from collbench.compare.rows import LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of
 from collbench.compare.suspects import Suspect, suspects
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
@@ -22,6 +22,7 @@ _KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 
 
+@collector_at_rest()
 def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[str]:
     """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong."""
     found = answers(frame)
@@ -67,14 +68,14 @@ def _said(problem: Problem, name: str) -> str:
 
 def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
     """The answers for one problem: the highest bandwidth, peers, crossovers, knobs."""
-    top = max(sizes.values(), key=lambda one: one.busbw_gbs)
+    top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda one: one.time_us)
     percent = f", {top.percent:.0f}% of the ceiling" if top.percent is not None else ""
-    lines = [
-        name,
-        f"  at most    {format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)} by {label(top.row, found.asked)}{percent}",
-        f"  at least   {format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)} by {label(least.row, found.asked)}",
-    ]
+    highest = "" if top.busbw_gbs is None else f"{format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)}"
+    lowest = f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
+    lines = [name]
+    lines += _spread_over("  at most    ", f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")) if highest else []
+    lines += _spread_over("  at least   ", f"{lowest} by {label(least.row, found.asked)}".split(" "))
     for peer in found.peers:
         if any(peer in one.peers for one in sizes.values()):
             lines += _spread_over(f"  {'x ' + peer:<9}  ", _against(peer, sizes))
@@ -105,9 +106,9 @@ def _against(peer: str, sizes: Mapping[int, Winner]) -> list[str]:
     low, high = min(told, key=lambda size: told[size].median), max(told, key=lambda size: told[size].median)
     ahead = sum(one.median < 1 / LEAST_GAIN for one in told.values())
     level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in told.values())
-    text = f"{told[low].median:.2f} ({format_size(low)}) to {told[high].median:.2f} ({format_size(high)}) times as long: "
+    text = f"{told[low].median:.2f} ({format_size(low)})" + (f" to {told[high].median:.2f} ({format_size(high)})" if low != high else "") + " times as long:"
     parts = [f"slower at {len(told) - ahead - level}", *([f"level at {level}"] if level else []), *([f"faster at {ahead}"] if ahead else [])]
-    return [text.strip(), f"{', '.join(parts)} of {len(told)} sizes"]
+    return [text, f"{', '.join(parts)} of {len(told)} sizes"]
 
 
 def _largest(found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[int, Winner], knob: str) -> tuple[int, Worth] | None:
@@ -161,9 +162,10 @@ def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[st
     heading += [f"{'x ' + peer:>6} {'interval':>11}" if is_wide else f"{'x ' + peer:>6}" for peer in peers]
     lines = ["  ".join(heading)]
     for size, one in sizes.items():
-        text = labels[size] if len(labels[size]) <= width else labels[size][: width - 1] + "…"
+        text = labels[size] if len(labels[size]) <= width else labels[size][: width - 2] + ".."
         mark = "*" if not one.is_held_out and one.rows > 1 else ""
-        cells = [f"{format_size(size):>6}", f"{text:<{width}}", f"{format_time_us(one.time_us) + mark:>8}", f"{format_rate(one.busbw_gbs):>7}"]
+        busbw = "-" if one.busbw_gbs is None else format_rate(one.busbw_gbs)
+        cells = [f"{format_size(size):>6}", f"{text:<{width}}", f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
         cells += [f"{'-' if one.percent is None else f'{one.percent:.0f}%':>6}"] if has_percent else []
         cells += [_excess(one.gain, is_clear=one.is_clear)] if has_next else []
         cells += [_excess(one.excess, is_clear=True)] if has_auto else []
