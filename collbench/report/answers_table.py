@@ -120,7 +120,8 @@ def _largest(found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[i
 def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, show_all: bool) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        return ["", "No row looks wrong: data right, times on smooth curves, repeats agree."]
+        agree = ", repeats agree" if any(len(row.times_us) > 1 for row in found.rows) else "; there are no repeats to compare"
+        return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
     count = Counter(one.kind for one in strange)
     names = {"wrong": "wrong or failed", "curve": "far from a smooth curve", "ceiling": "above the ceiling", "spread": "spread too wide to tell"}
     lines = ["", "Look wrong: " + ", ".join(f"{count[kind]} {text}" for kind, text in names.items() if count[kind])]
@@ -134,13 +135,15 @@ def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, sho
 def _legend(found: Answers) -> list[str]:
     """What the columns of the tables mean."""
     every = [one for sizes in found.winners.values() for one in sizes.values()]
-    has_auto = any(one.excess is not None for one in every)
-    lines = ["Best of each size. next: how much longer the runner-up takes (~: the repeats do"]
-    lines.append("not tell them apart). auto: how much longer the tool's own choice takes." if has_auto else "not tell them apart).")
+    lines = ["Best of each size, on repeats that did not choose it where there are some."]
+    if any(one.gain is not None for one in every):
+        lines.append("next: how much longer the runner-up takes (~: repeats do not tell them apart).")
+    if any(one.excess is not None for one in every):
+        lines.append("auto: how much longer the tool's own choice takes.")
     if found.peers:
         lines.append(f"{', '.join('x ' + peer for peer in found.peers)}: the library's own choice, its time over ours.")
     if any(not one.is_held_out and one.rows > 1 for one in every):
-        lines.append("*: chosen and reported on the same repeat, so flattered; give --repeats 2 or more.")
+        lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
 
 
