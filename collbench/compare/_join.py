@@ -76,8 +76,7 @@ def _names(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
         return [*KEY, "conditions"]
     if way == "knobs but ranks":
         return [*(name for name in KEY if name not in _OF_RANKS), "conditions"]
-    told = [name for name in _PROBLEM if name == "root" or all(not set(frame[name].astype(str)) <= _NOT_TOLD for frame in (new, base))]
-    return told
+    return [name for name in _PROBLEM if name == "root" or all(not set(frame[name].astype(str).unique()) <= _NOT_TOLD for frame in (new, base))]
 
 
 def _conditions(notes: pd.Series) -> pd.Series:
@@ -91,8 +90,11 @@ def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     if way == "problem":  # what is not reduced has no operation, whatever a tool writes there
         reduces = {op: _is_reduction(op) for op in found["op"].unique()}
         found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
-    times = _repeats(found)
-    found["_times"] = times
+    is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
+    single = (found["repeat_times_us"] == "") & is_timed
+    found["_times"] = found["repeat_times_us"].where(is_timed, "")
+    if single.any():
+        found.loc[single, "_times"] = found.loc[single, "time_us"].map("{:.6g}".format)
     return found
 
 
@@ -103,16 +105,6 @@ def _is_reduction(op: str) -> bool:
         return True
 
 
-def _repeats(frame: pd.DataFrame) -> "pd.Series":
-    """The repeats of every row as a tuple of logarithms; empty where there is no time."""
-    good = (frame["status"] == "ok") & (frame["time_us"] > 0)
-    found = [
-        tuple(np.log([float(part) for part in text.split(";")])) if is_good and text else (float(np.log(time_us)),) if is_good else ()
-        for text, time_us, is_good in zip(frame["repeat_times_us"], frame["time_us"], good, strict=True)
-    ]
-    return pd.Series(found, index=frame.index, dtype=object)
-
-
 def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) -> tuple[pd.DataFrame, list[str]]:
     """One row for every key: repeats of rows that were measured twice are taken together; by problem, the fastest of each backend stands for all."""
     if way == "problem":
@@ -121,18 +113,20 @@ def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) 
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
         return kept, [f"{title}: of rows that solve one problem the fastest of each backend is taken, {left} slower ones are not compared"] if left else []
-    again = frame.duplicated(list(names), keep=False) & (frame["_times"].map(len) > 0)
-    if again.any():
-        rows = frame[again]
-        together = rows.groupby(list(names), sort=False)["_times"].transform("sum")
+    again = frame.duplicated(list(names), keep=False)
+    if not again.any():
+        return frame, []
+    rows = frame[again & (frame["_times"] != "")]
+    if len(rows):
+        together = rows.groupby(list(names), sort=False)["_times"].transform(";".join)
         frame = frame.copy()
-        frame.loc[again, "_times"] = together
-        frame.loc[again, "time_us"] = together.map(lambda times: float(np.exp(np.median(times))))
+        frame.loc[rows.index, "_times"] = together
+        frame.loc[rows.index, "time_us"] = together.map(lambda text: float(np.median([float(part) for part in text.split(";")])))
     # a row that was measured counts before one that was not, and a wrong one before both
     rank = frame["status"].map({"wrong": 0, "ok": 1, "error": 2, "waived": 3}).fillna(4)
     kept = frame.assign(_rank=rank).sort_values("_rank", kind="stable").drop_duplicates(list(names)).sort_index().drop(columns="_rank")
     left = len(frame) - len(kept)
-    return kept, [f"{title}: {left} rows are of something that is in the file before; repeats are taken together, a wrong one counts for all"] if left else []
+    return kept, [f"{title}: {left} rows are of something that is in the file before; repeats are taken together, a wrong one counts for all"]
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:
@@ -149,20 +143,15 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
     for status in ("waived", "error", "wrong"):
         found[(both["side"] == "left_only").to_numpy() & (new == status)] = f"only in new, {status}"
         found[(both["side"] == "right_only").to_numpy() & (base == status)] = f"only in base, {status}"
-    timed = both["_times"].map(_count) * both["_times_base"].map(_count)
-    found[(found == "compared") & (timed == 0)] = "without a time"
+    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = "without a time"
     return found
-
-
-def _count(times: object) -> int:
-    return len(times) if isinstance(times, tuple) else 0
 
 
 def _numbers(compared: pd.DataFrame) -> Sides:
     """Changes of the medians, and the spread of the repeats of both sides together."""
     medians, squares, counts = [], [], []
     for name in ("_times", "_times_base"):
-        count, median, square = _moments(compared[name].tolist())
+        count, median, square = _moments(compared[name])
         counts.append(count)
         medians.append(median)
         squares.append(square)
@@ -173,16 +162,18 @@ def _numbers(compared: pd.DataFrame) -> Sides:
     )
 
 
-def _moments(times: list[tuple[float, ...]]) -> tuple[Array, Array, Array]:
-    """How many repeats, their median and their squared deviations from the mean; rows of as many repeats at once."""
-    count = np.array([len(row) for row in times], dtype=np.float64)
-    median, square = np.zeros(len(times)), np.zeros(len(times))
+def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
+    """How many repeats, the median of their logarithms and the squared deviations from the mean; rows of as many repeats at once."""
+    count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
+    times = np.log(np.array(";".join(texts).split(";"), dtype=np.float64)) if len(texts) else np.zeros(0)
+    begin = np.cumsum(count) - count
+    median, square = np.zeros(len(count)), np.zeros(len(count))
     for size in np.unique(count):
         places = np.flatnonzero(count == size)
-        table = np.array([times[place] for place in places])
+        table = times[begin[places][:, None] + np.arange(size)]
         median[places] = np.median(table, axis=1)
         square[places] = ((table - table.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    return count, median, square
+    return count.astype(np.float64), median, square
 
 
 def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
@@ -194,13 +185,13 @@ def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -
         if ours != theirs:
             found.append((name, ours, theirs))
     for name in ("limit", "ceiling_gbs"):
-        ours, theirs = compared[name], compared[f"{name}_base"]
-        differ = (ours != theirs) & ~(ours.isna() & theirs.isna())
-        if differ.any():
-            first = compared.index[differ][0]
-            found.append((f"{name} ({int(differ.sum())} rows)", str(ours[first]) or "-", str(theirs[first]) or "-"))
+        mine, other = compared[name], compared[f"{name}_base"]
+        places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
+        if len(places):
+            found.append((f"{name} ({len(places)} rows)", str(mine.iloc[places[0]]) or "-", str(other.iloc[places[0]]) or "-"))
+    tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
     for note in _TELLING_NOTES:
-        counts = [int(compared[name].str.contains(note, regex=False).sum()) for name in ("notes", "notes_base")]
+        counts = [sum(int(count) for text, count in tally.items() if note in str(text)) for tally in tallies]
         if counts[0] != counts[1]:
             found.append((f"rows with {note}", str(counts[0]), str(counts[1])))
     return tuple(found)

@@ -177,7 +177,9 @@ def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Arr
 
 def _prior_freedom(ratio: Array, freedom: Array) -> float:
     """How much the neighbours' spread is worth, in degrees of freedom: little where rows' spreads differ more than chance explains."""
-    excess = float(np.var(np.log(ratio)) - np.mean([_trigamma(value / 2) for value in freedom])) if len(ratio) > 1 else 0.0
+    kinds, counts = np.unique(freedom, return_counts=True)
+    expected = sum(_trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)) / max(len(ratio), 1)
+    excess = float(np.var(np.log(ratio))) - expected
     if excess <= _trigamma(MOST_DF / 2):
         return MOST_DF
     low, high = 0.5, MOST_DF

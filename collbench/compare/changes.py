@@ -102,7 +102,7 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
             repeat_spread=math.nan, between_spread=math.nan, drift=math.nan, said=said,
         )
     is_alike = not why and way_of(new, base) == "knobs"
-    finest = rows.groupby(list(LEVELS[-1]), sort=False).ngroup().to_numpy()
+    finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
     found = noise(sides, rows["size_bytes"].to_numpy(dtype=np.float64), rows["backend"].to_numpy(dtype=object).astype(str), finest, is_alike=is_alike)
     away = _away(sides.change, found.drift)
     sure = is_sure(z_of_t(away / found.error, found.freedom))
@@ -136,26 +136,32 @@ def _verdicts(change: Array, low: Array, high: Array, sure: NDArray[np.bool_], r
 
 def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ...]:
     """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows show what one cannot."""
-    parts: list[tuple[tuple[str, ...], float, float, float, float, int]] = []
+    names: list[tuple[str, ...]] = []
+    counted: list[int] = []
+    numbers: list[tuple[float, float, float]] = []
     known: set[bytes] = set()
     for level in LEVELS:
-        for names, places in rows.groupby(list(level), sort=True).indices.items():
+        keys = rows.groupby(list(level), sort=True)
+        numbered = keys.ngroup().to_numpy(dtype=np.intp)
+        order = np.argsort(numbered, kind="stable")
+        for places in np.split(order, np.flatnonzero(np.diff(numbered[order])) + 1):
             if len(places) < LEAST_GROUP or places.tobytes() in known:  # the same rows need no second test
                 continue
             known.add(places.tobytes())
-            own, drift = change[places], float(np.median(found.drift[places]))
-            middle = float(np.median(own))
-            scatter = max(MAD_TO_SD * float(np.median(np.abs(own - middle))), float(np.median(found.error[places])))
-            error = scatter * math.sqrt(math.pi / 2 / len(places))
-            parts.append((tuple(str(name) for name in names if name), middle, error, drift, float(len(places) - 1), len(places)))
-    if not parts:
+            names.append(tuple(name for name in rows.iloc[places[0]][list(level)].astype(str) if name))
+            counted.append(len(places))
+            middle = float(np.median(change[places]))
+            scatter = max(MAD_TO_SD * float(np.median(np.abs(change[places] - middle))), float(np.median(found.error[places])))
+            numbers.append((middle, scatter * math.sqrt(math.pi / 2 / len(places)), float(np.median(found.drift[places]))))
+    if not names:
         return ()
-    middle, error, drift, freedom = (np.array([part[column] for part in parts], dtype=np.float64) for column in range(1, 5))
-    sure = is_sure(z_of_t(_away(middle, drift) / error, freedom))
-    half = t_of_z(SINGLE_Z, freedom) * error
-    low, high = middle - half - np.maximum(drift, 0), middle + half - np.minimum(drift, 0)
-    verdicts = _verdicts(middle, low, high, sure, math.log1p(SAME))
+    middles, errors, drifts = np.array(numbers).T
+    freedom = np.array(counted, dtype=np.float64) - 1
+    sure = is_sure(z_of_t(_away(middles, drifts) / errors, freedom))
+    half = t_of_z(SINGLE_Z, freedom) * errors
+    low, high = middles - half - np.maximum(drifts, 0), middles + half - np.minimum(drifts, 0)
+    verdicts = _verdicts(middles, low, high, sure, math.log1p(SAME))
     return tuple(
-        Change(names=part[0], rows=part[5], ratio=math.exp(middle[k]), low=math.exp(low[k]), high=math.exp(high[k]), verdict=verdicts[k])
-        for k, part in enumerate(parts)
+        Change(names=names[k], rows=counted[k], ratio=math.exp(middles[k]), low=math.exp(low[k]), high=math.exp(high[k]), verdict=verdicts[k])
+        for k in range(len(names))
     )

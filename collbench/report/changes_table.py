@@ -128,7 +128,8 @@ def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool
     found = ["", heading]
     for name, (_, row) in zip(names, told.iterrows(), strict=True):
         interval = f"{row['low']:.3f}-{row['high']:.3f}"
-        cells = f"{format_size(int(row['size_bytes'])):>6}  {_cut(name, width)}  {format_time_us(row['time_us']):>9}  {format_time_us(row['time_us_base']):>9}  "
+        times = f"{format_time_us(row['time_us']):>9}  {format_time_us(row['time_us_base']):>9}"
+        cells = f"{format_size(int(row['size_bytes'])):>6}  {_cut(name, width)}  {times}  "
         found.append(_paint(f"{cells}{row['ratio']:>6.3f}  {interval:<15}  {row['verdict']}", row["verdict"], is_colored=is_colored))
     left = len(rows) - len(told)
     return [*found, f"{left} more rows: --all" if left and not show_all else f"{len(told)} rows"]
