@@ -75,7 +75,7 @@ def _answer(file: Path, columns: int, *, show_all: bool) -> int:
 def _compare(
     new: Path, base: Path, columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int
 ) -> int:
-    from collbench.compare.changes import compare
+    from collbench.compare.changes import SAME, compare
     from collbench.compare.load import load
     from collbench.report.changes_table import lines
 
@@ -90,7 +90,11 @@ def _compare(
         click.echo(line, color=is_colored)
     if not len(found.rows):
         return CHANGED_CODE
-    if fail_below is None or not found.is_worse_by(fail_below):
+    if fail_below is None:
+        return 0
+    if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:
+        click.echo(f"{sides[1].name}: single rows show a slowdown of {fail_below:g}% only where their intervals are narrower: more --repeats", err=True)
+    if not found.is_worse_by(fail_below):
         return 0
     click.echo(f"slower than {sides[1].name} by more than {fail_below:g}%, or wrong where it was right", err=True)
     return CHANGED_CODE

@@ -24,6 +24,7 @@ MAD_TO_SD = 1.4826  # of a normal distribution
 WINDOW_ROWS = 24  # rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is off by a third
 FALSE_SHARE = 0.05  # of the rows called better or worse, how many may be so by chance (Benjamini and Hochberg's q)
 DRIFT = 0.015  # that all rows of like size may share between two runs without anything having changed, where repeats spread less than this
+MOST_DRIFT = 0.25
 UNSEEN_SPREAD = 0.01  # between runs, where rows cannot tell it because they are not of the same thing
 ONE_SHOT_SPREAD = 0.03  # the same where there are no repeats either
 MOST_BETWEEN = 3.0  # times the repeats' spread: rows that scatter more than this between two runs changed, each in its own way
@@ -112,7 +113,7 @@ def noise(sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np
         between = UNSEEN_SPREAD if has_repeats else ONE_SHOT_SPREAD
         error = np.sqrt(within2 + between**2)
         return Noise(error=error, freedom=freedom, drift=np.zeros(rows), repeat_spread=repeat_spread, between_spread=between)
-    allowed = max(DRIFT, repeat_spread) if has_repeats else ONE_SHOT_SPREAD
+    allowed = min(max(DRIFT, repeat_spread), MOST_DRIFT) if has_repeats else ONE_SHOT_SPREAD
     centre = np.array([np.median(sides.change[window]) for window in windows])[places]
     rest = _without_groups(sides.change - centre, groups)
     between2 = np.empty(len(windows))

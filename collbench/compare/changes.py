@@ -28,8 +28,9 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 MINOR = 0.01  # a change that is not worth a word
 SAME = 0.05  # `same` rows lie within this; where repeats spread more, within RESOLVED times what a typical row resolves
 RESOLVED = 3.0
+MOST_SAME = 0.5  # files that resolve less than this cannot tell that anything is the same
 LEAST_GROUP = 4  # rows that make a group
-LEVELS = (("backend", "algo"), ("op", "backend", "algo"), ("op", "backend", "algo", "proto"))
+LEVELS = (("backend",), ("backend", "algo"), ("op", "backend", "algo"), ("op", "backend", "algo", "proto"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,9 @@ class Change:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and verdict beside the columns of both files (base's as
-    name_base). not_compared: how many rows, by why. resolution: `same` means that the ratio lies within so much of 1.
+    name_base). not_compared: how many rows, by why; new_failures: of those, right in the base and wrong or failed in the new file. differences: name, new,
+    base. resolution: `same` means that the ratio lies within so much of 1. Spreads are of logarithms; shift is the median of all, drift the part of it
+    that is put down to drift.
     """
 
     rows: pd.DataFrame
@@ -58,6 +61,7 @@ class Changes:
     resolution: float
     repeat_spread: float
     between_spread: float
+    shift: float
     drift: float
     said: tuple[str, ...] = field(default=())
 
@@ -99,7 +103,7 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
             rows=empty, groups=(), not_compared=joined.counts, new_failures=joined.new_failures, differences=around, resolution=math.nan,
-            repeat_spread=math.nan, between_spread=math.nan, drift=math.nan, said=said,
+            repeat_spread=math.nan, between_spread=math.nan, shift=math.nan, drift=math.nan, said=said,
         )
     is_alike = not why and way_of(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
@@ -108,14 +112,14 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
     sure = is_sure(z_of_t(away / found.error, found.freedom))
     half = t_of_z(SINGLE_Z, found.freedom) * found.error
     low, high = sides.change - half - np.maximum(found.drift, 0), sides.change + half - np.minimum(found.drift, 0)
-    resolution = max(math.log1p(SAME), RESOLVED * float(np.median(half)))
+    resolution = min(max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME))
     verdicts = _verdicts(sides.change, low, high, sure, resolution)
     rows = rows.drop(columns=["_times", "_times_base", "side"])
     rows = rows.assign(ratio=np.exp(sides.change), low=np.exp(low), high=np.exp(high), verdict=verdicts)
     return Changes(
         rows=rows, groups=_groups(rows, sides.change, found), not_compared=joined.counts, new_failures=joined.new_failures, differences=around,
         resolution=math.expm1(resolution), repeat_spread=found.repeat_spread, between_spread=found.between_spread,
-        drift=float(np.median(found.drift)), said=said,
+        shift=float(np.median(sides.change)), drift=float(np.median(found.drift)), said=said,
     )
 
 

@@ -1,20 +1,24 @@
 """What changed between two sweeps, for a screen: the answers first, then what was assumed and what differs around the numbers, then the rows."""
 
 import math
+import textwrap
 
 import pandas as pd
 
-from collbench.compare.changes import VERDICTS, Change, Changes
+from collbench.compare.changes import MINOR, VERDICTS, Change, Changes
 from collbench.units import format_size, format_time_us
 
 WORST = 5  # rows among the answers
-SHOWN = 20  # rows of the table, unless all are asked for
+SHOWN = 20  # rows of each verdict in the table, unless all are asked for
+_FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
 _KNOBS = ("channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "transport", "direct", "p2p", "reload", "specialize")
 _PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
 _SIZES = {"buffsize", "chunk"}
+_NAMES = ("op", "backend", "algo", "proto")
+_SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
 
 
 def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_all: bool = False, is_colored: bool = False) -> list[str]:
@@ -34,12 +38,13 @@ def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Algorithms that changed as a whole; the parts of one that did only where they differ from it."""
-    told = {one.names: one for one in changes.groups if one.verdict in _WORDS}
+    """Algorithms that changed as a whole; a part of one that did only where it changed otherwise."""
+    told = [one for one in changes.groups if one.verdict in _WORDS]
     found = []
-    for names, one in told.items():
-        if not any(other is not one and set(other.names) < set(names) and other.verdict == one.verdict for other in told.values()):
-            text = f"{' '.join(names)}: {_WORDS[one.verdict]} as a whole, {_percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
+    for one in told:
+        above = [other for other in told if other is not one and set(other.names) < set(one.names)]
+        if not any(other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR for other in above):
+            text = f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {_percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
             found.append(_paint(text, one.verdict, is_colored=is_colored))
     return found
 
@@ -58,21 +63,20 @@ def _percent(ratio: float) -> str:
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> str:
-    text = f"{title}: {format_size(int(row['size_bytes']))} {row['op']} {_configuration(row, knobs)} {_percent(row['ratio'])} "
+    text = f"{title}: {format_size(int(row['size_bytes']))} {_configuration(row, [*_NAMES, *knobs])} {_percent(row['ratio'])} "
     text += f"({_percent(row['low'])} to {_percent(row['high'])})"
     return text if len(text) <= columns else text[: columns - 3] + "..."
 
 
 def _configuration(row: "pd.Series", knobs: list[str]) -> str:
-    """Backend, algorithm, protocol and the knobs that take several values."""
-    parts = [str(row[name]) for name in ("backend", "algo", "proto") if row[name]]
-    parts += [f"{name}={format_size(int(row[name])) if name in _SIZES else row[name]}" for name in knobs if str(row[name]) not in ("", "0", "auto")]
-    return " ".join(parts)
+    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
+    told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
+    return " ".join(value if name in _NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto"))
 
 
 def _varying(rows: pd.DataFrame) -> list[str]:
     """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first; more than needed are left out."""
-    least = ["size_bytes", "op", "backend", "algo", "proto"]
+    least = ["size_bytes", *_NAMES]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     together = int((~rows.duplicated([*least, *found])).sum())
     for name in _KNOBS:
@@ -95,11 +99,11 @@ def _not_compared(changes: Changes, columns: int) -> list[str]:
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
-    """How fine the comparison sees, and what it assumes."""
-    told = [f"same: within {100 * changes.resolution:.1f}%"]
-    told.append("no repeats: spreads are those of other rows" if math.isnan(changes.repeat_spread) else f"a repeat spreads {100 * changes.repeat_spread:.1f}%")
-    told.append(f"between runs {100 * changes.between_spread:.1f}% more")
-    told.append(f"shared by all {100 * changes.drift:+.1f}%, put down to drift")
+    """How fine the comparison sees, and what it puts down to drift."""
+    told = [f"`same` means within {100 * changes.resolution:.0f}%"]
+    told.append("no repeats: spread taken from other rows" if math.isnan(changes.repeat_spread) else f"repeats spread {100 * changes.repeat_spread:.1f}%")
+    told.append(f"{100 * changes.between_spread:.1f}% more between runs")
+    told.append(f"the middle row changed by {_percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
     return _wrapped("; ".join(told), columns)
 
 
@@ -115,24 +119,30 @@ def _differences(changes: Changes, columns: int) -> list[str]:
 
 
 def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
-    told = rows if show_all else _by_change(rows[rows["verdict"] != "same"])
-    if not show_all:
-        order = {verdict: place for place, verdict in enumerate(("worse", "better", "cannot tell"))}
-        told = told.assign(_place=told["verdict"].map(order)).sort_values("_place", kind="stable").head(SHOWN)
-    if not len(told):
-        return []
-    fixed = 6 + 2 + 9 + 2 + 9 + 2 + 6 + 2 + 15 + 2 + 11
-    names = [f"{row['op']} {_configuration(row, knobs)}" for _, row in told.iterrows()]
-    width = max(16, min(max(map(len, names)), columns - fixed - 2))
-    heading = f"{'size':>6}  {'what':<{width}}  {'new us':>9}  {'base us':>9}  {'ratio':>6}  {'interval':<15}  verdict"
-    found = ["", heading]
-    for name, (_, row) in zip(names, told.iterrows(), strict=True):
-        interval = f"{row['low']:.3f}-{row['high']:.3f}"
-        times = f"{format_time_us(row['time_us']):>9}  {format_time_us(row['time_us_base']):>9}"
-        cells = f"{format_size(int(row['size_bytes'])):>6}  {_cut(name, width)}  {times}  "
-        found.append(_paint(f"{cells}{row['ratio']:>6.3f}  {interval:<15}  {row['verdict']}", row["verdict"], is_colored=is_colored))
-    left = len(rows) - len(told)
-    return [*found, f"{left} more rows: --all" if left and not show_all else f"{len(told)} rows"]
+    """Rows by verdict, those that changed most first; `same` only if all are asked for."""
+    parts = [(verdict, _by_change(rows[rows["verdict"] == verdict])) for verdict in ("worse", "better", "cannot tell", "same")]
+    parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part) and (show_all or verdict != "same")]
+    if not parts:
+        return ["", f"{len(rows)} rows: --all"]
+    if not rows.groupby("algo")["backend"].nunique().gt(1).any():  # then the algorithm tells the backend, a library's name its own choice
+        parts = [(verdict, part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"]))) for verdict, part in parts]
+        told = [name for name in _NAMES if name != "backend"]
+    else:
+        told = list(_NAMES)
+    named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
+    names = [[_configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
+    width = max(12, min(max(len(name) for part in names for name in part), columns - _FIXED))
+    constant = " ".join(str(rows[name].iloc[0]) for name in _NAMES if name not in named and rows[name].nunique() == 1)
+    found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
+    for (verdict, part), titles in zip(parts, names, strict=True):
+        every = int((rows["verdict"] == verdict).sum())
+        found.append(f"{verdict}: {every} rows" + (f", {len(part)} shown (--all)" if len(part) < every else ""))
+        for title, (_, row) in zip(titles, part.iterrows(), strict=True):
+            times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
+            between = f"{_percent(row['low'])} {_percent(row['high'])}"
+            text = f"{format_size(int(row['size_bytes'])):>6}  {_cut(title, width)}  {times}  {_percent(row['ratio']):>7}  {between:>15}"
+            found.append(_paint(text, verdict, is_colored=is_colored))
+    return found
 
 
 def _cut(name: str, width: int) -> str:
@@ -145,11 +155,4 @@ def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
 
 def _wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
     """Lines of at most so many columns."""
-    found, line = [], ""
-    for word in text.split(" "):
-        if line.strip() and len(line) + 1 + len(word) > columns:
-            found.append(line)
-            line = indent + word
-        else:
-            line = f"{line} {word}" if line or not word else word
-    return [*found, line]
+    return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
