@@ -56,8 +56,9 @@ def sweep(noise: Noise, seed: int, algos: tuple[str, ...] = ALGOS, sizes: int = 
     frame["repeat_times_us"] = [";".join(f"{time:.6g}" for time in row) for row in times]
     frame["time_us"] = np.median(times, axis=1)
     fixed = {
-        "op": "allreduce", "backend": "cuda", "proto": "simple", "dtype": "float32", "redop": "sum", "placement": "out", "group": "local", "ranks": 4, "hosts": 1,
-        "repeats": noise.repeats, "status": "ok", "run": f"run{seed}", "host": "a", "device": "4 x GPU", "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
+        "op": "allreduce", "backend": "cuda", "proto": "simple", "dtype": "float32", "redop": "sum", "placement": "out", "group": "local", "ranks": 4,
+        "hosts": 1,        "repeats": noise.repeats, "status": "ok", "run": f"run{seed}", "host": "a", "device": "4 x GPU",
+        "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
     }
     frame = frame.assign(**fixed)
     for name in COLUMNS:
@@ -153,7 +154,7 @@ def test_rows_that_are_not_compared_are_counted() -> None:
     assert len(found.rows) == 50 - 9
     assert found.new_failures == 2
     assert found.is_worse_by(100)
-    text = "\n".join(lines(found, ("new", "base")))
+    text = " ".join(" ".join(lines(found, ("new", "base"))).split())
     assert "1 wrong in new" in text
     assert "2 that were right in base are wrong or failed" in text
 
@@ -249,8 +250,9 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 CODES = {
-    "new base": 0, "new base --fail-below 5%": 0, "slow base": 0, "slow base --fail-below 5": 1, "slow base --fail-below 50%": 0, "base slow --fail-below 5%": 0,
-    "wrong base --fail-below 5%": 1, "new other": 2, "new other --force": 0, "empty base": 1, "new empty": 1, "hot base --fail-below 5%": 1,
+    "new base": 0, "new base --fail-below 5%": 0, "slow base": 0, "slow base --fail-below 5": 1, "slow base --fail-below 50%": 0,
+    "base slow --fail-below 5%": 0, "wrong base --fail-below 5%": 1, "new other": 2, "new other --force": 0,
+    "empty base": 1, "new empty": 1, "hot base --fail-below 5%": 1,
     "slow base new --fail-below 5%": 1, "new --fail-below 5%": 2, "new base --fail-below x": 2, "new base --fail-below nan": 2, "": 2,
 }
 

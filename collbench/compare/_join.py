@@ -62,7 +62,9 @@ def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
         said.insert(0, "one file is another tool's, which does not tell its knobs: rows match by the problem")
     if way == "knobs but ranks":
         said.insert(0, "the numbers of ranks differ: rows match by everything else")
-    both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side", sort=False)
+    sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
+    both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
+    both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")  # as in the new file: a merge sorts by the keys
     outcome = _outcomes(both)
     counted = Counter(outcome[outcome != "compared"])
     failed = int((both["status"].isin(["wrong", "error"]) & (both["status_base"] == "ok")).sum())
