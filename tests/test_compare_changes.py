@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,7 @@ def sweep(noise: Noise, seed: int, algos: tuple[str, ...] = ALGOS, sizes: int = 
     times = np.exp(middle.to_numpy()[:, None] + spread[:, None] * random.normal(size=(len(frame), noise.repeats)))
     frame["repeat_times_us"] = [";".join(f"{time:.6g}" for time in row) for row in times]
     frame["time_us"] = np.median(times, axis=1)
-    fixed = {
+    fixed: dict[str, Any] = {
         "op": "allreduce", "backend": "cuda", "proto": "simple", "dtype": "float32", "redop": "sum", "placement": "out", "group": "local", "ranks": 4,
         "hosts": 1,        "repeats": noise.repeats, "status": "ok", "run": f"run{seed}", "host": "a", "device": "4 x GPU",
         "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
@@ -180,7 +181,7 @@ def test_what_differs_stands_beside() -> None:
 
 
 @pytest.mark.parametrize("other", [{"device": "8 x GPU"}, {"ranks": 8}])
-def test_unlike_machines_are_refused(other: dict[str, object]) -> None:
+def test_unlike_machines_are_refused(other: dict[str, Any]) -> None:
     new, base = sweep(Noise(), 1), sweep(Noise(), 2).assign(**other)
     assert unlike(new, base)
     with pytest.raises(UsageError, match="differ"):
@@ -193,7 +194,7 @@ def test_unlike_machines_are_refused(other: dict[str, object]) -> None:
 def foreign(frame: pd.DataFrame) -> pd.DataFrame:
     """As another tool's file would be read: one algorithm, no knobs, one repeat."""
     told = frame[frame["algo"] == "ring"].reset_index(drop=True)
-    untold = {"proto": "", "channels": 0, "group": "", "hosts": 0, "device": "", "versions": "", "host": "", "run": "", "repeat_times_us": ""}
+    untold: dict[str, Any] = {"proto": "", "channels": 0, "group": "", "hosts": 0, "device": "", "versions": "", "host": "", "run": "", "repeat_times_us": ""}
     return told.assign(backend="nccl", algo="library", repeats=1, **untold)
 
 
@@ -204,7 +205,10 @@ def test_another_tools_file_matches_by_the_problem() -> None:
     assert share(found, "better") == 1
     assert any("40 slower ones" in said for said in found.said)
     assert len(compare(base, base).rows) == 10
-    assert len(compare(base.assign(ranks=0, dtype=""), new).rows) == 10  # a tool that does not tell these
+    untold = base.assign(ranks=0, dtype="")  # a tool that does not tell these
+    assert len(compare(untold, new).rows) == 10
+    assert len(compare(untold, base).rows) == 10
+    assert found.differences == ()
 
 
 def test_report_fits_the_screen() -> None:
@@ -260,6 +264,14 @@ CODES = {
 @pytest.mark.parametrize("line", CODES)
 def test_exit_codes(invoke: Invoke, line: str) -> None:
     assert invoke(*line.split())[0] == CODES[line]
+
+
+def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("collbench.report.answers_table")
+    module.answer_lines = lambda frame, columns, show_all: [f"{len(frame)} rows in {columns} columns, {show_all}"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "collbench.report.answers_table", module)
+    monkeypatch.setenv("COLUMNS", "90")
+    assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
 
 
 def test_talk_goes_to_stderr(invoke: Invoke) -> None:

@@ -61,8 +61,8 @@ def command(files: tuple[Path, ...], force: bool, fail_below: float | None, show
 
 
 def _answer(file: Path, columns: int, *, show_all: bool) -> int:
-    from collbench.compare.answers import answer_lines
     from collbench.compare.load import load
+    from collbench.report.answers_table import answer_lines
 
     loaded = load(file)
     for said in loaded.said:

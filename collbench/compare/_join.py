@@ -42,10 +42,16 @@ def is_foreign(frame: pd.DataFrame) -> bool:
 
 def way_of(new: pd.DataFrame, base: pd.DataFrame) -> Way:
     """By what rows of two files can be told to be the same."""
-    if is_foreign(new) != is_foreign(base):
+    foreign = [is_foreign(frame) for frame in (new, base)]
+    if foreign[0] != foreign[1] or (foreign[0] and _untold(new) != _untold(base)):
         return "problem"
     ranks = [set(frame["ranks"]) - {0} for frame in (new, base)]
     return "knobs but ranks" if ranks[0] and ranks[1] and not ranks[0] & ranks[1] else "knobs"
+
+
+def _untold(frame: pd.DataFrame) -> set[str]:
+    """The columns of a problem that no row of a file tells."""
+    return {name for name in _PROBLEM if name != "root" and set(frame[name].astype(str).unique()) <= _NOT_TOLD}
 
 
 def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
@@ -78,7 +84,8 @@ def _names(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
         return [*KEY, "conditions"]
     if way == "knobs but ranks":
         return [*(name for name in KEY if name not in _OF_RANKS), "conditions"]
-    return [name for name in _PROBLEM if name == "root" or all(not set(frame[name].astype(str).unique()) <= _NOT_TOLD for frame in (new, base))]
+    untold = _untold(new) | _untold(base)
+    return [name for name in _PROBLEM if name not in untold]
 
 
 def _conditions(notes: pd.Series) -> pd.Series:
@@ -182,15 +189,18 @@ def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -
     """What differs around the numbers: name, of the new file, of the base."""
     found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]
     versions = [_versions(frame) for frame in (new, base)]
+    is_told_alike = is_foreign(new) == is_foreign(base)  # what another tool does not tell is no difference
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
-        if ours != theirs:
+        if ours != theirs and (is_told_alike or "-" not in (ours, theirs)):
             found.append((name, ours, theirs))
-    for name in ("limit", "ceiling_gbs"):
+    for name in ("limit", "ceiling_gbs") if is_told_alike else ():
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
             found.append((f"{name} ({len(places)} rows)", str(mine.iloc[places[0]]) or "-", str(other.iloc[places[0]]) or "-"))
+    if not is_told_alike:
+        return tuple(found)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
     for note in _TELLING_NOTES:
         counts = [sum(int(count) for text, count in tally.items() if note in str(text)) for tally in tallies]

@@ -71,7 +71,7 @@ def z_of_t(t: Array, freedom: Array) -> Array:
     """The normal deviate as unlikely as Student's t (Wallace 1959); its inverse is t_of_z.
 
     >>> round(float(z_of_t(np.array([2.776]), np.array([4.0]))[0]), 2)
-    1.96
+    1.95
     """
     return np.sqrt(freedom * np.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
 
