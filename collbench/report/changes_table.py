@@ -114,7 +114,7 @@ def _said(changes: Changes, columns: int) -> list[str]:
 def _differences(changes: Changes, columns: int) -> list[str]:
     """What differs beside the numbers."""
     if not changes.differences:
-        return ["same host, device, versions, environment and ceilings"]
+        return _wrapped("no difference of host, device, versions, environment or ceilings in what both files tell", columns)
     return ["differs (new | base):", *[line for name, new, base in changes.differences for line in _wrapped(f"  {name}: {new} | {base}", columns, "    ")]]
 
 
