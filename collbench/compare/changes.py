@@ -90,7 +90,7 @@ def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
 def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -> Changes:
     """Join two sweeps (the columns of record.COLUMNS) and judge every row and every algorithm. is_forced: unlike machines too.
 
-    Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about a second.
+    Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about two seconds.
     """
     why = unlike(new, base)
     if why and not is_forced:
