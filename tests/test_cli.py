@@ -213,7 +213,7 @@ def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> No
     assert "Error" in err
 
 
-@pytest.mark.parametrize("command", ["sweep", "topo", "algos"])
+@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos"])
 def test_every_option_is_explained(command: str) -> None:
     found = cli.get_command(None, command)  # type: ignore[arg-type]
     assert found is not None

@@ -76,7 +76,7 @@ def test_imports_only_from_above(file: Path) -> None:
 HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["sweep", "--help"], ["topo", "--help"], ["algos", "--help"], ["--version"]])
+@pytest.mark.parametrize("args", [["--help"], ["sweep", "--help"], ["topo", "--help"], ["algos", "--help"], ["compare", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
     code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)

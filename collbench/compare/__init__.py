@@ -1,1 +1,1 @@
-"""What results say: the best of one file, changes between files, and settings for NCCL. Takes the frames that compare.load gives, prints nothing."""
+"""Sweeps read back: what is best, what changed, whether it is normal. Below the reports; nothing here measures or prints."""

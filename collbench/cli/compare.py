@@ -1,0 +1,100 @@
+"""`collbench compare`: what is best in a file of results, and what changed between files."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench.errors import UsageError
+
+CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
+
+
+class Percent(click.ParamType):  # type: ignore[type-arg]
+    """A share from 0 on, with or without its sign."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(str(value).strip().removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            self.fail(f"'{value}' is not a percentage from 0 on, for example 5 or 5%", param, ctx)
+        return number
+
+
+@click.command(name="compare")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--force", is_flag=True, help="Compare unlike machines too: other devices, other numbers of ranks.")
+@click.option(
+    "--fail-below", type=Percent(), metavar="PERCENT",
+    help="Exit code 1 if something is surely slower than in the base, by more than so much of its time, for example 5%; or went wrong.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every row.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by verdict.")
+def command(files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, color: str) -> int:
+    """One file: what is best at every size. Two or more: what changed, the first against each of the others.
+
+    Reads our CSV, and the results of nccl-tests and of the OSU micro-benchmarks. Exit code 1: nothing to compare, or --fail-below.
+
+    \b
+    Examples:
+      collbench compare results.csv
+      collbench compare new.csv base.csv
+      collbench compare tonight.csv reference.csv --fail-below 5%
+    """
+    from collbench.cli._options import is_terminal, width
+
+    is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
+    if len(files) == 1:
+        if fail_below is not None:
+            raise UsageError("--fail-below needs a base to compare with", "give a second file")
+        return _answer(files[0], width(sys.stdout), show_all=show_all)
+    codes = [
+        _compare(files[0], base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place)
+        for place, base in enumerate(files[1:])
+    ]
+    return max(codes)
+
+
+def _answer(file: Path, columns: int, *, show_all: bool) -> int:
+    from collbench.compare.load import load
+    from collbench.report.answers_table import answer_lines
+
+    loaded = load(file)
+    for said in loaded.said:
+        click.echo(said, err=True)
+    for line in answer_lines(loaded.frame, columns, show_all):
+        click.echo(line)
+    return 0
+
+
+def _compare(
+    new: Path, base: Path, columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int
+) -> int:
+    from collbench.compare.changes import SAME, compare
+    from collbench.compare.load import load
+    from collbench.report.changes_table import lines
+
+    sides = load(new), load(base)
+    for loaded in sides if not place else sides[1:]:
+        for said in loaded.said:
+            click.echo(f"{loaded.name}: {said}", err=True)
+    found = compare(sides[0].frame, sides[1].frame, is_forced=is_forced)
+    if place:
+        click.echo()
+    for line in lines(found, (sides[0].name, sides[1].name), columns, show_all=show_all, is_colored=is_colored):
+        click.echo(line, color=is_colored)
+    if not len(found.rows):
+        return CHANGED_CODE
+    if fail_below is None:
+        return 0
+    if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:
+        click.echo(f"{sides[1].name}: single rows show a slowdown of {fail_below:g}% only where their intervals are narrower: more --repeats", err=True)
+    if not found.is_worse_by(fail_below):
+        return 0
+    click.echo(f"slower than {sides[1].name} by more than {fail_below:g}%, or wrong where it was right", err=True)
+    return CHANGED_CODE

@@ -1,0 +1,158 @@
+"""What changed between two sweeps, for a screen: the answers first, then what was assumed and what differs around the numbers, then the rows."""
+
+import math
+import textwrap
+
+import pandas as pd
+
+from collbench.compare.changes import MINOR, VERDICTS, Change, Changes
+from collbench.units import format_size, format_time_us
+
+WORST = 5  # rows among the answers
+SHOWN = 20  # rows of each verdict in the table, unless all are asked for
+_FIXED = 54  # columns of the table beside the configuration
+_COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
+_OFF = "\033[0m"
+_WORDS = {"better": "faster", "worse": "slower"}
+_KNOBS = ("channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "transport", "direct", "p2p", "reload", "specialize")
+_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
+_SIZES = {"buffsize", "chunk"}
+_NAMES = ("op", "backend", "algo", "proto")
+_SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
+
+
+def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_all: bool = False, is_colored: bool = False) -> list[str]:
+    """The whole report of two files, named new and base by titles."""
+    rows = changes.rows
+    found = _wrapped(f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower", columns)
+    if not len(rows):
+        return [*found, "nothing to compare: no row of both files measured the same thing", *_not_compared(changes, columns), *_said(changes, columns)]
+    found += _wrapped(f"{len(rows)} rows compared: " + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS), columns)
+    found += _groups(changes, is_colored=is_colored)
+    knobs = _varying(rows)
+    for verdict, title in (("worse", "worst"), ("better", "best")):
+        picked = _by_change(rows[rows["verdict"] == verdict]).head(WORST)
+        found += [_paint(_sentence(row, title, knobs, columns), verdict, is_colored=is_colored) for _, row in picked.iterrows()]
+    found += [*_not_compared(changes, columns), *_precision(changes, columns), *_said(changes, columns), *_differences(changes, columns)]
+    return [*found, *_table(rows, knobs, columns, show_all=show_all, is_colored=is_colored)]
+
+
+def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
+    """Algorithms that changed as a whole; a part of one that did only where it changed otherwise."""
+    told = [one for one in changes.groups if one.verdict in _WORDS]
+    found = []
+    for one in told:
+        above = [other for other in told if other is not one and set(other.names) < set(one.names)]
+        if not any(other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR for other in above):
+            text = f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {_percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
+            found.append(_paint(text, one.verdict, is_colored=is_colored))
+    return found
+
+
+def _range(one: Change) -> str:
+    return f"{_percent(one.low)} to {_percent(one.high)}"
+
+
+def _percent(ratio: float) -> str:
+    """A ratio as a change.
+
+    >>> _percent(1.052), _percent(0.5), _percent(12.0)
+    ('+5.2%', '-50.0%', 'x 12')
+    """
+    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+.1f}%"
+
+
+def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> str:
+    text = f"{title}: {format_size(int(row['size_bytes']))} {_configuration(row, [*_NAMES, *knobs])} {_percent(row['ratio'])} "
+    text += f"({_percent(row['low'])} to {_percent(row['high'])})"
+    return text if len(text) <= columns else text[: columns - 3] + "..."
+
+
+def _configuration(row: "pd.Series", knobs: list[str]) -> str:
+    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
+    told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
+    return " ".join(value if name in _NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto"))
+
+
+def _varying(rows: pd.DataFrame) -> list[str]:
+    """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first; more than needed are left out."""
+    least = ["size_bytes", *_NAMES]
+    found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
+    together = int((~rows.duplicated([*least, *found])).sum())
+    for name in _KNOBS:
+        apart = int((~rows.duplicated([*least, *found, name])).sum())
+        if apart > together:
+            found, together = [*found, name], apart
+    return found
+
+
+def _by_change(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(_far=rows["ratio"].map(lambda ratio: -abs(math.log(ratio)))).sort_values("_far", kind="stable").drop(columns="_far")
+
+
+def _not_compared(changes: Changes, columns: int) -> list[str]:
+    if not changes.not_compared:
+        return []
+    text = "not compared: " + ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
+    failed = f"; {changes.new_failures} that were right in base are wrong or failed" if changes.new_failures else ""
+    return _wrapped(text + failed, columns)
+
+
+def _precision(changes: Changes, columns: int) -> list[str]:
+    """How fine the comparison sees, and what it puts down to drift."""
+    told = [f"`same` means within {100 * changes.resolution:.0f}%"]
+    told.append("no repeats: spread taken from other rows" if math.isnan(changes.repeat_spread) else f"repeats spread {100 * changes.repeat_spread:.1f}%")
+    told.append(f"{100 * changes.between_spread:.1f}% more between runs")
+    told.append(f"the middle row changed by {_percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
+    return _wrapped("; ".join(told), columns)
+
+
+def _said(changes: Changes, columns: int) -> list[str]:
+    return [line for said in changes.said for line in _wrapped(f"note: {said}", columns)]
+
+
+def _differences(changes: Changes, columns: int) -> list[str]:
+    """What differs beside the numbers."""
+    if not changes.differences:
+        return _wrapped("no difference of host, device, versions, environment or ceilings in what both files tell", columns)
+    return ["differs (new | base):", *[line for name, new, base in changes.differences for line in _wrapped(f"  {name}: {new} | {base}", columns, "    ")]]
+
+
+def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
+    """Rows by verdict, those that changed most first; `same` only if all are asked for."""
+    parts = [(verdict, _by_change(rows[rows["verdict"] == verdict])) for verdict in ("worse", "better", "cannot tell", "same")]
+    parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part) and (show_all or verdict != "same")]
+    if not parts:
+        return ["", f"{len(rows)} rows: --all"]
+    if not rows.groupby("algo")["backend"].nunique().gt(1).any():  # then the algorithm tells the backend, a library's name its own choice
+        parts = [(verdict, part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"]))) for verdict, part in parts]
+        told = [name for name in _NAMES if name != "backend"]
+    else:
+        told = list(_NAMES)
+    named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
+    names = [[_configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
+    width = max(12, min(max(len(name) for part in names for name in part), columns - _FIXED))
+    constant = " ".join(str(rows[name].iloc[0]) for name in _NAMES if name not in named and rows[name].nunique() == 1)
+    found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
+    for (verdict, part), titles in zip(parts, names, strict=True):
+        every = int((rows["verdict"] == verdict).sum())
+        found.append(f"{verdict}: {every} rows" + (f", {len(part)} shown (--all)" if len(part) < every else ""))
+        for title, (_, row) in zip(titles, part.iterrows(), strict=True):
+            times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
+            between = f"{_percent(row['low'])} {_percent(row['high'])}"
+            text = f"{format_size(int(row['size_bytes'])):>6}  {_cut(title, width)}  {times}  {_percent(row['ratio']):>7}  {between:>15}"
+            found.append(_paint(text, verdict, is_colored=is_colored))
+    return found
+
+
+def _cut(name: str, width: int) -> str:
+    return f"{name:<{width}}" if len(name) <= width else name[: width - 2] + ".."
+
+
+def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
+    return f"{_COLORS[verdict]}{text}{_OFF}" if is_colored and verdict in _COLORS else text
+
+
+def _wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
+    """Lines of at most so many columns."""
+    return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
