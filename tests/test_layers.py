@@ -38,6 +38,7 @@ LAYERS = [
     "record sweep",
     "measure",
     "soak pairs",
+    "compare",
     "report",
     "cli",
 ]
