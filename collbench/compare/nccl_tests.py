@@ -102,6 +102,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         known = len(run.hosts)
         if known and ranks != known:
             said.append(f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'} ranks (line {run.heading_line})")
+        elif ranks and not known and ranks != run.nranks:
+            said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
         elif not ranks:
             said.append(f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth")
         rows += [(number, line, record) for line, row in run.rows for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")]
