@@ -1,0 +1,151 @@
+"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU micro-benchmarks' text; the content says which it is.
+
+Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one UsageError with the place.
+"""
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from collbench.compare import nccl_tests, nccl_tests_json, osu
+from collbench.compare._rows import FLOATS, INTEGERS, frame_of
+from collbench.errors import UsageError
+from collbench.record import COLUMNS, SCHEMA, Record, Status, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["collbench", "nccl-tests", "osu"]
+Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
+MOST_BYTES = 1 << 30  # of our CSV: two million rows
+MOST_FOREIGN_BYTES = 32 << 20  # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
+_KNOWN = "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU micro-benchmarks"
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # but tab, line ends, form feed, and escape, which colours a log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text ("" where missing).
+
+    name: the file as it was given. said: what a reader must know, such as lines left out.
+    """
+
+    frame: "pd.DataFrame"
+    name: str
+    kind: Kind
+    said: tuple[str, ...] = ()
+
+
+def load(file: Path) -> Loaded:
+    """The rows of a file. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
+    name, data = str(file), _bytes_of(file)
+    if data.startswith(b"\xef\xbb\xbf"):
+        data = data[3:]
+    if data[: len(COLUMNS[0]) + 1] == f"{COLUMNS[0]},".encode():
+        return _own(file, data)
+    if len(data) > MOST_FOREIGN_BYTES:
+        raise UsageError(
+            f"{name} has {len(data)} bytes; other tools' results are read up to {MOST_FOREIGN_BYTES}", "leave NCCL's own lines out: grep -v 'NCCL '",
+        )
+    text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    kind, reader = _reader(text, name)
+    rows, said = reader(text, name)
+    if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
+        said = (*said, "the last line has no end: the output may be cut")
+    try:
+        return Loaded(frame=frame_of(rows), name=name, kind=kind, said=said)
+    except OverflowError as error:
+        raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
+
+
+def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
+    """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given twice."""
+    for place, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:place]}:
+            raise UsageError(f"{file} is given twice", "give each file once")
+    return tuple(load(file) for file in files)
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        if file.is_dir():
+            raise UsageError(f"{file} is a directory", "give a file of it")
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{file} has more than {MOST_BYTES} bytes", "give a part of it")
+    if not data.strip():
+        raise UsageError(f"{file} is empty", "the run that wrote it may have failed")
+    if found := _CONTROL.search(data):
+        raise UsageError(f"{file} is no text: byte {data[found.start()]:#04x} at offset {found.start()}", _KNOWN)
+    return data
+
+
+def _reader(text: str, name: str) -> tuple[Kind, Reader]:
+    if text.lstrip().startswith("{"):
+        return "nccl-tests", nccl_tests_json.read
+    if osu.is_mine(text):
+        return "osu", osu.read
+    if nccl_tests.is_mine(text):
+        return "nccl-tests", nccl_tests.read
+    first = text.lstrip().partition("\n")[0][:60]
+    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _KNOWN)
+
+
+def _own(file: Path, data: bytes) -> Loaded:
+    """Our CSV. Fast where every cell is what its column holds; where one is not, record.read says which."""
+    import pandas as pd
+
+    whole = data[: data.rfind(b"\n") + 1]
+    said = () if len(whole) == len(data) else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
+    try:
+        frame = _fast(whole)
+    except (ValueError, OverflowError, pd.errors.ParserWarning):  # ParserError and UnicodeDecodeError are ValueErrors
+        frame = _slow(file)
+    if frame.empty:
+        raise UsageError(f"{file} has no rows", "the sweep that wrote it may have failed")
+    return Loaded(frame=frame, name=str(file), kind="collbench", said=said)
+
+
+def _fast(data: bytes) -> "pd.DataFrame":
+    """The table by pandas' own parser. Raises ValueError, OverflowError or ParserWarning if a cell is not what its column holds."""
+    import pandas as pd
+
+    if tuple(data.partition(b"\n")[0].decode().strip().split(",")) != COLUMNS:
+        raise ValueError("other columns")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        frame = pd.read_csv(
+            io.BytesIO(data), engine="c", index_col=False, keep_default_na=False, na_values={name: [""] for name in FLOATS},
+            dtype={name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str for name in COLUMNS},
+        )
+    is_fine = (frame["schema"] == SCHEMA).all() and frame["status"].isin(get_args(Status)).all()
+    if not is_fine or not (frame["wrong"].isna() | (frame["wrong"] % 1 == 0)).all() or not _has_times(frame["repeat_times_us"]):
+        raise ValueError("a schema, a status, a count or a time")
+    return frame
+
+
+def _has_times(cells: "pd.Series[str]") -> bool:
+    """Whether all repeats are numbers with one semicolon between them."""
+    import numpy as np
+
+    joined = ";".join(filter(None, cells))
+    if not joined:
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy warns where it stops early; the count tells
+        return len(np.fromstring(joined, sep=";")) == joined.count(";") + 1
+
+
+def _slow(file: Path) -> "pd.DataFrame":
+    try:
+        return frame_of(read(file))
+    except (csv.Error, OverflowError) as error:
+        raise UsageError(f"{file}: {error}", "mend or delete that line") from None

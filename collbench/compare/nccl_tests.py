@@ -1,0 +1,256 @@
+"""The text that nccl-tests prints, of any version, as it comes out of launchers and with NCCL's own lines in between.
+
+The columns are those that the heading names: versions differ in root, redop, `#wrong` and its older form `error`, and in columns at the end.
+Source: nccl-tests 2.19.6 (util.cu, common.cu) and outputs of 2.0 to 2.19. Its JSON is nccl_tests_json's.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collbench.collectives import OpName
+from collbench.compare._rows import devices_line, dtype_of, foreign, hosts_line, merged, op_in, ranks_of
+from collbench.errors import UsageError
+from collbench.record import Record
+
+LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
+MOST_LINES_NAMED = 5
+# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel, MPICH), srun -l, pdsh, container logs.
+_PREFIX = re.compile(
+    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?",
+)
+_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
+_ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
+_PROGRAM = re.compile(r"\b(\w{3,40})_perf\b")
+_START = re.compile(r"#\s*(?:nThread\s|nccl-tests version|Collective test starting|Using devices)")
+_MINE = re.compile(r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|# nccl-tests version")
+_ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
+_VERSION = re.compile(r"nccl-tests version (\S{1,30})")
+_LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
+_SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
+_SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
+_NOT_COUNTED = ("error", "res", "delta")
+_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What the lines above a table say, for the table and its rows."""
+
+    op: OpName | None = None
+    program: str = ""
+    hosts: dict[int, str] = field(default_factory=dict)
+    devices: dict[int, str] = field(default_factory=dict)
+    iters: int = 0
+    version: str = ""
+    library: str = ""
+    nranks: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    placements: tuple[str, ...] = ()
+    heading_line: int = 0
+    rows: list[tuple[int, "_Row"]] = field(default_factory=list)
+    broken: list[int] = field(default_factory=list)
+    failed: int = 0
+
+    @property
+    def is_table(self) -> bool:
+        return bool(self.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A line of the table; parts: placement, time, algbw, busbw, wrong."""
+
+    size_bytes: int
+    count: int
+    dtype: str
+    redop: str
+    root: int
+    parts: tuple[tuple[str, str, str, str, str], ...]
+
+
+def is_mine(text: str) -> bool:
+    r"""Whether the text is nccl-tests'.
+
+    >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test v7.4\n")
+    (True, False)
+    """
+    return _MINE.search(text) is not None
+
+
+def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
+    """All rows, and what the reader must know. Raises UsageError with the place if there are none, or if they cannot be told apart."""
+    runs = [run for run in _runs(text) if run.is_table]
+    if not runs:
+        raise UsageError(f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table", "the run failed: look at the end of the file")
+    said: list[str] = []
+    rows: list[tuple[int, int, Record]] = []
+    for number, run in enumerate(runs, start=1):
+        if "cputime" in run.columns:
+            raise UsageError(f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
+        op = run.op or (op_in(_stem(name)) if not run.program else None)
+        if op is None and run.program:
+            said.append(f"{run.program}_perf (line {run.heading_line}) is no collective of ours: {len(run.rows)} lines left out")
+            continue
+        if op is None:
+            raise UsageError(f"{name}, line {run.heading_line}: which collective this is, the file does not say", "name the file after it, as in allreduce.txt")
+        said += _remarks(run)
+        ranks = _ranks(run, op)
+        known = len(run.hosts)
+        if known and ranks != known:
+            said.append(f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'} ranks (line {run.heading_line})")
+        elif ranks and not known and ranks != run.nranks:
+            said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
+        elif not ranks:
+            said.append(f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth")
+        rows += [(number, line, record) for line, row in run.rows for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")]
+    if not rows:
+        raise UsageError(f"{name}, line {runs[-1].heading_line}: no row follows the heading" if not said else f"{name}: no row: {'; '.join(said)}",
+                         "the run failed: look at the end of the file")
+    return merged(rows, name), tuple(said)
+
+
+def _stem(name: str) -> str:
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
+def _remarks(run: _Run) -> Iterator[str]:
+    if run.broken:
+        some = ", ".join(map(str, run.broken[:MOST_LINES_NAMED])) + (" ..." if len(run.broken) > MOST_LINES_NAMED else "")
+        yield f"{len(run.broken)} cut lines left out (line {some})"
+    if any(column in _NOT_COUNTED for column in run.columns):
+        yield f"this version says how far results are off, not how many are wrong (line {run.heading_line}): wrong is left empty"
+    if run.failed:
+        yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
+
+
+def _runs(text: str) -> list[_Run]:
+    """One for every table, and for every start of a program, in the order of their first lines."""
+    runs: list[_Run] = []
+    current: dict[str, _Run] = {}
+    program = ""
+    nranks, settings, library = 0, dict[str, str](), ""
+    for number, whole in enumerate(text.split("\n"), start=1):
+        if len(whole) > LONGEST_LINE:
+            continue
+        tag = _tag(whole)
+        line = whole[len(tag) :].strip()
+        key = tag.strip()
+        run = current.get(key)
+        if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
+            run = current[key] = _Run()
+            runs.append(run)
+        if (row := _ROW.match(line)) and run.is_table:
+            _add_row(run, number, row)
+        elif line.startswith("#"):
+            _add_comment(run, number, line)
+        elif found := _NRANKS.search(line):
+            nranks = int(found[1])
+        elif found := _SET.search(line):
+            settings[found[1]] = found[2]
+        if found := _SAID_LIBRARY.search(line):
+            library = found[1]
+        if (named := _PROGRAM.search(line)) and "concluded" not in line and "NCCL" not in line:
+            program = named[1]
+            if not run.is_table:
+                run.program = program
+        if run.is_table and not run.program:
+            run.program = program
+        run.op = op_in(run.program) if run.program else None
+        run.nranks, run.library = run.nranks or nranks, run.library or library
+        run.settings.update(settings)
+    return runs
+
+
+def _tag(line: str) -> str:
+    """What a launcher put before the line."""
+    found = _PREFIX.match(line)
+    return found[0] if found and found[0].strip() else ""
+
+
+def _add_comment(run: _Run, number: int, line: str) -> None:
+    if heading := _HEADING.match(line):
+        run.columns, run.heading_line = tuple(heading[1].split()), number
+        if len(run.placements) != sum(column in ("time", "cputime") for column in run.columns):
+            run.placements = ("out", "in")
+    elif "of-place" in line or "in-place" in line:
+        run.placements = tuple("out" if word == "out-of-place" else "in" for word in line.split() if word in ("out-of-place", "in-place"))
+    elif rank := _RANK.match(line):
+        run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
+    elif failed := _OUT_OF_BOUNDS.match(line):
+        run.failed = int(failed[1])
+    if found := _ITERS.search(line):
+        run.iters = int(found[1])
+    if found := _VERSION.search(line):
+        run.version = found[1]
+    if found := _LIBRARY.search(line):
+        run.library = nccl_version(int(found[1]))
+
+
+def nccl_version(code: int) -> str:
+    """NCCL_VERSION_CODE in words: major x 10000 + minor x 100 + patch, before 2.9 major x 1000.
+
+    >>> nccl_version(22809), nccl_version(2708)
+    ('2.28.9', '2.7.8')
+    """
+    unit = 10000 if code >= 10000 else 1000
+    return f"{code // unit}.{code % unit // 100}.{code % 100}"
+
+
+def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
+    """Keep a line of the table, or note that it is cut."""
+    columns = run.columns
+    starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
+    words = found[4].split()
+    measured = len(columns) - starts[0] if starts else 0
+    # Versions before 2.11 leave the reduction blank where there is none.
+    redop = words.pop(0) if words and words[0].isalpha() and words[0] not in ("nan", "inf") else ""
+    root = words.pop(0) if "root" in columns and len(words) > measured and re.fullmatch(r"-?\d{1,9}", words[0]) else "0"
+    parts = []
+    for placement, start in zip(run.placements, starts, strict=False):
+        cells = words[start - starts[0] : start - starts[0] + 4]
+        if len(cells) < 4 or any(_number(cell) is None for cell in cells[:3]) or (cells[3] != "N/A" and _number(cells[3]) is None):
+            run.broken.append(number)
+            return
+        wrong = "" if columns[start + 3 : start + 4] and columns[start + 3] in _NOT_COUNTED else cells[3]
+        parts.append((placement, cells[0], cells[1], cells[2], wrong))
+    run.rows.append((number, _Row(size_bytes=int(found[1]), count=int(found[2]), dtype=found[3], redop=redop, root=int(root), parts=tuple(parts))))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _ranks(run: _Run, op: OpName) -> int:
+    claimed = max(run.hosts, default=-1) + 1 or run.nranks
+    rates = [(float(part[2]), float(part[3]), _half_unit(part[2], part[3])) for _, row in run.rows for part in row.parts]
+    return ranks_of(op, rates, claimed)
+
+
+def _half_unit(*texts: str) -> float:
+    """Half a unit of the last digit of the number written least exactly."""
+    units = []
+    for text in texts:
+        digits, _, power = text.partition("e")
+        units.append(10.0 ** (int(power or 0) - len(digits.partition(".")[2])))
+    return max(units) / 2
+
+
+def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Iterator[Record]:
+    settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
+    versions = [f"nccl-tests {run.version}" if run.version else "nccl-tests", f"nccl {run.library}" if run.library else ""]
+    said = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
+    for placement, time, _, _, wrong in row.parts:
+        count = _number(wrong)
+        yield foreign(
+            op=op, backend="nccl", dtype=dtype_of(row.dtype), redop=row.redop, root=row.root, placement=placement, ranks=ranks,
+            hosts=len(set(run.hosts.values())), size_bytes=row.size_bytes, count=row.count, times_us=[float(time)], iters=run.iters,
+            wrong=None if count is None else int(count), is_checked=wrong != "N/A", run=number, host=hosts_line(run.hosts.values()),
+            device=devices_line(list(run.devices.values())), versions=said, timestamp="",
+        )
