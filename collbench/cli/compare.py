@@ -1,12 +1,13 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from collbench.errors import UsageError
+from collbench.errors import UnavailableError, UsageError
 
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
@@ -34,8 +35,14 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     help="Exit code 1 if something is surely slower than in the base, by more than so much of its time, for example 5%; or went wrong.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every row.")
+@click.option("--bands", is_flag=True, help="Of one file: the worst ratio to NCCL's own choice in each band of sizes.")
+@click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
+@click.option("--tuner", metavar="FILE", help="Write the configuration of NCCL's CSV tuner plugin, from NCCL's forced rows; - for stdout.")
+@click.option("--nccl-rows", metavar="FILE", help="Write the rows in the columns that NCCL's optimizer script reads; - for stdout.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by verdict.")
-def command(files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, color: str) -> int:
+def command(
+    files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, bands: bool, env: bool, tuner: str | None, nccl_rows: str | None, color: str
+) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of the others.
 
     Reads our CSV, and the results of nccl-tests and of the OSU micro-benchmarks. Exit code 1: nothing to compare, or --fail-below.
@@ -45,6 +52,7 @@ def command(files: tuple[Path, ...], force: bool, fail_below: float | None, show
       collbench compare results.csv
       collbench compare new.csv base.csv
       collbench compare tonight.csv reference.csv --fail-below 5%
+      collbench compare results.csv --tuner nccl_tuner.conf --env
     """
     from collbench.cli._options import is_terminal, width
 
@@ -52,7 +60,12 @@ def command(files: tuple[Path, ...], force: bool, fail_below: float | None, show
     if len(files) == 1:
         if fail_below is not None:
             raise UsageError("--fail-below needs a base to compare with", "give a second file")
+        documents = {name: file for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows)) if file is not None}
+        if bands or env or documents:
+            return _derive(files[0], has_bands=bands, has_env=env, documents=documents)
         return _answer(files[0], width(sys.stdout), show_all=show_all)
+    if bands or env or tuner or nccl_rows:
+        raise UsageError("--bands, --env, --tuner and --nccl-rows are of one file", "give one file")
     codes = [
         _compare(files[0], base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place)
         for place, base in enumerate(files[1:])
@@ -69,6 +82,30 @@ def _answer(file: Path, columns: int, *, show_all: bool) -> int:
         click.echo(said, err=True)
     for line in answer_lines(loaded.frame, columns, show_all):
         click.echo(line)
+    return 0
+
+
+def _derive(file: Path, *, has_bands: bool, has_env: bool, documents: Mapping[str, str]) -> int:
+    """What follows from one file: bands and settings to the screen, documents to files."""
+    from collbench.compare import tuner
+    from collbench.compare.load import load
+    from collbench.report.answers_table import band_lines
+
+    frame = load(file).frame
+    lines = [*(band_lines(frame) if has_bands else ()), *(tuner.env_lines(frame) if has_env else ())]
+    made = {name: getattr(tuner, f"{name}_lines")(frame) for name in documents}
+    if lines:
+        click.echo("\n".join(lines))
+    for name, target in documents.items():
+        text = "\n".join(made[name]) + "\n"
+        if target == "-":
+            click.echo(text, nl=False)
+            continue
+        try:
+            Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{name.replace('_', '-')}") from None
+        click.echo(f"# wrote {target}", err=True)
     return 0
 
 
