@@ -225,7 +225,8 @@ def _measured(rows: Iterable[Row]) -> list[str]:
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
     lines = [" ".join(["measured with NCCL", *([", ".join(numbers)] if numbers else []), *([f"on {', '.join(devices)}"] if devices else [])])]
-    variables = sorted({word for match in matches for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")})
+    told = [{word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")} for match in matches]
+    variables = sorted(set.intersection(*told)) if told else []  # what only some rows have is what they were forced by
     if variables:
         lines.append(f"{' '.join(variables)} was set for all of it, NCCL's own choice included: without it the gains may be others")
     if any(row.group == "local" and row.has_note("processes") for row in theirs):
