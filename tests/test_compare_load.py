@@ -170,7 +170,7 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     assert (frame["op"][0], frame["root"][0], frame["ranks"][0], frame["hosts"][0], frame["host"][0]) == ("reduce", 2, 4, 2, "node1,node2")
     assert frame["versions"][0] == "nccl-tests; nccl 2.18.3 with NCCL_ALGO=Tree"
     assert set(frame["dtype"]) == {"float16"}
-    assert loaded.said == ("1 cut lines left out (line 18)", "7 values out of bounds: nccl-tests calls this run failed")
+    assert loaded.said == ("1 cut lines left out (line 19)", "7 values out of bounds: nccl-tests calls this run failed")
 
 
 def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
@@ -249,6 +249,12 @@ def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
 def test_launchers_prefixes(prefix: str, tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     loaded = load(written(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines())))
+    pd.testing.assert_frame_equal(loaded.frame, load(DATA / "no-ranks.txt").frame)
+
+
+def test_stamps_of_a_container_log(tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().splitlines()
+    loaded = load(written(tmp_path, "".join(f"2026-01-02T03:04:{number:02}.678Z {line}\n" for number, line in enumerate(text))))
     pd.testing.assert_frame_equal(loaded.frame, load(DATA / "no-ranks.txt").frame)
 
 

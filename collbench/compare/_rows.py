@@ -23,6 +23,7 @@ INTEGERS = (
 )
 FLOATS = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent", "wrong")  # wrong: NaN is "not compared"
 MOST_RANKS = 1 << 20
+MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])")
 
@@ -146,7 +147,7 @@ def timed(row: Record, times_us: Sequence[float], bounds_us: tuple[float, float]
 def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
     """Rows of (table, line, row): one measured several times in one table becomes one row with repeats.
 
-    Raises UsageError if two tables measured the same: nothing in the file says which is meant, or what differs.
+    Raises UsageError if two tables measured the same (nothing in the file says which is meant, or what differs), or for too many repeats.
     """
     found: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
     for table, line, row in rows:
@@ -157,6 +158,9 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
                 "give each run a file of its own: what differs between them is not said here",
             )
         first[2].append(row)
+    for _, line, same in found.values():
+        if len(same) > MOST_REPEATS:
+            raise UsageError(f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are read", "give a part of the file")
     return [_joined(same) for _, _, same in found.values()]
 
 

@@ -17,11 +17,12 @@ LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, 
 MOST_LINES_NAMED = 5
 # What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel, MPICH), srun -l, pdsh, container logs.
 _PREFIX = re.compile(
-    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?",
+    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*",
 )
 _HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
 _ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
+_PROGRAM_ENDING = "_perf"
 _PROGRAM = re.compile(r"\b(\w{3,40})_perf\b")
 _START = re.compile(r"#\s*(?:nThread\s|nccl-tests version|Collective test starting|Using devices)")
 _MINE = re.compile(r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|# nccl-tests version")
@@ -39,7 +40,6 @@ _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED
 class _Run:
     """What the lines above a table say, for the table and its rows."""
 
-    op: OpName | None = None
     program: str = ""
     hosts: dict[int, str] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     for number, run in enumerate(runs, start=1):
         if "cputime" in run.columns:
             raise UsageError(f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
-        op = run.op or (op_in(_stem(name)) if not run.program else None)
+        op = op_in(run.program or _stem(name))
         if op is None and run.program:
             said.append(f"{run.program}_perf (line {run.heading_line}) is no collective of ours: {len(run.rows)} lines left out")
             continue
@@ -127,48 +127,61 @@ def _remarks(run: _Run) -> Iterator[str]:
         yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
 
 
+@dataclass(slots=True, kw_only=True)
+class _Lines:
+    """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come from every rank and count for the run of that time."""
+
+    runs: list[_Run] = field(default_factory=list)
+    current: dict[str, _Run] = field(default_factory=dict)
+    program: str = ""
+    nranks: int = 0
+    library: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def take(self, number: int, whole: str) -> None:
+        """The next line."""
+        found = _PREFIX.match(whole)
+        tag, line = (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
+        if _PROGRAM_ENDING in line and "NCCL" not in line and "concluded" not in line and (named := _PROGRAM.search(line)):
+            self.program = named[1]
+            if tag in self.current and not self.current[tag].is_table:
+                self.current[tag].program = named[1]
+        if line.startswith("#"):
+            run = self._run(tag.strip(), line)
+            _add_comment(run, number, line)
+            run.program = run.program or self.program
+        elif (row := _ROW.match(line)) and (table := self.current.get(tag.strip())) is not None and table.is_table:
+            _add_row(table, number, row)
+            table.nranks, table.library, table.settings = table.nranks or self.nranks, table.library or self.library, self.settings
+        elif "NCCL" in line:
+            self._library_says(line)
+
+    def _run(self, tag: str, line: str) -> _Run:
+        """The run that a comment belongs to: a new one where a table lies behind and a program starts."""
+        run = self.current.get(tag)
+        if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
+            if run is not None:
+                self.nranks, self.library, self.settings = 0, "", {}
+            run = self.current[tag] = _Run()
+            self.runs.append(run)
+        return run
+
+    def _library_says(self, line: str) -> None:
+        if found := _NRANKS.search(line):
+            self.nranks = int(found[1])
+        elif found := _SET.search(line):
+            self.settings[found[1]] = found[2]
+        elif found := _SAID_LIBRARY.search(line):
+            self.library = found[1]
+
+
 def _runs(text: str) -> list[_Run]:
     """One for every table, and for every start of a program, in the order of their first lines."""
-    runs: list[_Run] = []
-    current: dict[str, _Run] = {}
-    program = ""
-    nranks, settings, library = 0, dict[str, str](), ""
+    lines = _Lines()
     for number, whole in enumerate(text.split("\n"), start=1):
-        if len(whole) > LONGEST_LINE:
-            continue
-        tag = _tag(whole)
-        line = whole[len(tag) :].strip()
-        key = tag.strip()
-        run = current.get(key)
-        if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
-            run = current[key] = _Run()
-            runs.append(run)
-        if (row := _ROW.match(line)) and run.is_table:
-            _add_row(run, number, row)
-        elif line.startswith("#"):
-            _add_comment(run, number, line)
-        elif found := _NRANKS.search(line):
-            nranks = int(found[1])
-        elif found := _SET.search(line):
-            settings[found[1]] = found[2]
-        if found := _SAID_LIBRARY.search(line):
-            library = found[1]
-        if (named := _PROGRAM.search(line)) and "concluded" not in line and "NCCL" not in line:
-            program = named[1]
-            if not run.is_table:
-                run.program = program
-        if run.is_table and not run.program:
-            run.program = program
-        run.op = op_in(run.program) if run.program else None
-        run.nranks, run.library = run.nranks or nranks, run.library or library
-        run.settings.update(settings)
-    return runs
-
-
-def _tag(line: str) -> str:
-    """What a launcher put before the line."""
-    found = _PREFIX.match(line)
-    return found[0] if found and found[0].strip() else ""
+        if whole and len(whole) <= LONGEST_LINE:
+            lines.take(number, whole)
+    return lines.runs
 
 
 def _add_comment(run: _Run, number: int, line: str) -> None:
@@ -215,7 +228,8 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
         if len(cells) < 4 or any(_number(cell) is None for cell in cells[:3]) or (cells[3] != "N/A" and _number(cells[3]) is None):
             run.broken.append(number)
             return
-        wrong = "" if columns[start + 3 : start + 4] and columns[start + 3] in _NOT_COUNTED else cells[3]
+        is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
+        wrong = cells[3] if is_counted or cells[3] == "N/A" else ""
         parts.append((placement, cells[0], cells[1], cells[2], wrong))
     run.rows.append((number, _Row(size_bytes=int(found[1]), count=int(found[2]), dtype=found[3], redop=redop, root=int(root), parts=tuple(parts))))
 
