@@ -14,6 +14,11 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 
+def results() -> dict[str, Path]:
+    """The shipped results, by name."""
+    return {file.stem: file for place in _PLACES for file in sorted((place / "results").glob("*.csv"))}
+
+
 def load(kind: str, name: str) -> dict[str, Any]:
     """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or it is not TOML."""
     files = [place / kind / f"{name}.toml" for place in _PLACES]

@@ -35,13 +35,18 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     help="Exit code 1 if something is surely slower than in the base, by more than so much of its time, for example 5%; or went wrong.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every row.")
+@click.option(
+    "--against", metavar="NAME", is_flag=False, flag_value="", default=None,
+    help="Of one file: is it normal? NAME: a shipped reference, for example h200x4, or a file; without: that of the nearest machine.",
+)
 @click.option("--bands", is_flag=True, help="Of one file: the worst ratio to NCCL's own choice in each band of sizes.")
 @click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
 @click.option("--tuner", metavar="FILE", help="Write the configuration of NCCL's CSV tuner plugin, from NCCL's forced rows; - for stdout.")
 @click.option("--nccl-rows", metavar="FILE", help="Write the rows in the columns that NCCL's optimizer script reads; - for stdout.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by verdict.")
 def command(
-    files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, bands: bool, env: bool, tuner: str | None, nccl_rows: str | None, color: str
+    files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, against: str | None, bands: bool, env: bool, tuner: str | None,
+    nccl_rows: str | None, color: str,
 ) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of the others.
 
@@ -52,20 +57,23 @@ def command(
       collbench compare results.csv
       collbench compare new.csv base.csv
       collbench compare tonight.csv reference.csv --fail-below 5%
+      collbench compare results.csv --against h200x4
       collbench compare results.csv --tuner nccl_tuner.conf --env
     """
     from collbench.cli._options import is_terminal, width
 
     is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
     if len(files) == 1:
-        if fail_below is not None:
+        if fail_below is not None and against is None:
             raise UsageError("--fail-below needs a base to compare with", "give a second file")
         documents = {name: file for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows)) if file is not None}
         if bands or env or documents:
             return _derive(files[0], has_bands=bands, has_env=env, documents=documents)
+        if against is not None:
+            return _judge(files[0], against, fail_below)
         return _answer(files[0], width(sys.stdout), show_all=show_all)
-    if bands or env or tuner or nccl_rows:
-        raise UsageError("--bands, --env, --tuner and --nccl-rows are of one file", "give one file")
+    if against is not None or bands or env or tuner or nccl_rows:
+        raise UsageError("--against, --bands, --env, --tuner and --nccl-rows are of one file", "give one file")
     codes = [
         _compare(files[0], base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place)
         for place, base in enumerate(files[1:])
@@ -83,6 +91,20 @@ def _answer(file: Path, columns: int, *, show_all: bool) -> int:
     for line in answer_lines(loaded.frame, columns, show_all):
         click.echo(line)
     return 0
+
+
+def _judge(file: Path, against: str, fail_below: float | None) -> int:
+    """One file against a reference; with fail_below, exit code 1 if any size falls that far behind."""
+    from collbench.compare.load import load
+    from collbench.compare.normal import normal, reference
+    from collbench.report.normal_table import normal_lines
+
+    frame = load(file).frame
+    found = reference(against, frame)
+    verdicts = normal(frame, found.frame)
+    click.echo("\n".join(normal_lines(verdicts, Path(found.name).stem)))
+    is_late = fail_below is not None and any(span.least < 1 - fail_below / 100 for verdict in verdicts for span in verdict.spans)
+    return CHANGED_CODE if is_late or not verdicts else 0
 
 
 def _derive(file: Path, *, has_bands: bool, has_env: bool, documents: Mapping[str, str]) -> int:
