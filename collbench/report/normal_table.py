@@ -15,7 +15,8 @@ def normal_lines(verdicts: Sequence[Verdict], name: str) -> list[str]:
         who = f"{verdict.op}, {verdict.backend}, {verdict.ranks} ranks"
         behind = [span for span in verdict.spans if span.is_behind]
         if not behind:
-            found.append(f"  {who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {min(span.least for span in verdict.spans):.0%})")
+            least = min(span.least for span in verdict.spans)
+            found.append(f"  {who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {least:.0%})")
         else:
             ranges = "; ".join(f"{_range(span.first, span.last)} at {_share([span])}" for span in behind)
             found.append(f"  {who}: falls behind at {ranges}")
