@@ -218,6 +218,24 @@ def test_ranks_that_each_print_a_table_are_refused(tmp_path: Path) -> None:
         load(written(tmp_path, text))
 
 
+def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Path) -> None:
+    line = "#   Rank  0 Pid   {} on node{} device  0 [0x00] Tesla V100-SXM2-16GB"
+    lines = (DATA / "no-ranks.txt").read_text().splitlines()[1:]
+    lines[3:3] = [line]
+    text = "all_reduce_perf\n" + "".join(f"{text.format(rank, rank) if 'Rank' in text else text}\n" for text in lines for rank in (1, 2))
+    with pytest.raises(UsageError, match="line 9: a rank is named twice"):
+        load(written(tmp_path, text))
+
+
+def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text().replace("# Using devices", "rccl-tests: Version develop:83d38d9\n# Using devices")
+    nothing = "           0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0\n"
+    loaded = load(written(tmp_path, text + nothing + nothing))
+    assert len(loaded.frame) == 4
+    assert "2 rows of 0 bytes left out" in loaded.said
+    assert set(loaded.frame["versions"]) == {"rccl-tests develop:83d38d9"}
+
+
 def test_a_size_measured_again_in_one_table_is_a_repeat(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     row = text.splitlines()[FIRST_ROW - 1]
@@ -272,6 +290,13 @@ def test_json_keeps_no_secret_and_counts_ranks_by_the_rates(tmp_path: Path) -> N
     row = load(written(tmp_path, json.dumps(whole))).frame.iloc[0]
     assert (row["ranks"], row["device"], row["versions"]) == (8, "8 x NVIDIA A100", "nccl-tests; nccl 2.23.4 with NCCL_ALGO=Ring")
     assert not any("SECRET" in str(value) for value in row)
+
+
+def test_json_of_several_processes_counts_ranks(tmp_path: Path) -> None:
+    device = {"rank": 0, "hostname": "node1", "device_info": "NVIDIA A100"}
+    config = {"nthreads": 1, "ngpus": 4, "devices": [device, device | {"rank": 4, "hostname": "node2"}]}
+    row = load(written(tmp_path, json.dumps(sample_json() | {"config": config, "args": ["broadcast_perf"]}))).frame.iloc[0]
+    assert (row["op"], row["ranks"], row["hosts"]) == ("broadcast", 8, 2)
 
 
 def test_json_without_check_with_nan_and_wrong(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from collbench.record import Record
 
 LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
 MOST_LINES_NAMED = 5
+MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 # What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel, MPICH), srun -l, pdsh, container logs.
 _PREFIX = re.compile(
     r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*",
@@ -28,6 +29,7 @@ _START = re.compile(r"#\s*(?:nThread\s|nccl-tests version|Collective test starti
 _MINE = re.compile(r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|# nccl-tests version")
 _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 _VERSION = re.compile(r"nccl-tests version (\S{1,30})")
+_RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
 _SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
@@ -54,6 +56,8 @@ class _Run:
     rows: list[tuple[int, "_Row"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
     failed: int = 0
+    nothing: int = 0
+    doubled_line: int = 0
 
     @property
     def is_table(self) -> bool:
@@ -89,6 +93,13 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     said: list[str] = []
     rows: list[tuple[int, int, Record]] = []
     for number, run in enumerate(runs, start=1):
+        if run.doubled_line:
+            raise UsageError(
+                f"{name}, line {run.doubled_line}: a rank is named twice: several programs, that knew nothing of each other, print into one file",
+                "build nccl-tests with MPI=1",
+            )
+        if len(run.rows) > MOST_ROWS:
+            raise UsageError(f"{name}, line {run.rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
         if "cputime" in run.columns:
             raise UsageError(f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
         op = op_in(run.program or _stem(name))
@@ -121,6 +132,8 @@ def _remarks(run: _Run) -> Iterator[str]:
     if run.broken:
         some = ", ".join(map(str, run.broken[:MOST_LINES_NAMED])) + (" ..." if len(run.broken) > MOST_LINES_NAMED else "")
         yield f"{len(run.broken)} cut lines left out (line {some})"
+    if run.nothing:
+        yield f"{run.nothing} rows of 0 bytes left out"
     if any(column in _NOT_COUNTED for column in run.columns):
         yield f"this version says how far results are off, not how many are wrong (line {run.heading_line}): wrong is left empty"
     if run.failed:
@@ -153,6 +166,8 @@ class _Lines:
         elif (row := _ROW.match(line)) and (table := self.current.get(tag.strip())) is not None and table.is_table:
             _add_row(table, number, row)
             table.nranks, table.library, table.settings = table.nranks or self.nranks, table.library or self.library, self.settings
+        elif (ours := _RCCL.match(whole.strip())) and self.runs:
+            self.runs[-1].version = f"rccl-tests {ours[1]}"
         elif "NCCL" in line:
             self._library_says(line)
 
@@ -192,13 +207,14 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
     elif "of-place" in line or "in-place" in line:
         run.placements = tuple("out" if word == "out-of-place" else "in" for word in line.split() if word in ("out-of-place", "in-place"))
     elif rank := _RANK.match(line):
+        run.doubled_line = run.doubled_line or (number if int(rank[1]) in run.hosts else 0)
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
         run.failed = int(failed[1])
     if found := _ITERS.search(line):
         run.iters = int(found[1])
     if found := _VERSION.search(line):
-        run.version = found[1]
+        run.version = f"nccl-tests {found[1]}"
     if found := _LIBRARY.search(line):
         run.library = nccl_version(int(found[1]))
 
@@ -215,6 +231,9 @@ def nccl_version(code: int) -> str:
 
 def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
+    if not int(found[1]):
+        run.nothing += 1
+        return
     columns = run.columns
     starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
     words = found[4].split()
@@ -258,7 +277,7 @@ def _half_unit(*texts: str) -> float:
 
 def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
-    versions = [f"nccl-tests {run.version}" if run.version else "nccl-tests", f"nccl {run.library}" if run.library else ""]
+    versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
     said = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
     for placement, time, _, _, wrong in row.parts:
         count = _number(wrong)

@@ -1,7 +1,7 @@
 """The JSON that nccl-tests writes with -J (versions 1 to 3 of the file): the same rows as its text, with more digits.
 
-Its booleans and roots are strings. Of several GPUs in one process only the first is listed, so the number of ranks comes from busbw / algbw
-where that tells. It holds the whole environment of the run, of which only NCCL_* is kept: the rest may be secret.
+Its booleans and roots are strings. Of several GPUs in one process only the first is listed; busbw / algbw corrects the number of
+ranks where it tells another (NCCL_TESTS_SPLIT). It holds the whole environment of the run, of which only NCCL_* is kept: the rest may be secret.
 Source: nccl-tests 2.19.6 (util.cu).
 """
 
@@ -66,7 +66,7 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
     config = _mapping(whole.get("config"))
     listed = config.get("devices")
     devices = [_mapping(device) for device in listed] if isinstance(listed, list) else []
-    claimed = max([int(_number(device.get("rank")) or 0) + 1 for device in devices] + [_whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)])
+    claimed = max(len(devices), 1) * _whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)  # a device listed is the first of a process
     rates = []
     for item in results:
         for _, key in _PARTS:
@@ -91,6 +91,8 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
 def _records(item: object, op: OpName, run: Mapping[str, object], place: str) -> list[Record]:
     row = _mapping(item)
     size, count, kind = _number(row.get("size")), _number(row.get("count")), row.get("type")
+    if size == 0:
+        return []  # a size below one element of each rank: nothing was sent
     if size is None or count is None or not isinstance(kind, str) or not 0 <= size <= MOST or not 0 <= count <= MOST:
         raise UsageError(f"{place}: size, count or type is missing or no number", "the file is not as nccl-tests wrote it")
     try:

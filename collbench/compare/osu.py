@@ -16,6 +16,7 @@ from collbench.errors import UsageError
 from collbench.record import Record
 
 LONGEST_LINE = 4000
+MOST_ROWS = 20_000
 _PREFIX = re.compile(r"\s{0,9}(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\d{1,6}:\s)?\s{0,9}")
 _TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _LAUNCH = re.compile(r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b")
@@ -62,6 +63,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             continue
         if table.columns and _TIME not in table.columns:
             raise UsageError(f"{name}, line {table.line}: no column '{_TIME}' among {', '.join(table.columns)}", "give what a blocking collective prints")
+        if len(table.rows) > MOST_ROWS:
+            raise UsageError(f"{name}, line {table.rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
         if table.broken:
             said.append(f"{len(table.broken)} lines cut or mixed with others left out (line {table.broken[0]})")
         if not table.ranks and collective(op).size_in_blocks and op != "reducescatter":
@@ -92,9 +95,10 @@ def _tables(text: str) -> list[_Table]:
     tables: list[_Table] = []
     ranks = 0
     for number, whole in enumerate(text.split("\n"), start=1):
-        if len(whole) > LONGEST_LINE:
+        if not whole or len(whole) > LONGEST_LINE:
             continue
-        line = whole[len(_PREFIX.match(whole)[0]) :] if _PREFIX.match(whole) else whole  # type: ignore[index]
+        tag = _PREFIX.match(whole)
+        line = whole[tag.end() :] if tag else whole
         if found := _LAUNCH.search(whole):
             ranks = int(found[1] or found[2])
             if tables and not tables[-1].rows:
@@ -111,7 +115,7 @@ def _add(table: _Table, number: int, line: str) -> None:
         table.dtype = dtype_of(found[1])
     elif found := _COLUMNS.match(line):
         table.columns = tuple(column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip()))
-    elif found := _ROW.match(line):
+    elif (found := _ROW.match(line)) and int(found[1]):
         cells = (found[1], *found[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
         is_whole = len(cells) == wanted and all(_NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells)
