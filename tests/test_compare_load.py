@@ -207,7 +207,7 @@ def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None
 
 def test_two_runs_of_the_same_are_refused(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
-    with pytest.raises(UsageError, match="lines 9 and 19: two runs in one file measured the same"):
+    with pytest.raises(UsageError, match="lines 9 and 21: two runs in one file measured the same"):
         load(written(tmp_path, text + text))
 
 
@@ -227,6 +227,23 @@ def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Pat
         load(written(tmp_path, text))
 
 
+@needs_shared
+@pytest.mark.parametrize("name", ["allreduce.txt", "allreduce_debug.txt", "allreduce_iters.txt"])
+def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(name: str, tmp_path: Path) -> None:
+    whole = (SHARED / name).read_bytes()
+    rows = load(SHARED / name).frame[["size_bytes", "placement", "time_us"]]
+    end = whole.index(b"# Out of bounds")
+    for cut in range(end - 40, 0, -1 - end // 60):
+        try:
+            loaded = load(written(tmp_path, whole[:cut]))
+        except UsageError as error:
+            assert re.search(r"line \d+|is empty|no results that we know", error.message)
+            continue
+        assert any("has no end" in said for said in loaded.said)
+        found = loaded.frame[["size_bytes", "placement", "time_us"]]
+        pd.testing.assert_frame_equal(found, rows.iloc[: len(found)])
+
+
 def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text().replace("# Using devices", "rccl-tests: Version develop:83d38d9\n# Using devices")
     nothing = "           0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0\n"
@@ -234,6 +251,19 @@ def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> 
     assert len(loaded.frame) == 4
     assert "2 rows of 0 bytes left out" in loaded.said
     assert set(loaded.frame["versions"]) == {"rccl-tests develop:83d38d9"}
+
+
+@pytest.mark.parametrize(("cells", "statuses"), [
+    ("   -nan     nan     inf     N/A", ["error", "ok", "ok", "ok"]), (" 500.00  134.22  234.88     inf", ["ok", "ok"]),
+    (" 1e+999  134.22  234.88       0", ["ok", "ok"]), ("-500.00  134.22  234.88       0", ["ok", "ok"]),
+    (" 500.00  134.22  234.88   5e+09", ["wrong", "ok", "ok", "ok"]), ("5.0e+07  134.22  234.88     N/A", ["ok"] * 4),
+])
+def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) -> None:
+    text = (DATA / "no-ranks.txt").read_text()
+    assert " 500.00  134.22  234.88     N/A" in text
+    frame = load(written(tmp_path, text.replace(" 500.00  134.22  234.88     N/A", cells, 1))).frame
+    check_form(frame)
+    assert list(frame["status"]) == statuses
 
 
 def test_a_size_measured_again_in_one_table_is_a_repeat(tmp_path: Path) -> None:

@@ -34,8 +34,10 @@ _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
 _SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
+_NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
 _NOT_COUNTED = ("error", "res", "delta")
-_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED")
+_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class _Run:
     rows: list[tuple[int, "_Row"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
     failed: int = 0
+    has_end: bool = False
     nothing: int = 0
     doubled_line: int = 0
 
@@ -111,11 +114,11 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         said += _remarks(run)
         ranks = _ranks(run, op)
         known = len(run.hosts)
-        if known and ranks != known:
+        if known and ranks != known and run.rows:
             said.append(f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'} ranks (line {run.heading_line})")
         elif ranks and not known and ranks != run.nranks:
             said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
-        elif not ranks:
+        elif not ranks and run.rows:
             said.append(f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth")
         rows += [(number, line, record) for line, row in run.rows for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")]
     if not rows:
@@ -136,6 +139,8 @@ def _remarks(run: _Run) -> Iterator[str]:
         yield f"{run.nothing} rows of 0 bytes left out"
     if any(column in _NOT_COUNTED for column in run.columns):
         yield f"this version says how far results are off, not how many are wrong (line {run.heading_line}): wrong is left empty"
+    if not run.has_end:
+        yield f"the table of line {run.heading_line} has no end: the run stopped, or the file is cut"
     if run.failed:
         yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
 
@@ -210,7 +215,7 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
         run.doubled_line = run.doubled_line or (number if int(rank[1]) in run.hosts else 0)
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
-        run.failed = int(failed[1])
+        run.has_end, run.failed = True, int(failed[1]) if failed[2] == "FAILED" else 0
     if found := _ITERS.search(line):
         run.iters = int(found[1])
     if found := _VERSION.search(line):
@@ -237,14 +242,13 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
     columns = run.columns
     starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
     words = found[4].split()
-    measured = len(columns) - starts[0] if starts else 0
     # Versions before 2.11 leave the reduction blank where there is none.
     redop = words.pop(0) if words and words[0].isalpha() and words[0] not in ("nan", "inf") else ""
-    root = words.pop(0) if "root" in columns and len(words) > measured and re.fullmatch(r"-?\d{1,9}", words[0]) else "0"
+    root = words.pop(0) if "root" in columns and words and re.fullmatch(r"-?\d{1,9}", words[0]) else "0"
     parts = []
     for placement, start in zip(run.placements, starts, strict=False):
         cells = words[start - starts[0] : start - starts[0] + 4]
-        if len(cells) < 4 or any(_number(cell) is None for cell in cells[:3]) or (cells[3] != "N/A" and _number(cells[3]) is None):
+        if _is_cut(cells):
             run.broken.append(number)
             return
         is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
@@ -254,16 +258,18 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
 
 
 def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _is_cut(cells: list[str]) -> bool:
+    """Whether these are not time, algbw, busbw and wrong."""
+    return len(cells) < 4 or any(_number(cell) is None and cell not in _NO_TIMES for cell in cells[:3]) or (_number(cells[3]) is None and cells[3] != "N/A")
 
 
 def _ranks(run: _Run, op: OpName) -> int:
     claimed = max(run.hosts, default=-1) + 1 or run.nranks
-    rates = [(float(part[2]), float(part[3]), _half_unit(part[2], part[3])) for _, row in run.rows for part in row.parts]
-    return ranks_of(op, rates, claimed)
+    rates = [part[2:4] for _, row in run.rows for part in row.parts]
+    return ranks_of(op, [(float(algbw), float(busbw), _half_unit(algbw, busbw)) for algbw, busbw in rates if not {algbw, busbw} & set(_NO_TIMES)], claimed)
 
 
 def _half_unit(*texts: str) -> float:

@@ -72,7 +72,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 f"{name}, line {table.line}: {op}'s size is one rank's block, and how many ranks there were is not said",
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
-        if not table.ranks:
+        if not table.ranks and table.rows:
             said.append(f"how many ranks there were is not said (line {table.line}): put a line such as '# ranks: 8' above it")
         rows += [(number, line, _record(table, cells, op, str(number) if len(tables) > 1 else "")) for line, cells in table.rows]
     if not rows:
