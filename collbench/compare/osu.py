@@ -114,6 +114,9 @@ def _add(table: _Table, number: int, line: str) -> None:
     if found := _DATATYPE.match(line):
         table.dtype = dtype_of(found[1])
     elif found := _COLUMNS.match(line):
+        if table.rows:  # a second heading in one table: whose rows follow is not told
+            table.broken.append(number)
+            return
         table.columns = tuple(column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip()))
     elif (found := _ROW.match(line)) and int(found[1]):
         cells = (found[1], *found[2].split())
