@@ -294,7 +294,7 @@ class Measurement:
             name: getattr(case, name)
             for name in (
                 "op", "backend", "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll",
-                "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
+                "cluster", "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
             )
         }
         base |= {

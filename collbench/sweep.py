@@ -33,6 +33,7 @@ class Sweep:
     chunk: tuple[int, ...] = (0,)
     slices: tuple[int, ...] = (0,)
     unroll: tuple[int, ...] = (0,)
+    cluster: tuple[int, ...] = (0,)
     p2p: tuple[str, ...] = ("auto",)
     reload: tuple[Switch, ...] = ("auto",)
     specialize: tuple[Switch, ...] = ("auto",)
@@ -129,6 +130,6 @@ def _of_library(sweep: Sweep, knobs: Knobs) -> Iterator[tuple[Any, ...]]:
 # Our own knobs, and what stands in the row of a library that was not asked for any.
 UNASKED: dict[str, Any] = {
     "algo": "library", "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0,
-    "slices": 0, "unroll": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
+    "slices": 0, "unroll": 0, "cluster": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
 }
 KNOBS = tuple(knob.name for knob in fields(Sweep))

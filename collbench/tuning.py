@@ -67,8 +67,8 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         raise ScheduleError(f"ranks on processors share memory ({CPU_TRANSPORT}); {case.transport} is not theirs", "leave --transport out")
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
-    if case.unroll or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
-        raise ScheduleError(f"--unroll, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
+    if case.unroll or case.cluster or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
+        raise ScheduleError(f"--unroll, --cluster, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
     if case.channels > MAX_CHANNELS:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     orders = _orders(limits, case)

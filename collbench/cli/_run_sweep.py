@@ -37,7 +37,7 @@ _SETTINGS = {
 
 _STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong": {"fg": "red", "bold": True}, "error": {"fg": "red", "bold": True}}
 _OUR_KNOBS = (
-    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "reload", "specialize",
+    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "reload", "specialize",
 )
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INTEGERS = (
-    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters",
-    "schema",
+    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "root", "ranks", "hosts", "size_bytes", "count", "repeats",
+    "iters", "schema",
 )
 FLOATS = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent", "wrong")  # wrong: NaN is "not compared"
 MOST_RANKS = 1 << 20
@@ -123,7 +123,7 @@ def foreign(
     text = {name: str(value) for name, value in UNASKED.items() if isinstance(value, str)}
     base = Record(
         op=op, backend=backend, algo=text["algo"], proto=text["proto"], transport=text["transport"], direct=text["direct"], p2p=text["p2p"],
-        channels=0, threads=0, ctas=0, buffsize=0, slots=0, chunk=0, slices=0, unroll=0, reload=text["reload"], specialize=text["specialize"],
+        channels=0, threads=0, ctas=0, buffsize=0, slots=0, chunk=0, slices=0, unroll=0, cluster=0, reload=text["reload"], specialize=text["specialize"],
         dtype=dtype, redop=redop if known.is_reduction and redop else "sum", root=max(root, 0), placement=placement, group="", ranks=ranks, hosts=hosts,
         size_bytes=size_bytes, count=count, iters=iters, wrong=wrong, status="wrong" if failure or wrong else "error" if reason else "ok", reason=reason,
         notes="" if is_checked else "unchecked", run=run, host=host, device=device, versions=versions, timestamp=timestamp,

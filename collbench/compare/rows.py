@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # In the order in which they are taken to tell configurations apart: a chunk is taken before the buffer that follows from it.
-KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "transport", "direct", "p2p", "reload", "specialize")
+KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "transport", "direct", "p2p", "reload", "specialize")
 LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 _SIZES = {"chunk", "buffsize"}
@@ -60,6 +60,7 @@ class Row(NamedTuple):
     chunk: int
     slices: int
     unroll: int
+    cluster: int
     reload: str
     specialize: str
     dtype: str
