@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from collbench.discovery import P2P_WORDS, Recording, dumps, equal_hosts, gather, links_table, loads, record, topology_of
+from collbench.discovery import Recording, dumps, gather, links_table, loads, record, topology_of
 from collbench.discovery._gather import with_gpus_of
 from collbench.discovery._tree import chain
 from collbench.discovery.recording import GpuRecord
 from collbench.errors import UsageError
+from collbench.topology.hosts import equal_hosts
+from collbench.topology.model import P2P_MEANINGS
 from collbench.topology.paths import path
 
 from . import _fake_hosts as hosts
@@ -97,7 +99,7 @@ def test_a_box_of_pcie(ask: Ask) -> None:
     assert labels(topology) == [row.split() for row in PCIE_BOX]
     assert path(topology, "gpu0", "gpu7").limit.kind == "socket"  # type: ignore[union-attr]
     assert topology.p2p["gpu0", "gpu1", "read"] == "CNS" and topology.p2p["gpu0", "gpu1", "nvlink"] == "NS"
-    assert set(topology.p2p.values()) <= set(P2P_WORDS)
+    assert set(topology.p2p.values()) <= set(P2P_MEANINGS)
     nic = topology.by_id["nic0"]
     assert (nic.name, nic.fact("interfaces"), nic.fact("layer"), nic.fact("gbps")) == ("mlx5_0", "ens1np0", "Ethernet", "200")
     assert next(link.note for link in topology.links if link.b == "nic0") == "trained at generation 4 x8, could be generation 4 x16"

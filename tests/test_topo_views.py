@@ -13,7 +13,8 @@ from collbench.report.topology_matrix import matrix
 from collbench.report.topology_svg import svg
 from collbench.report.topology_svg_layout import BAR_H, GPU_H, NIC_H, lay_out
 from collbench.report.topology_tree import tree
-from collbench.report.topology_words import alike, labels, part
+from collbench.report.topology_words import alike, labels
+from collbench.topology.hosts import part
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.rates import nvlink_link, pcie_link
 
@@ -222,13 +223,13 @@ def test_rates_between_hosts() -> None:
 
 def test_p2p_shows_codes_with_their_reasons() -> None:
     told = {(a, b, what): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b for what in ("read", "write")}
-    told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "the moon is not full"}
+    told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "CNS"}
     lines = tables.p2p(with_p2p(unknown_rates(), told))
     assert lines[:3] == ["read  GPU0  GPU1", "GPU0   X    OK", "GPU1  OK     X"]
     assert "nvlink: unknown" in lines
     assert "  TNS  the topology does not support it" in lines
-    assert "  (1)  the moon is not full" in lines
-    assert "GPU1     (1)    X" in lines
+    assert "  CNS  the chipset does not support it" in lines
+    assert "GPU1     CNS    X" in lines
     half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
     assert "GPU1  ?      X" in half
     assert "  ?    not told" in half
