@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from collbench.compare._rows import FLOATS, INTEGERS
-from collbench.record import COLUMNS
+from collbench.compare._rows import FLOATS
+from collbench.record import COLUMNS, INTEGERS
 
 DATA = Path(__file__).parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent / "profiles" / "results" / "h200x4.csv"
