@@ -40,8 +40,8 @@ Ask = Callable[..., Recording]
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_replayed_recording_gives_the_same_graph(ask: Ask, machine: str) -> None:
     recording = ask(MACHINES[machine])
-    again = Recording.from_json(recording.to_json(), "file")
-    assert again == recording and again.to_json() == recording.to_json()
+    (again,) = loads(dumps([recording]), "file")
+    assert again == recording and dumps([again]) == dumps([recording])
     one, other = topology_of([recording]), topology_of([again])
     assert (one.nodes, one.links, one.notes, one.p2p) == (other.nodes, other.links, other.notes, other.p2p)
 
@@ -291,8 +291,6 @@ def test_hosts_that_are_equal(tmp_path: Path) -> None:
     other = replace(recordings[1], gpus=tuple(replace(gpu, links=gpu.links[:17]) for gpu in recordings[1].gpus))
     assert equal_hosts(topology_of([recordings[0], other])) == ((0,), (1,))
     assert loads(dumps(recordings), "file") == recordings
-    with pytest.raises(UsageError, match="file holds 2 hosts"):
-        Recording.from_json(dumps(recordings), "file")
 
 
 def test_hosts_of_one_fabric_share_its_switch(tmp_path: Path) -> None:
