@@ -266,10 +266,29 @@ def test_nvlinks_one_by_one() -> None:
 
 def test_links_of_a_model_tell_their_sources_once() -> None:
     lines = tables.links(hgx_h100())
-    assert max(map(len, lines)) <= 80 + 40
     assert any(line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"] or "NVLink 4 x18     450.0   364.5  [3]" in line for line in lines)
     assert sum(line.startswith("[2] ") for line in lines) == 1
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
+    wide = max(map(len, tables.links(make(), columns=1000)))
+    for columns in (80, 100, wide):
+        lines = tables.links(make(), columns=columns)
+        assert max(map(len, lines)) <= columns
+        assert sorted(" ".join(lines).split()) == sorted(" ".join(tables.links(make(), columns=1000)).split())
+
+
+def test_ends_with_long_names_stand_in_a_line_of_their_own() -> None:
+    switches = tuple(Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2))
+    link = pcie_link("pci1", "pci2", 4, 16)
+    one = Topology(name="two switches", nodes=switches, links=(link,))
+    assert "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16" in tables.links(one, columns=100)[1]
+    lines = tables.links(one)
+    assert lines[1] == "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0"
+    assert lines[2].split() == tables.links(one, columns=100)[1].split()[7:]
+    assert max(map(len, lines)) <= 80
 
 
 def test_rings_of_many_ranks_wrap() -> None:

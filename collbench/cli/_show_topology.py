@@ -188,7 +188,7 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         "tree": ("Tree", lambda: tree(topology, paint)),
         "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
-        "links": ("Links", lambda: _links(found, paint)),
+        "links": ("Links", lambda: _links(found, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
     }
     for place, view in enumerate(views):
@@ -197,17 +197,17 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         echo([*above, *lines()], out, is_coloured)
 
 
-def _links(found: Found, paint: Paint) -> list[str]:
+def _links(found: Found, columns: int, paint: Paint) -> list[str]:
     """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
     if not any(recording.gpus for recording in found.recordings):
-        return tables.links(found.topology)
+        return tables.links(found.topology, columns=columns)
     from collbench import discovery
 
     lines: list[str] = []
     for recording in found.recordings:
         lines += [f"{recording.hostname or 'host'}:"] if len(found.recordings) > 1 else []
         lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
-    return [*lines, *tables.links(found.topology, without=("nvlink",))]
+    return [*lines, *tables.links(found.topology, without=("nvlink",), columns=columns)]
 
 
 def _rings(topology: Topology, columns: int) -> list[str]:

@@ -136,7 +136,7 @@ def _p2p_colour(code: str) -> str:
     return code if code in ("OK", "X", _UNTOLD, "U") else "not OK"
 
 
-def links(topology: Topology, without: Sequence[LinkKind] = ()) -> list[str]:
+def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
     """Every link of the model: its ends, what it is, its rates of the wire and for use, and where they come from. `without`: kinds left out."""
     groups = alike(topology)
     lines: list[str] = []
@@ -144,8 +144,17 @@ def links(topology: Topology, without: Sequence[LinkKind] = ()) -> list[str]:
     for group in groups:
         rows = [_link_row(group.part, link, sources) for link in group.part.links if link.kind not in without]
         lines += [*([""] if lines else []), *_heading(group, groups)]
-        lines += table(("link", "what", "raw GB/s", "usable", "source"), rows, right=(2, 3)) if rows else ["No link is known."]
-    return [*lines, *([""] if sources else []), *[f"[{number}] {source}" for source, number in sources.items()]]
+        lines += _link_lines(rows, columns) if rows else ["No link is known."]
+    said = [line for source, number in sources.items() for line in _wrapped(f"[{number}] ", source, columns)]
+    return [*lines, *([""] if sources else []), *said]
+
+
+def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
+    """The table; where it is wider than the screen, ends with long names stand in a line of their own."""
+    heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
+    room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
+    lines = table(heads, [row if len(row[0]) <= room else ("", *row[1:]) for row in rows], right)
+    return [lines[0], *[text for row, line in zip(rows, lines[1:], strict=True) for text in (*([row[0]] if len(row[0]) > room else []), line)]]
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
@@ -211,9 +220,13 @@ def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[st
     wide = len(str(len(orders) - 1))
     lines = []
     for number, order in enumerate(orders):
-        lead = f"  {name} {number:<{wide}}  "
-        lines += textwrap.wrap(" ".join(map(str, order)), max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead))
+        lines += _wrapped(f"  {name} {number:<{wide}}  ", " ".join(map(str, order)), columns)
     return lines
+
+
+def _wrapped(lead: str, text: str, columns: int) -> list[str]:
+    """Text behind a lead, in as many lines as it takes."""
+    return textwrap.wrap(text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
 def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:
