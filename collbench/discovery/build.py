@@ -10,7 +10,7 @@ from collbench.discovery import _host
 from collbench.discovery.recording import Fabric, Recording
 from collbench.errors import UsageError
 from collbench.topology.hosts import equal_hosts
-from collbench.topology.model import P2P_MEANINGS, Link, Node, Topology
+from collbench.topology.model import P2P, P2P_MEANINGS, Link, Node, Topology
 
 _P2P_WORDS = tuple(P2P_MEANINGS)
 
@@ -75,7 +75,8 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
     found = {}
     for pair in recording.pairs:
         if pair.a in gpu_ids and pair.b in gpu_ids:
-            for what, status in (("read", pair.read), ("write", pair.write), ("nvlink", pair.nvlink), ("atomics", pair.atomics)):
+            for what in P2P:
+                status: int | None = getattr(pair, what)
                 word = _P2P_WORDS[status] if status is not None and 0 <= status < len(_P2P_WORDS) else "U"
                 found[gpu_ids[pair.a], gpu_ids[pair.b], what] = "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
     return found

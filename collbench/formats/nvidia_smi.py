@@ -12,13 +12,13 @@ from collbench.errors import UsageError
 from collbench.formats._build import arch_of_name, printable
 from collbench.formats._smi_tree import Device, machine
 from collbench.topology import rates
-from collbench.topology.model import P2P_MEANINGS, Node, Topology
+from collbench.topology.model import P2P, P2P_MEANINGS, Node, Topology
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _DEVICE = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|[a-z]\w{1,30}\d")  # the last: NICs by their names, before driver 515
 _CLASS = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?")
 _STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
-_WHAT = {"r": "read", "w": "write", "a": "atomics", "n": "nvlink"}
+_WHAT = {what[0]: what for what in P2P}
 _ASKED = re.compile(r"-p2p\s{1,9}([rwan])\b|topo\s{1,9}(?:-m\b|--matrix)")
 _ASKED_IN_NAME = re.compile(r"p2p[-_. ]{0,2}([rwan])(?![a-z])", re.IGNORECASE)
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")

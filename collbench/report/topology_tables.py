@@ -9,12 +9,11 @@ from itertools import combinations
 from typing import Protocol
 
 from collbench.report.topology_words import UNKNOWN, Alike, Paint, alike, ends, heading, hop, label, labels, plain, rate_text
-from collbench.topology.model import P2P_MEANINGS, Link, LinkKind, Node, Topology
+from collbench.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.topology.paths import Path, path
 from collbench.topology.rates import link_label
 
 _GAP = "  "
-P2P = ("read", "write", "atomics", "nvlink")
 _UNTOLD = "?"
 _MEANINGS = {**P2P_MEANINGS, _UNTOLD: "not told"}
 _MANY = 6  # pairs; more that are all alike need no line each

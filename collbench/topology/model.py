@@ -14,6 +14,7 @@ from collbench.errors import UsageError
 # root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of several hosts are plugged into.
 NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
 LinkKind = Literal["nvlink", "c2c", "pcie", "socket", "network"]
+P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
 # May a GPU reach a peer, as nvidia-smi topo -p2p spells it, in the order of NVML_P2P_STATUS_*.
 P2P_MEANINGS = {
     "OK": "allowed",
@@ -83,7 +84,7 @@ class Topology:
     links: tuple[Link, ...]
     hosts: tuple[str, ...] = ("",)
     notes: tuple[str, ...] = ()
-    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, read|write|atomics|nvlink) -> a code of P2P_MEANINGS
+    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, one of P2P) -> a code of P2P_MEANINGS
 
     def __post_init__(self) -> None:
         ids = [node.id for node in self.nodes]
