@@ -86,4 +86,5 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
 
 
 def test_no_file_is_much_over_400_lines() -> None:
-    assert [file.name for file in FILES if len(file.read_text().splitlines()) > 400] == []
+    tests = sorted(Path(__file__).parent.rglob("*.py"))
+    assert [file.name for file in (*FILES, *tests) if len(file.read_text().splitlines()) > 400] == []

@@ -109,7 +109,7 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers)
-    points = plan_points(requested, group, settings.max_memory, wires.orders)
+    points = plan_points(requested, group, settings.max_memory, wires.orders, wires.algorithm)
     for peer in peers:
         _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
     estimate = sum(estimate_s(point, settings, machine()) for point in points)

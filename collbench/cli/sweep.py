@@ -104,7 +104,7 @@ _KNOBS = (
 _HOW = (
     click.option(
         "-n", "--iters", type=click.IntRange(0),
-        help="Timed iterations a repeat, for example 20. Default 0: as many as take 40 ms (3 to 1000).",
+        help="Timed iterations a repeat, for example 20. Default 0: as many as take 40 ms (3 to 1000), on GPUs 4 ms (4 to 100).",
     ),
     click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
     click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),

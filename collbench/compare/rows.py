@@ -44,7 +44,10 @@ class Problem(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones."""
+    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones.
+
+    Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out to have types.
+    """
 
     op: str
     backend: str
