@@ -4,11 +4,11 @@ One row a problem and size, at 80 columns; wider terminals get intervals. Times 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
-from collbench.compare.rows import LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of
+from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of, titles
 from collbench.compare.suspects import Suspect, suspects
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WIDE_COLUMNS = 100
 _FEW = 5  # rows that look wrong, and refused sizes, before "and more"
-_KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 
 
@@ -30,7 +29,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     if not found.winners:
         return [*lines, "No row has a time: there is nothing to compare."]
     strange = suspects(found)
-    named = _names(found.winners)
+    named = titles(found.winners)
     for problem, sizes in found.winners.items():
         lines += ["", *_verdict(found, problem, named[problem], sizes)]
     lines += _suspicious(found, strange, columns, show_all=show_all)
@@ -51,21 +50,6 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {', '.join(devices)}" if devices else "")
 
 
-def _names(problems: Iterable[Problem]) -> dict[Problem, str]:
-    """Problems in words: the operation and ranks, and what else tells them apart."""
-    known = list(problems)
-    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
-    return {one: ", ".join([one.op, f"{one.ranks} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
-
-
-def _said(problem: Problem, name: str) -> str:
-    if name == "placement":
-        return "in place" if problem.placement == "in" else "out of place"
-    if name in ("hosts", "root"):
-        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
-    return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
-
-
 def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
     """The answers for one problem: the highest bandwidth, peers, crossovers, knobs."""
     top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
@@ -83,9 +67,9 @@ def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Wi
     for knob in ("proto", "algo"):
         where = spans(here, knob)
         if where:
-            lines += _spread_over(f"  {_KNOB_NAMES[knob]:<9}  ", span_text(where).split(" "))
+            lines += _spread_over(f"  {KNOB_NAMES[knob]:<9}  ", span_text(where).split(" "))
     told = [(knob, best) for knob in WORTH if (best := _largest(found, here, sizes, knob)) is not None]
-    parts = [f"{_KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
+    parts = [f"{KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
     words = [part + "," for part in parts[:-1]] + parts[-1:]
     return lines + (_spread_over("  worth      ", words) if words else [])
 
@@ -203,10 +187,10 @@ def _worth_table(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) 
     if not knobs:
         return []
     cells = {(size, knob): _worth_cell(one[knob], knob) if knob in one else "-" for size, one in told.items() for knob in knobs}
-    widths = {knob: max(len(_KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told)) for knob in knobs}
+    widths = {knob: max(len(KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told)) for knob in knobs}
     lines = ["", "what a knob is worth: worst over best, the rest as in the best configuration"]
     lines.append("(in brackets: its best value; ~: the repeats do not tell them apart)")
-    lines.append("  ".join([f"{'size':>6}", *[f"{_KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]).rstrip())
+    lines.append("  ".join([f"{'size':>6}", *[f"{KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]).rstrip())
     return lines + ["  ".join([f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]).rstrip() for size in told]
 
 
@@ -238,7 +222,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     found = bands(rows_of(frame))
     if not found:
         return ["No band to tell: it takes rows of ours that are marked auto and NCCL's own choice at the same sizes."]
-    names = _names(found)
+    names = titles(found)
     if len({problem.ranks for problem in found}) == 1:
         names = {problem: ", ".join([problem.op, *name.split(", ")[2:]]) for problem, name in names.items()}
     width = max(4, *map(len, names.values()))
