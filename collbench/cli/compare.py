@@ -43,10 +43,11 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
 @click.option("--tuner", metavar="FILE", help="Write the configuration of NCCL's CSV tuner plugin, from NCCL's forced rows; - for stdout.")
 @click.option("--nccl-rows", metavar="FILE", help="Write the rows in the columns that NCCL's optimizer script reads; - for stdout.")
+@click.option("--html", metavar="FILE", help="Write one page that holds everything: curves to filter and hover, tables, heat maps, wires; - for stdout.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by verdict.")
 def command(
     files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, against: str | None, bands: bool, env: bool, tuner: str | None,
-    nccl_rows: str | None, color: str,
+    nccl_rows: str | None, html: str | None, color: str,
 ) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of the others.
 
@@ -59,10 +60,15 @@ def command(
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4
       collbench compare results.csv --tuner nccl_tuner.conf --env
+      collbench compare results.csv --html page.html
     """
     from collbench.cli._options import is_terminal, width
 
     is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
+    if html is not None:
+        if fail_below is not None or against is not None or bands or env or tuner or nccl_rows:
+            raise UsageError("--html stands alone", "run compare again for the other options")
+        return _page(files, html, is_forced=force)
     if len(files) == 1:
         if fail_below is not None and against is None:
             raise UsageError("--fail-below needs a base to compare with", "give a second file")
@@ -119,16 +125,33 @@ def _derive(file: Path, *, has_bands: bool, has_env: bool, documents: Mapping[st
     if lines:
         click.echo("\n".join(lines))
     for name, target in documents.items():
-        text = "\n".join(made[name]) + "\n"
-        if target == "-":
-            click.echo(text, nl=False)
-            continue
-        try:
-            Path(target).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{name.replace('_', '-')}") from None
-        click.echo(f"# wrote {target}", err=True)
+        _write("\n".join(made[name]) + "\n", target, name.replace("_", "-"))
     return 0
+
+
+def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
+    """The page of one file, or of two with what changed."""
+    from collbench.compare.load import load_all
+    from collbench.report.page import page
+
+    if len(files) > 2:
+        raise UsageError("--html shows one file, or a file and its base", "give two files at most")
+    text = page(*load_all(files), is_forced=is_forced)
+    _write(text, target, "html")
+    click.echo(f"# {len(text.encode()) / 1e6:.1f} MB", err=True)
+    return 0
+
+
+def _write(text: str, target: str, option: str) -> None:
+    """A document to a file, or to stdout."""
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{option}") from None
+    click.echo(f"# wrote {target}", err=True)
 
 
 def _compare(

@@ -188,7 +188,7 @@ def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
 def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
     """What differs around the numbers: name, of the new file, of the base."""
     found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]
-    versions = [_versions(frame) for frame in (new, base)]
+    versions = [versions_of(frame) for frame in (new, base)]
     is_told_alike = is_foreign(new) == is_foreign(base)  # what another tool does not tell is no difference
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
@@ -214,7 +214,7 @@ def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
     return ours, theirs
 
 
-def _versions(frame: pd.DataFrame) -> dict[str, set[str]]:
+def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
     found: dict[str, set[str]] = {}
     for text in frame["versions"].unique():

@@ -58,7 +58,7 @@ class Curve:
     """One configuration, that is every knob but the size, of one group; sizes ascend.
 
     is_peer: a library with its own algorithms did it. best: the sizes at which it is the best of ours (of the library's, where a file has
-    none of ours), chosen on the repeats that the tables choose on.
+    none of ours), chosen on the repeats that the tables choose on. knobs: names and values that make the configuration, to filter by.
     """
 
     group: Group
@@ -67,6 +67,7 @@ class Curve:
     is_peer: bool
     best: tuple[int, ...]
     points: tuple[Point, ...]
+    knobs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,7 @@ def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
             group=groups[first.problem], name=_name(first, found, has_backend=len(backends[first.problem]) > 1), backend=first.backend,
             is_peer=first.is_library, best=tuple(size for size, here in sizes.items() if any(id(row) in best for row in here)),
             points=tuple(_point(chosen(here)) for here in sizes.values()),
+            knobs=tuple((KNOB_NAMES.get(name, name), _value(name, getattr(first, name))) for name in ("algo", "proto", *found.asked.get(first.backend, ()))),
         ))
     return tuple(made)
 
@@ -123,6 +125,11 @@ def _groups(found: Answers) -> dict[Problem, Group]:
 def _name(row: Row, found: Answers, *, has_backend: bool) -> str:
     """A configuration's short label, as in the tables; libraries by their name first, and by it alone where they choose by themselves."""
     return row.backend if row.is_own_choice else label(row, found.asked, has_backend=has_backend or row.is_library)
+
+
+def _value(knob: str, value: object) -> str:
+    """A knob's value as people read it."""
+    return format_size(value) if knob in SIZES and isinstance(value, int) else str(value)
 
 
 def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
@@ -176,6 +183,6 @@ def _heat_map(found: Answers, problem: Problem, group: Group, knob: str) -> Heat
     least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
     return HeatMap(
         group=group, knob=KNOB_NAMES.get(knob, knob), sizes=sizes,
-        values=tuple(format_size(value) if knob in SIZES and isinstance(value, int) else str(value) for value in values),
+        values=tuple(_value(knob, value) for value in values),
         share=tuple(tuple(least[size] / times[value][size] if size in times[value] else NAN for size in sizes) for value in values),
     )

@@ -25,7 +25,7 @@ _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[str]:
     """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong."""
     found = answers(frame)
-    lines = [_counts(found.rows)]
+    lines = [counts(found.rows)]
     if not found.winners:
         return [*lines, "No row has a time: there is nothing to compare."]
     strange = suspects(found)
@@ -33,7 +33,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     for problem, sizes in found.winners.items():
         lines += ["", *_verdict(found, problem, named[problem], sizes)]
     lines += _suspicious(found, strange, columns, show_all=show_all)
-    lines += ["", *_legend(found)]
+    lines += ["", *legend(found)]
     for problem, sizes in found.winners.items():
         lines += ["", named[problem], *_table(found, sizes, columns)]
         if show_all:
@@ -42,7 +42,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     return lines
 
 
-def _counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[Row]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in ("ok", "wrong", "waived", "error") if count[status]]
@@ -51,27 +51,30 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
-    """The answers for one problem: the highest bandwidth, peers, crossovers, knobs."""
+    """The answers for one problem, under its name."""
+    return [name, *[line for title, words in facts(found, problem, sizes).items() for line in _spread_over(f"  {title:<9}  ", words)]]
+
+
+def facts(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) -> dict[str, Sequence[str]]:
+    """The answers for one problem, in words that stay together: the highest bandwidth, peers, crossovers, knobs; what is not known is left out."""
     top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda one: one.time_us)
     percent = f", {top.percent:.0f}% of the ceiling" if top.percent is not None else ""
     highest = "" if top.busbw_gbs is None else f"{format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)}"
     lowest = f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-    lines = [name]
-    lines += _spread_over("  at most    ", f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")) if highest else []
-    lines += _spread_over("  at least   ", f"{lowest} by {label(least.row, found.asked)}".split(" "))
+    said: dict[str, Sequence[str]] = {"at most": f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")} if highest else {}
+    said["at least"] = f"{lowest} by {label(least.row, found.asked)}".split(" ")
     for peer in found.peers:
         if any(peer in one.peers for one in sizes.values()):
-            lines += _spread_over(f"  {'x ' + peer:<9}  ", _against(peer, sizes))
+            said[f"x {peer}"] = _against(peer, sizes)
     here = found.problems[problem]
     for knob in ("proto", "algo"):
         where = spans(here, knob)
         if where:
-            lines += _spread_over(f"  {KNOB_NAMES[knob]:<9}  ", span_text(where).split(" "))
+            said[KNOB_NAMES[knob]] = span_text(where).split(" ")
     told = [(knob, best) for knob in WORTH if (best := _largest(found, here, sizes, knob)) is not None]
     parts = [f"{KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
-    words = [part + "," for part in parts[:-1]] + parts[-1:]
-    return lines + (_spread_over("  worth      ", words) if words else [])
+    return said | ({"worth": [part + "," for part in parts[:-1]] + parts[-1:]} if parts else {})
 
 
 def _spread_over(title: str, words: Sequence[str], columns: int = 80) -> list[str]:
@@ -116,7 +119,7 @@ def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, sho
     return lines + ([f"  and {len(strange) - _FEW} more: --all shows them"] if len(strange) > len(shown) else [])
 
 
-def _legend(found: Answers) -> list[str]:
+def legend(found: Answers) -> list[str]:
     """What the columns of the tables mean."""
     every = [one for sizes in found.winners.values() for one in sizes.values()]
     lines = ["Best of each size, on repeats that did not choose it where there are some."]
@@ -154,14 +157,14 @@ def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[st
         busbw = "-" if one.busbw_gbs is None else format_rate(one.busbw_gbs)
         cells = [f"{format_size(size):>6}", f"{text:<{width}}", f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
         cells += [f"{'-' if one.percent is None else f'{one.percent:.0f}%':>6}"] if has_percent else []
-        cells += [_excess(one.gain, is_clear=one.is_clear)] if has_next else []
-        cells += [_excess(one.excess, is_clear=True)] if has_auto else []
-        cells += [_peer(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide) for peer in peers]
+        cells += [excess(one.gain, is_clear=one.is_clear)] if has_next else []
+        cells += [excess(one.excess, is_clear=True)] if has_auto else []
+        cells += [times_as_long(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide) for peer in peers]
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _excess(found: Interval | None, *, is_clear: bool) -> str:
+def excess(found: Interval | None, *, is_clear: bool) -> str:
     """How much longer, in percent of five characters; twice as long and more as a factor."""
     if found is None:
         return f"{'-':>5}"
@@ -170,7 +173,8 @@ def _excess(found: Interval | None, *, is_clear: bool) -> str:
     return f"{mark + text:>5}"
 
 
-def _peer(found: Interval | None, width: int, *, is_wide: bool) -> str:
+def times_as_long(found: Interval | None, width: int = 0, *, is_wide: bool) -> str:
+    """A peer's time over ours; ~ where the repeats do not tell it from 1."""
     if found is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
     is_known = found.low == found.low
