@@ -3,6 +3,7 @@
 One row a problem and size, at 80 columns; wider terminals get intervals. Times and ratios of the tables are of repeats that did not choose.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
 from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of, titles
 from collbench.compare.suspects import Suspect, suspects
+from collbench.report.sparkline import sparkline
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
 
@@ -17,13 +19,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDE_COLUMNS = 100
+_MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _FEW = 5  # rows that look wrong, and refused sizes, before "and more"
 _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 
 
 @collector_at_rest()
-def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[str]:
-    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong."""
+def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong.
+
+    bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is not drawn.
+    """
     found = answers(frame)
     lines = [_counts(found.rows)]
     if not found.winners:
@@ -31,7 +37,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     strange = suspects(found)
     named = titles(found.winners)
     for problem, sizes in found.winners.items():
-        lines += ["", *_verdict(found, problem, named[problem], sizes)]
+        lines += ["", *_verdict(found, problem, named[problem], sizes, bars)]
     lines += _suspicious(found, strange, columns, show_all=show_all)
     lines += ["", *_legend(found)]
     for problem, sizes in found.winners.items():
@@ -50,7 +56,7 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {', '.join(devices)}" if devices else "")
 
 
-def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
+def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner], bars: str) -> list[str]:
     """The answers for one problem: the highest bandwidth, peers, crossovers, knobs."""
     top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda one: one.time_us)
@@ -60,6 +66,9 @@ def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Wi
     lines = [name]
     lines += _spread_over("  at most    ", f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")) if highest else []
     lines += _spread_over("  at least   ", f"{lowest} by {label(least.row, found.asked)}".split(" "))
+    if bars and highest and 2 < len(sizes) <= _MOST_BARS:
+        drawn = sparkline([math.nan if one.busbw_gbs is None else one.busbw_gbs for one in sizes.values()], bars)
+        lines.append(f"  busbw      {drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}")
     for peer in found.peers:
         if any(peer in one.peers for one in sizes.values()):
             lines += _spread_over(f"  {'x ' + peer:<9}  ", _against(peer, sizes))

@@ -8,6 +8,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -24,12 +25,12 @@ _PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY, _DARK = "#BBBBBB", "#555555"
 _WIDTH, _LEFT, _AXES, _GAP, _LEGEND = 12.0, 0.8, 4.0, 0.85, 2.2  # inches
-_TITLE, _CURVES, _TICKS, _RATIO, _ROW, _SPACE = 0.42, 3.0, 0.5, 1.3, 0.24, 0.25
+_TITLE, _CURVES, _TICKS, _CAPTION, _RATIO, _ROW, _SPACE = 0.42, 3.0, 0.5, 0.22, 1.3, 0.24, 0.2
 _HEADING = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
-_STYLE = {"font.size": 8.5, "axes.titlesize": 9.5, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "collbench", "path.simplify": False}
+_STYLE: dict[Any, Any] = {"font.size": 8.5, "axes.titlesize": 9.5, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "collbench"}
 
 
 class _Page:
@@ -105,10 +106,15 @@ def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[A
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
     time.set_yscale("log")
+    time.yaxis.set_major_formatter(_plain)
     for axes in (rate, time):
         _size_axis(axes, sizes)
         axes.set_xlabel("size", labelpad=1)
     return rate, time
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
@@ -135,13 +141,13 @@ def _is_bus(curves: Sequence[Curve]) -> bool:
     return any(not math.isnan(point.busbw_gbs) for curve in curves for point in curve.points)
 
 
-def _plot(rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool, **style: object) -> None:
+def _plot(rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool, **style: Any) -> None:
     """A curve into both axes, with the bounds of its times where they are known."""
     points = [point for point in curve.points if point.bytes > 0]
     sizes = [point.bytes for point in points]
     rates, times = [point.busbw_gbs if is_bus else point.algbw_gbs for point in points], [point.time_us for point in points]
-    rate.plot(sizes, rates, **style)  # type: ignore[arg-type]
-    time.plot(sizes, times, **style)  # type: ignore[arg-type]
+    rate.plot(sizes, rates, **style)
+    time.plot(sizes, times, **style)
     if not has_band:
         return
     low, high = [point.time_low_us for point in points], [point.time_high_us for point in points]
@@ -153,7 +159,7 @@ def _plot(rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool,
             axes.fill_between(sizes, bottom, top, color=str(style["color"]), alpha=0.18, linewidth=0)
 
 
-def _style(line: Line) -> dict[str, object]:
+def _style(line: Line) -> dict[str, Any]:
     if line.role == "other":
         return {"color": _GREY, "linewidth": 0.7, "linestyle": "--" if line.curve.is_peer else "-"}
     if line.role == "best":
@@ -181,16 +187,15 @@ def _curves(page: _Page, here: Sequence[Curve]) -> None:
     limits = ceiling(here) if is_bus else []
     if limits:
         style = {"color": _DARK, "linestyle": ":", "linewidth": 1.6, **({"marker": "_", "markersize": 14} if len(limits) == 1 else {})}
-        rate.plot([size for size, _ in limits], [most for _, most in limits], **style)  # type: ignore[arg-type]
+        rate.plot([size for size, _ in limits], [most for _, most in limits], **style)
         entries.append(_entry("ceiling: what the wires allow", style))
     rate.set_ylim(bottom=0)
     _legend(time, entries)
     page.skip(_CURVES + _TICKS)
 
 
-def _entry(name: str, style: dict[str, object]) -> Line2D:
-    shown_style = dict(style)
-    return Line2D([], [], label=textwrap.fill(name, _COLUMN), **shown_style)  # type: ignore[arg-type]
+def _entry(name: str, style: dict[str, Any]) -> Line2D:
+    return Line2D([], [], label=textwrap.fill(name, _COLUMN), **style)
 
 
 def _legend(axes: Axes, entries: Sequence[Line2D]) -> None:
@@ -202,11 +207,11 @@ def _maps_height(maps: Sequence[HeatMap]) -> float:
 
 
 def _row_height(row: Sequence[HeatMap]) -> float:
-    return _TITLE + _TICKS + _ROW * max(len(one.values) for one in row)
+    return _CAPTION + _TICKS + _ROW * max(len(one.values) for one in row)
 
 
 def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
-    """Two in a row, under the curves; a colour bar in the legend's column."""
+    """Two in a row, under the curves."""
     for place in range(0, len(maps), 2):
         row = maps[place : place + 2]
         for column, one in enumerate(row):
@@ -215,7 +220,7 @@ def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
 
 
 def _heat_map(page: _Page, one: HeatMap, left: float) -> None:
-    axes = page.axes(left, _AXES, _ROW * len(one.values), below=_TITLE)
+    axes = page.axes(left, _AXES, _ROW * len(one.values), below=_CAPTION)
     axes.set_title(f"{one.knob}: percent of the best", loc="left", fontsize=8.5)
     percent = [[100 * share for share in shares] for shares in one.share]
     axes.imshow(percent, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
@@ -247,7 +252,8 @@ def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
     for place, pair in enumerate(picked):
         hue, mark = _HUES[place % len(_HUES)], _MARKS[place % len(_MARKS)]
         _plot(rate, time, pair.new, is_bus=is_bus, has_band=True, color=hue, linewidth=1.5, marker=mark, markersize=4)
-        _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, color=hue, linewidth=1.2, linestyle="--", marker=mark, markersize=4, markerfacecolor="white")
+        dashed = {"linestyle": "--", "markerfacecolor": "white"}
+        _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, color=hue, linewidth=1.2, marker=mark, markersize=4, **dashed)
         told = ratios(pair)
         sizes = [size for size, *_ in told]
         below.plot(sizes, [ratio for _, ratio, *_ in told], color=hue, linewidth=1.5, marker=mark, markersize=4)
