@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from collbench.compare import answers as told
 from collbench.compare.answers import Answers, candidates
-from collbench.compare.rows import KNOB_NAMES, KNOBS, SIZES, Problem, Row, chosen, collector_at_rest, label, middle, titles
+from collbench.compare.rows import KNOB_NAMES, KNOBS, SIZES, Problem, Row, asked_knobs, by_problem, chosen, collector_at_rest, label, middle, titles
 from collbench.stats import interval
 from collbench.sweep import UNASKED
 from collbench.units import format_size
@@ -81,10 +81,47 @@ class HeatMap:
     share: tuple[tuple[float, ...], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The same configuration, or both envelopes, in two files. The groups may differ in what one of the files does not tell."""
+
+    new: Curve
+    base: Curve
+
+
 @collector_at_rest()
 def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
-    found = told.answers(frame)
+    return _curves(told.answers(frame))
+
+
+@collector_at_rest()
+def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[Pair, ...]:
+    """What two files both measured, in the order of the new one: of each group the two envelopes, then every configuration that both have."""
+    from collbench.compare._join import is_reduction, names_to_match, way_of
+
+    names = [name for name in names_to_match(new, base, way_of(new, base)) if name in Problem._fields]
+    found = [told.answers(frame) for frame in (new, base)]
+    asked = asked_knobs(by_problem([row for one in found for row in one.rows]))  # of both, so that a configuration has one name
+    sides = [_curves(replace(one, asked=asked)) for one in found]
+
+    def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
+        group = curve.group
+        problem = tuple("" if name == "redop" and not is_reduction(group.op) else getattr(group, name) for name in names)
+        return problem if is_envelope else (*problem, curve.backend, curve.name)
+
+    made: dict[Group, list[Pair]] = {}
+    for is_envelope in (True, False):
+        ours, theirs = (envelope(side) if is_envelope else side for side in sides)
+        known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
+        for curve in ours:
+            other = known.get(key(curve, is_envelope=is_envelope))
+            if other is not None and {point.bytes for point in curve.points} & {point.bytes for point in other.points}:
+                made.setdefault(curve.group, []).append(Pair(new=curve, base=other))
+    return tuple(pair for group in made.values() for pair in group)
+
+
+def _curves(found: Answers) -> tuple[Curve, ...]:
     groups = _groups(found)
     best = {id(winner.row) for sizes in found.winners.values() for winner in sizes.values()}
     backends = {problem: {row.backend for rows in sizes.values() for row in rows if not row.is_library} for problem, sizes in found.problems.items()}

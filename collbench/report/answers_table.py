@@ -3,6 +3,7 @@
 One row a problem and size, at 80 columns; wider terminals get intervals. Times and ratios of the tables are of repeats that did not choose.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
 from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of, titles
 from collbench.compare.suspects import Suspect, suspects
+from collbench.report.sparkline import sparkline
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
 
@@ -17,13 +19,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDE_COLUMNS = 100
+_MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _FEW = 5  # rows that look wrong, and refused sizes, before "and more"
 _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 
 
 @collector_at_rest()
-def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[str]:
-    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong."""
+def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong.
+
+    bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is not drawn.
+    """
     found = answers(frame)
     lines = [counts(found.rows)]
     if not found.winners:
@@ -31,7 +37,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     strange = suspects(found)
     named = titles(found.winners)
     for problem, sizes in found.winners.items():
-        lines += ["", *_verdict(found, problem, named[problem], sizes)]
+        lines += ["", *_verdict(found, problem, named[problem], sizes, bars)]
     lines += _suspicious(found, strange, columns, show_all=show_all)
     lines += ["", *legend(found)]
     for problem, sizes in found.winners.items():
@@ -50,12 +56,12 @@ def counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {', '.join(devices)}" if devices else "")
 
 
-def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
+def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner], bars: str) -> list[str]:
     """The answers for one problem, under its name."""
-    return [name, *[line for title, words in facts(found, problem, sizes).items() for line in _spread_over(f"  {title:<9}  ", words)]]
+    return [name, *[line for title, words in facts(found, problem, sizes, bars).items() for line in _spread_over(f"  {title:<9}  ", words)]]
 
 
-def facts(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) -> dict[str, Sequence[str]]:
+def facts(found: Answers, problem: Problem, sizes: Mapping[int, Winner], bars: str = "") -> dict[str, Sequence[str]]:
     """The answers for one problem, in words that stay together: the highest bandwidth, peers, crossovers, knobs; what is not known is left out."""
     top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda one: one.time_us)
@@ -64,6 +70,9 @@ def facts(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) -> dict
     lowest = f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
     said: dict[str, Sequence[str]] = {"at most": f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")} if highest else {}
     said["at least"] = f"{lowest} by {label(least.row, found.asked)}".split(" ")
+    if bars and highest and 2 < len(sizes) <= _MOST_BARS:
+        drawn = sparkline([math.nan if one.busbw_gbs is None else one.busbw_gbs for one in sizes.values()], bars)
+        said["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
     for peer in found.peers:
         if any(peer in one.peers for one in sizes.values()):
             said[f"x {peer}"] = _against(peer, sizes)

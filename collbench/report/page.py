@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from collbench import __version__
 from collbench.compare.answers import answers
+from collbench.compare.changes import compare
 from collbench.compare.curves import Curve, curves, envelope, heat_maps
 from collbench.report import page_tables
 from collbench.report.answers_table import counts
@@ -34,27 +35,44 @@ _PLACEMENTS = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}
 
 
-def page(loaded: "Loaded") -> str:
-    """The page of one file."""
-    frame = loaded.frame
-    found = answers(frame)
-    devices = sorted({str(device) for device in frame["device"].unique() if device})
-    ops = list(dict.fromkeys(frame["op"].tolist()))
-    title = (ops[0] if len(ops) == 1 else f"{len(ops)} collectives") + (f" on {', '.join(devices)}" if devices else "")
-    after = [page_tables.best(found), page_tables.knobs(heat_maps(frame)), page_tables.odd(found), page_tables.wires(loaded)]
-    after.append(section("origin", "Where the numbers come from", page_tables.origin(loaded, "", found)))
-    lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
-    return _filled(title, lead, page_tables.glance(found), after, curve_data(curves(frame)))
+def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = False) -> str:
+    """The page of one file, or of one and its base with what changed. is_forced: unlike machines too; otherwise raises UsageError for them."""
+    frame, found = loaded.frame, answers(loaded.frame)
+    before = [page_tables.glance(found)]
+    files = {"new": curves(frame)} if base is None else {"new": curves(frame), "base": curves(base.frame)}
+    parts = [page_tables.origin(loaded, found)]
+    if base is not None:
+        from collbench.report.page_changes import changed
+
+        before.insert(0, changed(compare(frame, base.frame, is_forced=is_forced), (Path(loaded.name).name, Path(base.name).name)))
+        parts = [element("h3", "new"), *parts, element("h3", "base"), page_tables.origin(base, answers(base.frame))]
+    after = [
+        page_tables.best(found), page_tables.knobs(heat_maps(frame)), page_tables.odd(found), page_tables.wires(loaded),
+        section("origin", "Where the numbers come from", *parts),
+    ]
+    about = f"{counts(found.rows).partition(';')[0]}" + ("" if base is None else f"; against {Path(base.name).name}, {len(base.frame)} rows")
+    return _filled(_title(loaded), f"{Path(loaded.name).name}: {about}", before, after, curve_data(files))
 
 
-def _filled(title: str, lead: str, before: str, after: Sequence[str], data: dict[str, Any]) -> str:
+def _title(loaded: "Loaded") -> str:
+    """What was measured on what."""
+    devices = sorted({str(device) for device in loaded.frame["device"].unique() if device})
+    ops = list(dict.fromkeys(loaded.frame["op"].tolist()))
+    return (ops[0] if len(ops) == 1 else f"{len(ops)} collectives") + (f" on {', '.join(devices)}" if devices else "")
+
+
+def _filled(title: str, lead: str, before: Sequence[str], after: Sequence[str], data: dict[str, Any]) -> str:
     style, script = _part("page.css"), _part("page.js")
     text = Template(_part("page.html")).substitute(
-        title=clean(title), lead=clean(lead), version=clean(__version__), before=before, after="\n".join(part for part in after if part),
+        title=clean(title), lead=clean(lead), version=clean(__version__), before=_joined(before), after=_joined(after),
         footer=element("span", f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024 where they have a suffix."),
         style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), data=embedded(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n".join(part for part in parts if part)
 
 
 def _part(name: str) -> str:
@@ -76,32 +94,34 @@ def embedded(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def curve_data(found: Sequence[Curve]) -> dict[str, Any]:
-    """The curves as the script reads them: `dims` is what can be filtered by; of a curve `k` is the place of its value in each (-1: it has none), and
-    `p` its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the place of its note.
+def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
+    """The curves of one file or several as the script reads them: `dims` is what can be filtered by; of a curve `k` is the place of its value in each
+    (-1: it has none), and `p` its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the place of its note.
     """
-    best = envelope(found)
-    told = [_values(curve) for curve in found]
-    names = list(dict.fromkeys(name for values in told for name in values))
-    names = [name for name in names if name in ("op", "backend") or len({values[name] for values in told if name in values}) > 1]
-    known = {name: _sorted({values[name] for values in told if name in values}, list(dict.fromkeys(values.get(name, "") for values in told))) for name in names}
-    notes = list(dict.fromkeys(point.note for curve in found for point in curve.points))
-    place = {note: k for k, note in enumerate(notes)}
+    told = [(curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found]
+    best = [(curve, {"file": name} | _of_group(curve)) for name, found in files.items() for curve in envelope(found)]
+    known: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for _, values in told for name in values):
+        found = list(dict.fromkeys(values[name] for _, values in told if name in values))
+        if len(found) > 1 or name in ("op", "backend"):
+            known[name] = sorted(found, key=int) if all(value.isdecimal() for value in found) else found
+    notes = {note: k for k, note in enumerate(dict.fromkeys(point.note for curve, _ in told for point in curve.points))}
+    places = {name: {value: k for k, value in enumerate(values)} for name, values in known.items()}
 
-    def entry(curve: Curve, values: dict[str, str]) -> dict[str, Any]:
+    def entry(curve: Curve, values: Mapping[str, str]) -> dict[str, Any]:
         return {
             "name": curve.name, "title": curve.group.title, "peer": curve.is_peer, "best": curve.best,
-            "k": [known[name].index(values[name]) if name in values else -1 for name in names],
+            "k": [places[name].get(values.get(name, ""), -1) for name in known],
             "p": [[*map(_number, (
                 point.bytes, point.time_us, point.time_low_us, point.time_high_us, point.busbw_gbs, point.algbw_gbs, point.ceiling_gbs,
-            )), place.get(point.note, -1)] for point in curve.points],
+            )), notes.get(point.note, -1)] for point in curve.points],
         }
 
     return {
-        "dims": [{"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": known[name]} for name in names],
-        "color": "algorithm" if "algorithm" in names else "backend", "notes": notes, "bestname": best[0].name if best else "",
-        "curves": [entry(curve, values) for curve, values in zip(found, told, strict=True)],
-        "best": [entry(curve, _of_group(curve)) for curve in best],
+        "dims": [{"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values} for name, values in known.items()],
+        "color": next(name for name in ("file", "algorithm", "backend") if name in known or name == "backend"),
+        "notes": list(notes), "bestname": best[0][0].name if best else "",
+        "curves": [entry(*one) for one in told], "best": [entry(*one) for one in best],
     }
 
 
@@ -115,13 +135,6 @@ def _of_group(curve: Curve) -> dict[str, str]:
 def _values(curve: Curve) -> dict[str, str]:
     """All that a curve can be filtered by."""
     return _of_group(curve) | {"backend": curve.backend} | {name: value for name, value in curve.knobs if value not in _NOT_ASKED}
-
-
-def _sorted(values: set[str], order: Sequence[str]) -> list[str]:
-    """Numbers ascend, other values stand in the order of the file."""
-    if all(value.isdecimal() for value in values):
-        return sorted(values, key=int)
-    return [value for value in order if value in values]
 
 
 def _number(value: float) -> float | None:

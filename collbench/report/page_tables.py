@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAN = math.nan
 SHOWN = 200  # suspicious rows; a page is to be read
 STEPS = 8  # of the heat maps' colours in the style
+_TITLES = {"at most": "highest bus bandwidth", "at least": "lowest time", "algorithm": "best algorithm", "protocol": "best protocol"}
 _LOW = 0.3  # shares up to it are as pale as can be
 
 
@@ -32,12 +33,13 @@ def glance(found: Answers) -> str:
     """Of every problem the highest bandwidth, the lowest time, peers and crossovers, as the terminal says them."""
     named = titles(found.winners)
     said = {problem: facts(found, problem, sizes) for problem, sizes in found.winners.items()}
-    heads = list(dict.fromkeys(title for one in said.values() for title in one))
-    order = [name for name in ("at most", "at least") if name in heads] + [name for name in heads if name not in ("at most", "at least")]
+    titled = list(dict.fromkeys(title for one in said.values() for title in one))
+    order = sorted(titled, key=lambda title: title not in _TITLES)  # those of all problems first
     rows = [("", [Cell(text=named[problem]), *[Cell(text=" ".join(one.get(name, ("",))), kind="wrap") for name in order]]) for problem, one in said.items()]
     meaning = [f"x {peer}: the time of {peer}'s own choice over that of our best" for peer in found.peers]
-    hint = element("p", "; ".join([*meaning, "protocol and algorithm: where the best one changes; worth: worst value over best, the rest fixed"]) + ".", class_="hint")
-    return section("glance", "At a glance", hint, table([Cell(text="what"), *map(lambda name: Cell(text=name), order)], rows, label="At a glance")) if rows else ""
+    hint = element("p", "; ".join([*meaning, "worth: time of the worst value over that of the best, the rest fixed"]) + ".", class_="hint")
+    heads = [Cell(text="what"), *[Cell(text=_TITLES.get(name, name)) for name in order]]
+    return section("glance", "At a glance", hint, table(heads, rows, label="At a glance")) if rows else ""
 
 
 def best(found: Answers) -> str:
@@ -60,7 +62,7 @@ def best(found: Answers) -> str:
         cells += [Cell(text=excess(one.excess, is_clear=True).strip(), sort=one.excess.median if one.excess else NAN, kind="num")] * has_auto
         for peer in found.peers:
             told = one.peers.get(peer)
-            text = " ".join(times_as_long(told, is_wide=True).split())
+            text = " ".join(times_as_long(told, is_wide=told is not None and told.low == told.low).split())
             cells.append(Cell(text=text if told else "-", sort=told.median if told else NAN, kind="num"))
         rows.append((problem.op, cells))
     hints = element("p", " ".join(line if line.endswith(".") else f"{line}." for line in legend(found)), class_="hint")
@@ -132,9 +134,11 @@ def wires(loaded: "Loaded") -> str:
     parts = [element("p", told)] if told else []
     near = likeness(loaded.frame)
     if near is None:
-        return section("wires", "Wires", element("p", "The results do not say how the machine is wired, and no described machine has its GPUs.", class_="note"), *parts)
+        unknown = "The results do not say how the machine is wired, and no described machine has its GPUs."
+        return section("wires", "Wires", element("p", unknown, class_="note"), *parts)
     same = "has GPUs of that name and number" if near.is_same else "has GPUs of that model, though not the same machine"
-    said = f"The results do not carry the wires. Shown is the described machine {near.name} ({near.topology.name}), which {same}; collbench topo asks the real one."
+    said = f"The results do not carry the wires. Shown is the described machine {near.name} ({near.topology.name}), which {same}."
+    said += " collbench topo asks the real one."
     notes = [element("p", f"Of {near.name}: {note}.", class_="hint") for note in near.topology.notes]
     return section("wires", "Wires", element("p", said, class_="note"), matrix(near.topology), *notes, *parts)
 
@@ -160,17 +164,18 @@ def matrix(topology: Topology) -> str:
     return table(heads, rows, kind="matrix", label="Link matrix") + element("p", hint, class_="hint")
 
 
-def origin(loaded: "Loaded", title: str, found: Answers) -> str:
+def origin(loaded: "Loaded", found: Answers) -> str:
     """Where the numbers come from, as far as the file tells."""
     frame = loaded.frame
-    one = {name: sorted({str(value) for value in frame[name].unique() if value not in ("", 0)}) for name in ("device", "host", "ranks", "hosts", "group", "run", "dtype")}
+    columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
+    one = {name: ", ".join(sorted({str(value) for value in frame[name].unique() if value not in ("", 0)})) for name in columns}
     times = sorted(text for text in frame["timestamp"].unique() if text)
-    facts_of = [
-        ("File", f"{Path(loaded.name).name}, {loaded.kind}"), ("Rows", counts(found.rows).partition(";")[0]), ("Device", ", ".join(one["device"]) or "not told"),
-        ("Host", ", ".join(one["host"]) or "not told"), ("Ranks", ", ".join(one["ranks"])), ("Hosts", ", ".join(one["hosts"])),
-        ("Processes", ", ".join(one["group"])), ("Element types", ", ".join(one["dtype"])), ("Runs", ", ".join(one["run"])),
+    known = [
+        ("File", f"{Path(loaded.name).name}, {loaded.kind}"), ("Rows", counts(found.rows).partition(";")[0]), ("Device", one["device"] or "not told"),
+        ("Host", one["host"] or "not told"), ("Ranks", one["ranks"]), ("Hosts", one["hosts"]), ("Processes", one["group"]),
+        ("Element types", one["dtype"]), ("Runs", one["run"]),
         ("Measured", " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "not told"),
     ]
     versions = [(name, ", ".join(sorted(values))) for name, values in versions_of(frame).items()]
     said = [element("p", f"Note: {text}.", class_="note") for text in loaded.said]
-    return element("h3", title) + "".join(said) + facts_list([*facts_of, *versions])
+    return "".join(said) + facts_list([*known, *versions])
