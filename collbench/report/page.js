@@ -6,13 +6,14 @@
   const chart = $("chart"), tip = $("tip");
   const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5, CEILING = 6, NOTE = 7;
   const MOST_DOTS = 1500, COLOURS = 10, REACH = 40; // circles that a browser draws at ease; classes of the style; pixels from a point that still count
+  const MOST_LINES = 40; // with more nobody tells them apart: then the fastest are shown unless all are asked for
   const AXES = {
     busbw: { name: "Bus bandwidth", unit: "GB/s", of: (p) => p[BUS], ceiling: (p) => p[CEILING] },
     algbw: { name: "Algorithm bandwidth", unit: "GB/s", of: (p) => p[ALG], ceiling: (p) => (p[CEILING] * p[ALG]) / p[BUS] },
     time: { name: "Time", unit: "us", of: (p) => p[TIME], ceiling: (p) => (p[TIME] * p[BUS]) / p[CEILING] },
   };
   const OP = data.dims.findIndex((dim) => dim.key === "op");
-  const start = () => ({ op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", color: data.color, only: {} });
+  const start = () => ({ op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", lines: "", color: data.color, only: {} });
   let state = start(), view = null, here = null;
 
   // Small helpers
@@ -60,6 +61,7 @@
       if (key === "op") { if (words[0] === "*" || dim.values.includes(words[0])) state.op = words[0]; }
       else if (key === "axis") { if (Object.hasOwn(AXES, words[0])) state.axis = words[0]; }
       else if (key === "x" || key === "y") { if (["log", "linear"].includes(words[0])) state[key] = words[0]; }
+      else if (key === "lines") { if (["all", "fastest"].includes(words[0])) state.lines = words[0]; }
       else if (key === "color") { if (data.dims.some((one) => one.key === words[0])) state.color = words[0]; }
       else if (dim) {
         const known = words.filter((word) => dim.values.includes(word));
@@ -69,7 +71,7 @@
   }
   function writeAddress() {
     const plain = start(), parts = [];
-    for (const key of ["op", "axis", "x", "y", "color"]) if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
+    for (const key of ["op", "axis", "x", "y", "lines", "color"]) if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
     for (const [key, words] of Object.entries(state.only)) if (words.length) parts.push(`${encodeURIComponent(key)}=${words.map(encodeURIComponent).join(",")}`);
     history.replaceState(null, "", `#${parts.join("&")}`);
   }
@@ -82,10 +84,23 @@
       return !wanted || !wanted.length || curve.k[place] < 0 || wanted.includes(dim.values[curve.k[place]]);
     });
   }
+  const matching = () => data.curves.filter(isShown);
+  const isFastest = () => (state.lines || (matching().length > MOST_LINES ? "fastest" : "all")) === "fastest";
+  function lines() { // those that match the filters; on demand only those that are the fastest of them at some size, and libraries
+    const able = matching();
+    if (!isFastest()) return able;
+    const least = new Map(), file = data.dims.findIndex((dim) => dim.key === "file");
+    for (const curve of able) for (const p of curve.peer ? [] : curve.p) {
+      const key = `${file < 0 ? "" : curve.k[file]} ${p[SIZE]} ${curve.title}`;
+      if (!least.has(key) || p[TIME] < least.get(key)[0]) least.set(key, [p[TIME], curve]);
+    }
+    const fast = new Set([...least.values()].map(([, curve]) => curve));
+    return able.filter((curve) => curve.peer || fast.has(curve));
+  }
   function selection(key, title, options) {
     const field = make("label", undefined, { class: "field" }), list = make("select", undefined, { id: `f-${key}` });
     for (const [word, text] of options) list.append(make("option", text, { value: word }));
-    list.value = key === "y" ? (isLogY() ? "log" : "linear") : state[key];
+    list.value = key === "y" ? (isLogY() ? "log" : "linear") : key === "lines" ? (isFastest() ? "fastest" : "all") : state[key];
     list.addEventListener("change", () => { state[key] = list.value; if (key === "axis") state.y = ""; show(key); });
     field.append(make("span", title), list);
     return field;
@@ -96,8 +111,9 @@
     const ops = data.dims[OP].values;
     if (ops.length > 1) form.append(selection("op", "Operation", [...ops.map((op) => [op, op]), ["*", "all operations"]]));
     form.append(selection("axis", "Show", Object.entries(AXES).map(([key, axis]) => [key, axis.name])));
-    form.append(selection("y", "Scale", [["linear", "linear"], ["log", "logarithmic"]]));
-    form.append(selection("x", "Sizes", [["log", "logarithmic"], ["linear", "linear"]]));
+    form.append(selection("y", "Value axis", [["linear", "linear"], ["log", "logarithmic"]]));
+    form.append(selection("x", "Size axis", [["log", "logarithmic"], ["linear", "linear"]]));
+    form.append(selection("lines", "Lines", [["all", "all"], ["fastest", "fastest and libraries"]]));
     const able = data.curves.filter(inOperation), telling = [];
     data.dims.forEach((dim, place) => {
       const found = new Set(able.map((curve) => curve.k[place]).filter((k) => k >= 0));
@@ -151,7 +167,7 @@
   }
   function render() {
     const axis = AXES[state.axis], isLog = isLogY(), isLogX = state.x === "log";
-    const shown = data.curves.filter(isShown), place = data.dims.findIndex((dim) => dim.key === state.color);
+    const shown = lines(), place = data.dims.findIndex((dim) => dim.key === state.color);
     const envelopes = data.best.filter(isShown);
     view = { shown: [], used: [...new Set(shown.map((curve) => curve.k[place]).filter((k) => k >= 0))].sort((a, b) => a - b) };
     const width = Math.max(280, $("plot").clientWidth), height = Math.round(Math.max(300, Math.min(500, width * 0.5)));
@@ -206,7 +222,7 @@
   }
   function narrowed() {
     const parts = data.dims.filter((dim) => state.only[dim.key]).map((dim) => `${dim.label.toLowerCase()} ${state.only[dim.key].join(" or ")}`);
-    return `: ${[state.op === "*" ? "all operations" : state.op, ...parts].join("; ")}`;
+    return `: ${[state.op === "*" ? "all operations" : state.op, ...parts, ...(isFastest() ? ["the fastest at some size, and libraries"] : [])].join("; ")}`;
   }
   function legend(shown, envelopes, hasCeiling, place) {
     const list = $("legend");

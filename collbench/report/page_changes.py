@@ -14,7 +14,7 @@ _NO_WRAP = 1 << 30
 
 def changed(changes: Changes, titles: tuple[str, str]) -> str:
     """The verdicts of two files: answers first, then the rows by verdict, those that changed most first; rows that are the same are counted only."""
-    told = [element("p", line.strip()) for line in said(changes, titles, _NO_WRAP)]
+    told = ['<ul class="told">', *[element("li", line.strip()) for line in said(changes, titles, _NO_WRAP)], "</ul>"]
     rows = changes.rows
     if not len(rows):
         return section("changes", "What changed", *told)
