@@ -69,7 +69,7 @@ class Browser:
             if is_wanted(told):
                 return told
 
-    def look(self, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light", phone: bool = False) -> None:
+    def look(self, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light", phone: bool = False, script: bool = True) -> None:
         """Open a page and wait until it is loaded."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.ask("Emulation.setTouchEmulationEnabled", enabled=phone)
@@ -79,7 +79,8 @@ class Browser:
         self.ask("Page.navigate", url=url)
         if not any(told["method"] == "Page.loadEventFired" for told in self.events[-1:]):
             self._until(lambda told: told.get("method") == "Page.loadEventFired")
-        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if script:
+            self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, code: str) -> Any:
         """The value of an expression in the page."""

@@ -2,10 +2,12 @@
 // The curves of the page: filters, hover, keyboard. Reads the data beside it, asks nobody, and writes texts only as text.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
+  if (!data.curves.length) return;
   const $ = (id) => document.getElementById(id);
   const chart = $("chart"), tip = $("tip");
   const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5, CEILING = 6, NOTE = 7;
-  const MOST_DOTS = 1500, COLOURS = 10, REACH = 40; // circles that a browser draws at ease; classes of the style; pixels from a point that still count
+  const MOST_DOTS = 1500, REACH = 40; // circles that a browser draws at ease; pixels from a point that still count
+  const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7, 9], GREY = 8; // classes of the style
   const MOST_LINES = 40; // with more nobody tells them apart: then the fastest are shown unless all are asked for
   const AXES = {
     busbw: { name: "Bus bandwidth", unit: "GB/s", of: (p) => p[BUS], ceiling: (p) => p[CEILING] },
@@ -73,7 +75,7 @@
     const plain = start(), parts = [];
     for (const key of ["op", "axis", "x", "y", "lines", "color"]) if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
     for (const [key, words] of Object.entries(state.only)) if (words.length) parts.push(`${encodeURIComponent(key)}=${words.map(encodeURIComponent).join(",")}`);
-    history.replaceState(null, "", `#${parts.join("&")}`);
+    history.replaceState(null, "", parts.length ? `#${parts.join("&")}` : location.pathname + location.search);
   }
 
   // Filters
@@ -163,7 +165,7 @@
   }
   function colourOf(curve) {
     const place = data.dims.findIndex((dim) => dim.key === state.color);
-    return curve.k[place] < 0 ? 8 : (place === 0 ? curve.k[place] : view.used.indexOf(curve.k[place])) % COLOURS;
+    return curve.k[place] < 0 ? GREY : COLOURS[curve.k[place] % COLOURS.length]; // the same whatever the filters
   }
   function render() {
     const axis = AXES[state.axis], isLog = isLogY(), isLogX = state.x === "log";
@@ -238,8 +240,8 @@
       add(`s${colourOf(those[0])}${those.every((curve) => curve.peer) ? " peer" : ""}`, data.dims[place].values[k]);
     }
     const rest = shown.filter((curve) => curve.k[place] < 0);
-    if (rest.length) add(`s8${rest.every((curve) => curve.peer) ? " peer" : ""}`, rest.every((curve) => curve.peer) ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)` : "others");
-    else if (shown.some((curve) => curve.peer)) add("s8 peer", "libraries are dashed");
+    if (rest.length) add(`s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`, rest.every((curve) => curve.peer) ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)` : "others");
+    else if (shown.some((curve) => curve.peer)) add(`s${GREY} peer`, "libraries are dashed");
     if (envelopes.length) add("envelope", data.bestname);
     if (hasCeiling) add("ceiling", "what the wires allow, highest of the curves shown");
   }
@@ -275,7 +277,7 @@
     if (isGood(p[BUS])) add("Bus bandwidth", `${numberText(p[BUS])} GB/s${isGood(p[LOW]) ? ` (${numberText((p[BUS] * p[TIME]) / p[HIGH])} to ${numberText((p[BUS] * p[TIME]) / p[LOW])})` : ""}`);
     if (isGood(p[ALG])) add("Algorithm bandwidth", `${numberText(p[ALG])} GB/s`);
     add("Ceiling", isGood(p[CEILING]) && isGood(p[BUS]) ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached` : "not known");
-    if (data.notes[p[NOTE]]) add("Notes", data.notes[p[NOTE]]);
+    if (data.notes[p[NOTE]]) { add("Notes", data.notes[p[NOTE]]); list.lastChild.className = "wrap"; }
     if (curve.best.includes(p[SIZE])) add("Best", data.bestname);
     tip.append(list);
   }
@@ -312,6 +314,12 @@
   // The tables follow the operation; a click on a heading sorts
   function filterTables() {
     for (const one of document.querySelectorAll("[data-op]")) one.hidden = state.op !== "*" && one.dataset.op !== state.op;
+    for (const one of document.querySelectorAll(".follows")) {
+      one.hidden = state.op === "*" || data.dims[OP].values.length < 2;
+      one.textContent = `Of ${state.op}, as chosen above the curves.`;
+    }
+    const named = [...document.querySelectorAll("#best tbody tr:not([hidden]) > :first-child")].map((cell) => cell.textContent);
+    document.body.classList.toggle("one", new Set(named).size === 1); // a phone has no room for what is the same in every row
   }
   for (const table of document.querySelectorAll("table.sortable")) {
     for (const [place, head] of [...table.tHead.rows[0].cells].entries()) {
@@ -343,12 +351,10 @@
     filterTables();
     writeAddress();
   }
-  if (data.curves.length) {
-    $("live").hidden = false;
-    readAddress();
-    show();
-    addEventListener("hashchange", () => { readAddress(); show(); });
-    let wide = $("plot").clientWidth;
-    new ResizeObserver(() => { if ($("plot").clientWidth !== wide) { wide = $("plot").clientWidth; here = null; tip.replaceChildren(); render(); } }).observe($("plot"));
-  }
+  $("live").hidden = false;
+  readAddress();
+  show();
+  addEventListener("hashchange", () => { readAddress(); show(); });
+  let wide = $("plot").clientWidth;
+  new ResizeObserver(() => { if ($("plot").clientWidth !== wide) { wide = $("plot").clientWidth; here = null; tip.replaceChildren(); render(); } }).observe($("plot"));
 })();

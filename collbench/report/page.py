@@ -63,8 +63,10 @@ def _title(loaded: "Loaded") -> str:
 
 def _filled(title: str, lead: str, before: Sequence[str], after: Sequence[str], data: dict[str, Any]) -> str:
     style, script = _part("page.css"), _part("page.js")
+    without = "The curves need JavaScript, which is off here. Everything else is on this page as tables."
+    curves_said = f"<noscript>{element('p', without, class_='note')}</noscript>" if data["curves"] else element("p", "None: no row has a time.")
     text = Template(_part("page.html")).substitute(
-        title=clean(title), lead=clean(lead), version=clean(__version__), before=_joined(before), after=_joined(after),
+        title=clean(title), lead=clean(lead), version=clean(__version__), before=_joined(before), curves=curves_said, after=_joined(after),
         footer=element("span", f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024 where they have a suffix."),
         style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), data=embedded(data),
     )

@@ -21,13 +21,13 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
     knobs = varying(rows)
     heads = [Cell(text="verdict"), Cell(text="size", kind="num"), Cell(text="configuration")]
     heads += [Cell(text=name, kind="num") for name in ("new us", "base us", "change", "between", "and")]
-    lines: list[tuple[str, list[Cell]]] = []
+    lines: list[tuple[str, list[Cell]]] = []  # of no operation: they are above the filters, and all count
     cut = []
     for verdict in sorted(set(VERDICTS) - {"same"}, key=("worse", "better", "cannot tell").index):
         part = by_change(rows[rows["verdict"] == verdict])
         if len(part) > SHOWN:
             cut.append(f"{SHOWN} of {len(part)} rows are shown that are {verdict}" if verdict in _KINDS else f"{SHOWN} of {len(part)} that cannot be told")
-        lines += [(str(row["op"]), _cells(row, knobs)) for _, row in part.head(SHOWN).iterrows()]
+        lines += [("", _cells(row, knobs)) for _, row in part.head(SHOWN).iterrows()]
     hint = element("p", "; ".join([*cut, "the change is of the time, new against base, with its interval"]) + ".", class_="hint") if lines else ""
     grid = table(heads, lines, kind="sortable", label="What changed") if lines else ""
     return section("changes", "What changed", *told, hint, grid)

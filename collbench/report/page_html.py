@@ -1,5 +1,6 @@
 """The pieces of HTML that the page is made of. Pure text; every string of a person or a file is escaped here."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -40,17 +41,25 @@ def section(name: str, title: str, *parts: str) -> str:
 
 
 def table(heads: Sequence[Cell], rows: Iterable[tuple[str, Sequence[Cell]]], *, kind: str = "", label: str = "") -> str:
-    """A table that scrolls by itself where it is too wide; every row with the operation that filters it (or nothing), its first cell a heading."""
-    head = "".join(_cell("th", cell, "col") for cell in heads)
-    lines = [f"<tr{attributes(data_op=op)}>{_cell('th', cells[0], 'row')}{''.join(_cell('td', cell) for cell in cells[1:])}</tr>" for op, cells in rows]
+    """A table that scrolls by itself where it is too wide; every row with the operation that filters it (or nothing), its first cell a heading.
+
+    kind: its class; of one called cards each cell tells its heading, so that a phone can show rows one below the other.
+    """
+    head = "".join(_cell("th", cell, scope="col") for cell in heads)
+    names = [cell.text if kind == "cards" else "" for cell in heads]
+    lines = [
+        f"<tr{attributes(data_op=op)}>" + "".join(
+            _cell("td", cell, data_label=name) if place else _cell("th", cell, scope="row") for place, (cell, name) in enumerate(zip(cells, names, strict=True))
+        ) + "</tr>"
+        for op, cells in rows
+    ]
     inner = f"<table{attributes(class_=kind)}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
     return f'<div class="scroll" tabindex="0" role="region"{attributes(aria_label=label)}>{inner}</div>'
 
 
-def _cell(name: str, cell: Cell, scope: str = "") -> str:
-    sort = "" if cell.sort is None else "" if cell.sort != cell.sort else f"{cell.sort:.6g}"
-    told = f' data-v="{sort}"' if cell.sort is not None else ""
-    return f"<{name}{attributes(scope=scope, class_=cell.kind)}{told}>{clean(cell.text)}</{name}>"
+def _cell(name: str, cell: Cell, **values: str) -> str:
+    told = "" if cell.sort is None else ' data-v=""' if math.isnan(cell.sort) else f' data-v="{cell.sort:.6g}"'
+    return f"<{name}{attributes(class_=cell.kind, **values)}{told}>{clean(cell.text)}</{name}>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:

@@ -26,6 +26,7 @@ NAN = math.nan
 SHOWN = 200  # suspicious rows; a page is to be read
 STEPS = 8  # of the heat maps' colours in the style
 _TITLES = {"at most": "highest bus bandwidth", "at least": "lowest time", "algorithm": "best algorithm", "protocol": "best protocol"}
+FOLLOWS = '<p class="follows" hidden></p>'  # where the script tells which operation it left in
 _LOW = 0.3  # shares up to it are as pale as can be
 
 
@@ -39,7 +40,7 @@ def glance(found: Answers) -> str:
     meaning = [f"x {peer}: the time of {peer}'s own choice over that of our best" for peer in found.peers]
     hint = element("p", "; ".join([*meaning, "worth: time of the worst value over that of the best, the rest fixed"]) + ".", class_="hint")
     heads = [Cell(text="what"), *[Cell(text=_TITLES.get(name, name)) for name in order]]
-    return section("glance", "At a glance", hint, table(heads, rows, label="At a glance")) if rows else ""
+    return section("glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")) if rows else ""
 
 
 def best(found: Answers) -> str:
@@ -66,7 +67,7 @@ def best(found: Answers) -> str:
             cells.append(Cell(text=text if told else "-", sort=told.median if told else NAN, kind="num"))
         rows.append((problem.op, cells))
     hints = element("p", " ".join(line if line.endswith(".") else f"{line}." for line in legend(found)), class_="hint")
-    return section("best", "Best of each size", hints, table(heads, rows, kind="sortable", label="Best of each size"))
+    return section("best", "Best of each size", FOLLOWS, hints, table(heads, rows, kind="sortable", label="Best of each size"))
 
 
 def _numbers(one: Winner) -> list[Cell]:
@@ -88,8 +89,8 @@ def knobs(maps: Sequence[HeatMap]) -> str:
         rows = [("", [Cell(text=value), *map(_share, shares)]) for value, shares in zip(one.values, one.share, strict=True)]
         caption = element("figcaption", f"{one.group.title}: {one.knob}")
         figures.append(f"<figure{attributes(data_op=one.group.op)}>{caption}{table(heads, rows, kind='heat', label=f'{one.group.title}: {one.knob}')}</figure>")
-    hint = element("p", "Percent of the best speed at that size that each value reaches, with the best choice of everything else. Dark is fast.", class_="hint")
-    return section("knobs", "What each choice is worth", hint, f'<div class="maps">{"".join(figures)}</div>') if figures else ""
+    hint = element("p", "Percent of the best speed at that size that each value reaches, the rest chosen best; 100 is the fastest.", class_="hint")
+    return section("knobs", "What each choice is worth", FOLLOWS, hint, f'<div class="maps">{"".join(figures)}</div>') if figures else ""
 
 
 def _share(share: float) -> Cell:
@@ -118,7 +119,7 @@ def odd(found: Answers) -> str:
     more = f"; the first {SHOWN} are shown, collbench compare --all tells the others" if len(strange) > SHOWN else ""
     heads = [Cell(text="what"), Cell(text="size", kind="num"), Cell(text="configuration"), Cell(text="kind"), Cell(text="why")]
     rows = [
-        (one.row.op, [
+        ("", [
             Cell(text=one.row.op), Cell(text=format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
             Cell(text=label(one.row, found.asked, has_backend=True), kind="tight"), Cell(text=names[one.kind], kind="tight"), Cell(text=one.why, kind="wrap"),
         ])
