@@ -106,6 +106,7 @@ def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[A
     rate, time = page.axes(_LEFT, _AXES, _CURVES), page.axes(_LEFT + _AXES + _GAP, _AXES, _CURVES)
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
+    time.set_yscale("log")  # before there are points: without any the limits of a linear axis would stay, below zero
     for axes in (rate, time):
         _size_axis(axes, sizes)
         axes.set_xlabel("size", labelpad=1)
@@ -137,7 +138,7 @@ def _logarithmic(axes: Axes) -> None:
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     """A logarithmic axis with binary sizes."""
     axes.set_xscale("log", base=2)
-    known = sorted({size for size in sizes if size > 0})
+    known = sorted({size for size in sizes if size > 0}) or [1]
     low, high = math.log2(known[0]), math.log2(known[-1])
     step = max(1, math.ceil((high - low) / _MOST_TICKS))
     ticks = [2**power for power in range(math.ceil(low), math.floor(high) + 1, step)] if high - low >= 1 else known[:1]
