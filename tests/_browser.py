@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -106,10 +107,8 @@ class Browser:
 
     def close(self) -> None:
         """End the browser and all its children."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait(WAIT_S)
         for end in (self._read, self._write):
             os.close(end)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ SHOWN = "document.getElementById('shown').textContent"
 TIP = "document.getElementById('tip').innerText"
 RGB = """(text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(k => k / 255).map(k => k <= .03928 ? k / 12.92 : ((k + .055) / 1.055) ** 2.4);
   return .2126 * r + .7152 * g + .0722 * b; })"""
-CONTRAST = """((one, other) => { const light = %s; const [a, b] = [light(one), light(other)].sort((x, y) => y - x); return (a + .05) / (b + .05); })""" % RGB
+CONTRAST = f"""((one, other) => {{ const [a, b] = [{RGB}(one), {RGB}(other)].sort((x, y) => y - x); return (a + .05) / (b + .05); }})"""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["h200", "two", "hostile", "none", "one", "published", "many"])
-@pytest.mark.parametrize("fragment", ["", "#op=*&axis=time&x=linear&y=linear&lines=all", "#axis=algbw&y=log&color=protocol", "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing"])
+@pytest.mark.parametrize("fragment", [
+    "", "#op=*&axis=time&x=linear&y=linear&lines=all", "#axis=algbw&y=log&color=protocol", "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
+])
 def test_nothing_complains_and_nothing_leaves(browser: Browser, pages: dict[str, str], name: str, fragment: str) -> None:
     browser.look(pages[name] + fragment)
     assert browser.run("document.getElementById('live').hidden") is (name == "none")
@@ -70,7 +71,7 @@ def test_the_policy_refuses_what_would_leave(browser: Browser, pages: dict[str, 
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             """Say nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Answer)
@@ -119,7 +120,7 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
     assert browser.run(LINES) == 22
     assert browser.run("location.hash") == ""
     browser.run("location.hash = '#op=reduce'")
-    assert browser.run("new Promise(done => setTimeout(() => done(%s), 50))" % SHOWN).endswith(": reduce")
+    assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(": reduce")
     assert browser.complaints() == []
 
 

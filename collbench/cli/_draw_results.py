@@ -30,7 +30,7 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
             pass
         if is_new:
             target.unlink()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _unwritten(target, error) from None
 
 
@@ -63,5 +63,5 @@ def _ending(target: Path) -> str:
     return target.suffix.lower().removeprefix(".")
 
 
-def _unwritten(target: Path, error: Exception) -> UnavailableError:
-    return UnavailableError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}", _ANOTHER)
+def _unwritten(target: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(f"cannot write {target}: {error.strerror or error}", _ANOTHER)

@@ -137,14 +137,15 @@ def _curves(found: Answers) -> tuple[Curve, ...]:
     return tuple(made)
 
 
-def envelope(found: Iterable[Curve], name: str = "best of ours") -> tuple[Curve, ...]:
-    """Of each group the best configuration at every size, as one curve; a point's note names the configuration."""
-    return _combined(found, name, lambda curve, point: point.bytes in curve.best)
+def envelope(found: Iterable[Curve]) -> tuple[Curve, ...]:
+    """Of each group the best configuration at every size, as one curve, "best of ours" or of a library; a point's note names the configuration."""
+    known = _combined(found, "best of ours", lambda curve, point: point.bytes in curve.best)
+    return tuple(replace(curve, name=f"best of {curve.backend}") if curve.is_peer else curve for curve in known)
 
 
-def automatic(found: Iterable[Curve], name: str = "automatic choice") -> tuple[Curve, ...]:
+def automatic(found: Iterable[Curve]) -> tuple[Curve, ...]:
     """Of each group that has one, what the tool itself would choose at every size, as one curve; a point's note names the configuration."""
-    return _combined(found, name, lambda curve, point: not curve.is_peer and "auto" in point.note.split())
+    return _combined(found, "automatic choice", lambda curve, point: not curve.is_peer and "auto" in point.note.split())
 
 
 def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:

@@ -242,7 +242,7 @@
     const rest = shown.filter((curve) => curve.k[place] < 0);
     if (rest.length) add(`s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`, rest.every((curve) => curve.peer) ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)` : "others");
     else if (shown.some((curve) => curve.peer)) add(`s${GREY} peer`, "libraries are dashed");
-    if (envelopes.length) add("envelope", data.bestname);
+    if (envelopes.length) add("envelope", [...new Set(envelopes.map((curve) => curve.name))].join(", "));
     if (hasCeiling) add("ceiling", "what the wires allow, highest of the curves shown");
   }
 
@@ -278,7 +278,7 @@
     if (isGood(p[ALG])) add("Algorithm bandwidth", `${numberText(p[ALG])} GB/s`);
     add("Ceiling", isGood(p[CEILING]) && isGood(p[BUS]) ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached` : "not known");
     if (data.notes[p[NOTE]]) { add("Notes", data.notes[p[NOTE]]); list.lastChild.className = "wrap"; }
-    if (curve.best.includes(p[SIZE])) add("Best", data.bestname);
+    if (curve.best.includes(p[SIZE])) add("Best", "of those compared, at this size");
     tip.append(list);
   }
   function nearest(event) {

@@ -122,7 +122,7 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
     return {
         "dims": [{"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values} for name, values in known.items()],
         "color": next(name for name in ("file", "algorithm", "backend") if name in known or name == "backend"),
-        "notes": list(notes), "bestname": best[0][0].name if best else "",
+        "notes": list(notes),
         "curves": [entry(*one) for one in told], "best": [entry(*one) for one in best],
     }
 

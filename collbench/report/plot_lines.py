@@ -27,12 +27,12 @@ class Line:
 def lines(curves: Sequence[Curve]) -> list[Line]:
     """The lines of one group. Up to MOST_COLORED configurations have a colour each; of more, those that are best at the most sizes."""
     ours = [curve for curve in curves if not curve.is_peer] or list(curves)
-    peers = [curve for curve in curves if curve not in ours]
+    peers = [curve for curve in curves if curve.is_peer] if len(ours) < len(curves) else []
     named = sorted(peers, key=lambda curve: curve.name != curve.backend)[:MOST_PEERS]  # a library's own choice first
     few = ours if len(ours) <= MOST_COLORED else sorted((curve for curve in ours if curve.best), key=lambda curve: -len(curve.best))[:MOST_COLORED]
     found = [Line(curve=curve, role="other") for curve in curves if curve not in few and curve not in named]
     if len(ours) > 1:
-        found += [Line(curve=curve, role="best") for curve in envelope(ours, "best of each size")]
+        found += [Line(curve=curve, role="best") for curve in envelope(ours)]
     found += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
     found += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
     return found + [Line(curve=curve, role="auto") for curve in automatic(ours)]
