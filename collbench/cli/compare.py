@@ -147,9 +147,13 @@ def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
-    text = page(*load_all(files), is_forced=is_forced)
+    sides = load_all(files)
+    for loaded in sides:
+        for said in loaded.said:
+            click.echo(f"{loaded.name}: {said}", err=True)
+    text = page(*sides, is_forced=is_forced)
     _write(text, target, "html")
-    click.echo(f"# {len(text.encode()) / 1e6:.1f} MB", err=True)
+    click.echo(f"# {len(text.encode()) / 1e6:.2g} MB", err=True)
     return 0
 
 

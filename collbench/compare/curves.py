@@ -40,7 +40,8 @@ class Group:
 class Point:
     """One size of a curve; NaN for what is unknown. time_low_us and time_high_us bound the median of several repeats.
 
-    note: the notes of the row; on an envelope or an automatic choice, the name of the configuration.
+    note: the notes of the row; on an envelope or an automatic choice, the name of the configuration. used: the knobs as they were at this size, also
+    those that the tool chose.
     """
 
     bytes: int
@@ -51,6 +52,7 @@ class Point:
     time_high_us: float
     ceiling_gbs: float
     note: str
+    used: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +184,14 @@ def _point(row: Row) -> Point:
     return Point(
         bytes=row.size_bytes, busbw_gbs=row.busbw_gbs, algbw_gbs=row.algbw_gbs, time_us=middle(row.times_us), note=row.notes,
         time_low_us=bounds.low if bounds else NAN, time_high_us=bounds.high if bounds else NAN,
-        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else NAN,
+        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else NAN, used=_used(row),
     )
+
+
+def _used(row: Row) -> str:
+    """The knobs of a row that have a value, in words."""
+    told = [(name, getattr(row, name)) for name in KNOBS]
+    return ", ".join(f"{KNOB_NAMES.get(name, name)} {_value(name, value)}" for name, value in told if value not in (UNASKED[name], ""))
 
 
 def _combined(found: Iterable[Curve], name: str, is_wanted: Callable[[Curve, Point], bool]) -> tuple[Curve, ...]:

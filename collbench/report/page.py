@@ -50,8 +50,10 @@ def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = Fa
         page_tables.best(found), page_tables.knobs(heat_maps(frame)), page_tables.odd(found), page_tables.wires(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
-    about = f"{counts(found.rows).partition(';')[0]}" + ("" if base is None else f"; against {Path(base.name).name}, {len(base.frame)} rows")
-    return _filled(_title(loaded), f"{Path(loaded.name).name}: {about}", before, after, curve_data(files))
+    lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
+    if base is not None:
+        lead += f"; against {Path(base.name).name}, {len(base.frame)} rows. The tables are of the former."
+    return _filled(_title(loaded), lead, before, after, curve_data(files))
 
 
 def _title(loaded: "Loaded") -> str:
@@ -98,7 +100,7 @@ def embedded(data: object) -> str:
 
 def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
     """The curves of one file or several as the script reads them: `dims` is what can be filtered by; of a curve `k` is the place of its value in each
-    (-1: it has none), and `p` its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the place of its note.
+    (-1: it has none), and `p` its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note and its knobs.
     """
     told = [(curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found]
     best = [(curve, {"file": name} | _of_group(curve)) for name, found in files.items() for curve in envelope(found)]
@@ -107,7 +109,9 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
         found = list(dict.fromkeys(values[name] for _, values in told if name in values))
         if len(found) > 1 or name in ("op", "backend"):
             known[name] = sorted(found, key=int) if all(value.isdecimal() for value in found) else found
-    notes = {note: k for k, note in enumerate(dict.fromkeys(point.note for curve, _ in told for point in curve.points))}
+    every = [point for curve, _ in told for point in curve.points]
+    notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in every))}
+    used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in every))}
     places = {name: {value: k for k, value in enumerate(values)} for name, values in known.items()}
 
     def entry(curve: Curve, values: Mapping[str, str]) -> dict[str, Any]:
@@ -116,13 +120,13 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
             "k": [places[name].get(values.get(name, ""), -1) for name in known],
             "p": [[*map(_number, (
                 point.bytes, point.time_us, point.time_low_us, point.time_high_us, point.busbw_gbs, point.algbw_gbs, point.ceiling_gbs,
-            )), notes.get(point.note, -1)] for point in curve.points],
+            )), notes.get(point.note, -1), used[point.used]] for point in curve.points],
         }
 
     return {
         "dims": [{"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values} for name, values in known.items()],
-        "color": next(name for name in ("file", "algorithm", "backend") if name in known or name == "backend"),
-        "notes": list(notes),
+        "color": next((name for name in ("file", "algorithm", *known) if len(known.get(name, ())) > 1 and name != "op"), "backend"),
+        "notes": list(notes), "used": list(used),
         "curves": [entry(*one) for one in told], "best": [entry(*one) for one in best],
     }
 

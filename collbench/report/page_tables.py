@@ -38,7 +38,8 @@ def glance(found: Answers) -> str:
     order = sorted(titled, key=lambda title: title not in _TITLES)  # those of all problems first
     rows = [("", [Cell(text=named[problem]), *[Cell(text=" ".join(one.get(name, ("",))), kind="wrap") for name in order]]) for problem, one in said.items()]
     meaning = [f"x {peer}: the time of {peer}'s own choice over that of our best" for peer in found.peers]
-    hint = element("p", "; ".join([*meaning, "worth: time of the worst value over that of the best, the rest fixed"]) + ".", class_="hint")
+    meaning += ["worth: time of the worst value over that of the best, the rest fixed"] if "worth" in titled else []
+    hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
     heads = [Cell(text="what"), *[Cell(text=_TITLES.get(name, name)) for name in order]]
     return section("glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")) if rows else ""
 
