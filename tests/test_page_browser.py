@@ -118,7 +118,7 @@ def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str,
     assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
     browser.run("[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show all').click()")
     assert browser.run(LINES) == 22
-    assert browser.run("location.hash") == ""
+    assert browser.run("location.hash") == "#axis=time"
     browser.run("location.hash = '#op=reduce'")
     assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(": reduce")
     assert browser.complaints() == []
@@ -206,6 +206,9 @@ def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict
         assert browser.run("document.getElementById('filters').checkVisibility()") is False
         assert browser.run("[...document.querySelectorAll('tbody tr, figure')].every(one => one.checkVisibility())")
         assert browser.run("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+        browser.ask("Page.printToPDF")
+        assert browser.run("document.getElementById('chart').viewBox.baseVal.width") > 720  # as before it was drawn for paper
+        assert browser.complaints() == []
     finally:
         browser.ask("Emulation.setEmulatedMedia", media="")
 

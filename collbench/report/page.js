@@ -9,6 +9,7 @@
   const MOST_DOTS = 1500, REACH = 40; // circles that a browser draws at ease; pixels from a point that still count
   const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7, 9], GREY = 8; // classes of the style
   const MOST_LINES = 40; // with more nobody tells them apart: then the fastest are shown unless all are asked for
+  const PAPER = 720; // pixels of a sheet's width, so that letters keep their size there
   const AXES = {
     busbw: { name: "Bus bandwidth", unit: "GB/s", of: (p) => p[BUS], ceiling: (p) => p[CEILING] },
     algbw: { name: "Algorithm bandwidth", unit: "GB/s", of: (p) => p[ALG], ceiling: (p) => (p[CEILING] * p[ALG]) / p[BUS] },
@@ -16,7 +17,7 @@
   };
   const OP = data.dims.findIndex((dim) => dim.key === "op");
   const start = () => ({ op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", lines: "", color: data.color, only: {} });
-  let state = start(), view = null, here = null;
+  let state = start(), view = null, here = null, isPaper = false;
 
   // Small helpers
   const make = (name, text, attributes = {}) => {
@@ -141,7 +142,7 @@
       form.append(group);
     }
     const reset = make("button", "Show all", { type: "button" });
-    reset.addEventListener("click", () => { state = { ...start(), op: state.op }; show("op"); });
+    reset.addEventListener("click", () => { state.only = {}; show("op"); });
     if (Object.keys(state.only).length) form.append(reset);
     if (focus && $(`f-${focus}`)) $(`f-${focus}`).focus();
   }
@@ -173,7 +174,7 @@
     const shown = lines(), place = data.dims.findIndex((dim) => dim.key === state.color);
     const envelopes = data.best.filter(isShown);
     view = { shown: [], used: [...new Set(shown.map((curve) => curve.k[place]).filter((k) => k >= 0))].sort((a, b) => a - b) };
-    const width = Math.max(280, $("plot").clientWidth), height = Math.round(Math.max(300, Math.min(500, width * 0.5)));
+    const width = isPaper ? PAPER : Math.max(280, $("plot").clientWidth), height = Math.round(Math.max(300, Math.min(500, width * 0.5)));
     chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
     chart.replaceChildren();
     const able = (curve) => curve.p.filter((p) => isGood(axis.of(p)) && (p[SIZE] > 0 || !isLogX));
@@ -356,6 +357,7 @@
   readAddress();
   show();
   addEventListener("hashchange", () => { readAddress(); show(); });
+  for (const [name, isIt] of [["beforeprint", true], ["afterprint", false]]) addEventListener(name, () => { isPaper = isIt; point(null); render(); });
   let wide = $("plot").clientWidth;
-  new ResizeObserver(() => { if ($("plot").clientWidth !== wide) { wide = $("plot").clientWidth; here = null; tip.replaceChildren(); render(); } }).observe($("plot"));
+  new ResizeObserver(() => { if (!isPaper && $("plot").clientWidth !== wide) { wide = $("plot").clientWidth; here = null; tip.replaceChildren(); render(); } }).observe($("plot"));
 })();

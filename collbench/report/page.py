@@ -20,6 +20,7 @@ from collbench.compare.changes import compare
 from collbench.compare.curves import Curve, curves, envelope, heat_maps
 from collbench.report import page_tables
 from collbench.report.answers_table import counts
+from collbench.report.page_changes import changed
 from collbench.report.page_html import element, section
 from collbench.report.svg_shapes import clean
 from collbench.sweep import UNASKED
@@ -42,8 +43,6 @@ def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = Fa
     files = {"new": curves(frame)} if base is None else {"new": curves(frame), "base": curves(base.frame)}
     parts = [page_tables.origin(loaded, found)]
     if base is not None:
-        from collbench.report.page_changes import changed
-
         before.insert(0, changed(compare(frame, base.frame, is_forced=is_forced), (Path(loaded.name).name, Path(base.name).name)))
         parts = [element("h3", "new"), *parts, element("h3", "base"), page_tables.origin(base, answers(base.frame))]
     after = [

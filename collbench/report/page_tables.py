@@ -156,8 +156,8 @@ def matrix(topology: Topology) -> str:
         for way in line:
             text, rate = way.label, way.usable_gbs
             seen.add("NV#" if way.kind == "NVL" else text)
-            kind = "self" if text == "X" or not rate or not top else f"h{step(_LOW + (1 - _LOW) * 0.9 * rate / top)}"
-            cells.append(Cell(text=text if text == "X" or rate is None else f"{text} {rate_text(rate)}", kind=kind))
+            kind = "self" if text == "X" or not rate or not top else f"h{step(_LOW + (1 - _LOW) * 0.95 * math.sqrt(rate / top))}"
+            cells.append(Cell(text=text if text == "X" or rate is None else f"{text}\n{rate_text(rate)}", kind=kind))
         rows.append(("", cells))
     heads = [Cell(text=""), *[Cell(text=named[node.id]) for node in nodes]]
     words = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
