@@ -58,11 +58,11 @@ def reference(name: str, frame: "pd.DataFrame") -> Loaded:
     shipped = catalog.results()
     if name:
         return load(shipped.get(name, Path(name)))
-    wanted, ranks = _models(frame), set(frame["ranks"])
+    wanted, ranks = models(frame), set(frame["ranks"])
     found = []
     for label, file in shipped.items():
         loaded = load(file)
-        if _models(loaded.frame) & wanted:
+        if models(loaded.frame) & wanted:
             found.append((not set(loaded.frame["ranks"]) & ranks, "published" in label, label, loaded))
     if not found:
         known = ", ".join(shipped)
@@ -119,6 +119,16 @@ def _spans(shares: Mapping[int, float]) -> Sequence[Span]:
     return found
 
 
-def _models(frame: "pd.DataFrame") -> set[str]:
+def models(frame: "pd.DataFrame") -> set[str]:
     """GPU models named in a file."""
-    return {found[1].upper() for device in frame["device"].unique() if (found := _MODEL.search(str(device))) is not None}
+    return {model_of(str(device)) for device in frame["device"].unique()} - {""}
+
+
+def model_of(name: str) -> str:
+    """The GPU model in a product's name, or nothing.
+
+    >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
+    ('A100', '')
+    """
+    found = _MODEL.search(name)
+    return found[1].upper() if found is not None else ""

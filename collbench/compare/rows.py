@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "transport", "direct", "p2p", "reload", "specialize")
 LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
 DISTURBED = ("throttled", "clocks-low", "other-processes")
-_SIZES = {"chunk", "buffsize"}
+SIZES = {"chunk", "buffsize"}  # knobs that are bytes
+KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _OWN = UNASKED["algo"]
 
 
@@ -219,11 +220,26 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
     for name in asked.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
-            parts.append(f"{_SHORT.get(name, name)} {format_size(value) if name in _SIZES else value}")
+            parts.append(f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}")
     return " ".join(part for part in parts if part)
 
 
 _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
+
+
+def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
+    """Problems in words: the operation and ranks, and what else tells them apart."""
+    known = list(problems)
+    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
+    return {one: ", ".join([one.op, f"{one.ranks} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
+
+
+def _said(problem: Problem, name: str) -> str:
+    if name == "placement":
+        return "in place" if problem.placement == "in" else "out of place"
+    if name in ("hosts", "root"):
+        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
+    return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
 
 
 def chosen(rows: Sequence[Row]) -> Row:
