@@ -1,4 +1,4 @@
-"""Who takes part: how many ranks, which one is the root, where each lives, and in which order algorithms see them.
+"""Who takes part: how many ranks, which one is the root, and in which order algorithms see them.
 
 An algorithm numbers its ranks by position: position p of the ring, the tree, the chain. `order` says which rank stands there, so that
 a schedule is written once for 0, 1, ..., n-1 and laid over any order afterwards (passes.reorder).
@@ -11,7 +11,7 @@ from collbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """n >= 2 ranks; `root` is a rank; `order[p]` is the rank at position p; `hosts[r]` names the host of rank r.
+    """n >= 2 ranks; `root` is a rank; `order[p]` is the rank at position p.
 
     Raises UsageError for fewer than two ranks, a root outside, or an order that is no permutation.
 
@@ -22,7 +22,6 @@ class World:
     n: int
     root: int = 0
     order: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.n < 2:
@@ -31,11 +30,8 @@ class World:
             raise UsageError(f"root {self.root} is not one of {self.n} ranks", f"choose 0 to {self.n - 1}")
         if self.order and sorted(self.order) != list(range(self.n)):
             raise UsageError(f"the rank order {self.order} is not a permutation of 0 to {self.n - 1}")
-        if self.hosts and len(self.hosts) != self.n:
-            raise UsageError(f"{len(self.hosts)} hosts for {self.n} ranks", "name the host of every rank")
 
     def positions(self) -> "World":
         """The same world as an algorithm sees it: ranks are positions."""
         order = self.order or tuple(range(self.n))
-        hosts = tuple(self.hosts[rank] for rank in order) if self.hosts else ()
-        return World(n=self.n, root=order.index(self.root), hosts=hosts)
+        return World(n=self.n, root=order.index(self.root))

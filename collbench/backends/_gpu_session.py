@@ -37,8 +37,8 @@ class GpuOptions:
     inject: str = ""
 
 
-def why_no_gpus(group: Group) -> str:
-    """Why no GPU backend can run on that group, or an empty text."""
+def why_no_gpus() -> str:
+    """Why no GPU backend can run here, or an empty text."""
     if not has_nvidia_gpus() and find_spec("cupy") is None:
         return "this host has no NVIDIA GPU"
     if device_count() == 0:

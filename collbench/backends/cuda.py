@@ -47,7 +47,7 @@ _WAITED_FOR = {
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    return p2p.why_not(group.hosts) or why_no_gpus(group)
+    return p2p.why_not(group.hosts) or why_no_gpus()
 
 
 def limits(memory_bytes: int) -> Limits:

@@ -45,7 +45,7 @@ def load_nccl() -> Any:
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    why = why_no_gpus(group)
+    why = why_no_gpus()
     if why:
         return why
     try:
