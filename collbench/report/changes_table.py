@@ -79,7 +79,7 @@ def _varying(rows: pd.DataFrame) -> list[str]:
     least = ["size_bytes", *_NAMES]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     together = int((~rows.duplicated([*least, *found])).sum())
-    for name in _KNOBS:
+    for name in (name for name in _KNOBS if rows[name].nunique() > 1):
         apart = int((~rows.duplicated([*least, *found, name])).sum())
         if apart > together:
             found, together = [*found, name], apart
