@@ -81,3 +81,15 @@ def test_lines_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: p
     for args in ([str(SWEEP)], [str(data)], [str(SWEEP), "--against"], [str(SWEEP), "--bands"], [str(SWEEP), "--against", "h200x8-published"]):
         assert run(["compare", *args]) in (0, 1)
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
+
+
+@pytest.mark.parametrize("options", [("--tuner", "-", "--nccl-rows", "-"), ("--tuner", "-", "--env"), ("--nccl-rows", "-", "--against")])
+def test_a_document_on_stdout_stands_alone(capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+    assert run(["compare", str(SWEEP), *options]) == 2
+    assert "stands alone" in capsys.readouterr().err
+
+
+def test_help_names_the_references(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "h200x4" in said and "b200x8-published" in said

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collbench.catalog import results
 from collbench.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option("--all", "show_all", is_flag=True, help="Show every row.")
 @click.option(
     "--against", metavar="NAME", is_flag=False, flag_value="", default=None,
-    help="Of one file: is it normal? NAME: a shipped reference, for example h200x4, or a file; without: that of the nearest machine.",
+    help=f"Of one file: is it normal? NAME: a shipped reference ({', '.join(results())}) or a file; without: that of the nearest machine.",
 )
 @click.option("--bands", is_flag=True, help="Of one file: the worst ratio to NCCL's own choice in each band of sizes.")
 @click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
@@ -72,6 +73,8 @@ def command(
         if fail_below is not None and against is None:
             raise UsageError("--fail-below needs a base to compare with", "give a second file, or --against")
         documents = {name: file for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows)) if file is not None}
+        if "-" in documents.values() and len(documents) + bands + env + (against is not None) > 1:
+            raise UsageError("a document on stdout stands alone", "give files with --tuner and --nccl-rows, or one of the options")
         frame = _together(_loaded(files)[0])
         codes = [_derive(frame, has_bands=bands, has_env=env, documents=documents)] if bands or env or documents else []
         if against is not None:
