@@ -93,3 +93,27 @@ def test_help_names_the_references(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "h200x4" in said and "b200x8-published" in said
+
+
+def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL, and neither speaks for the other."""
+    frame = load(SWEEP).frame
+    own = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["status"] == "ok")]
+    theirs = tmp_path / "nccl.csv"
+    own.assign(run="", group="", host="", versions="", repeat_times_us="").to_csv(theirs, index=False)
+    assert run(["compare", str(theirs), str(SWEEP)]) == 0
+    out = capsys.readouterr().out
+    assert "nccl library vs cuda oneshot ll" in out
+    assert "nccl: slower as a whole" not in out
+
+
+def test_what_the_new_file_lacks_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = written(tmp_path, [LINES[0], *OK[:300]])
+    assert run(["compare", str(half), str(SWEEP), "--fail-below", "5%"]) == 0
+    assert f"lacks {len(OK) - 300} rows of" in capsys.readouterr().err
+
+
+def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    osu = written(tmp_path, ["# OSU MPI Allreduce Latency Test v7.4\n", "# Size       Avg Latency(us)\n", "8  3.2\n", "16 3.3\n"], "osu.txt")
+    assert run(["compare", str(osu)]) == 0
+    assert "allreduce, unknown ranks" in capsys.readouterr().out

@@ -176,6 +176,8 @@ def _compare(
         return 0
     if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:
         click.echo(f"{base.name}: single rows show a slowdown of {fail_below:g}% only where their intervals are narrower: more --repeats", err=True)
+    if missing := found.not_compared.get("only in base", 0):
+        click.echo(f"{new.name} lacks {missing} rows of {base.name}: they are not judged", err=True)
     if not found.is_worse_by(fail_below):
         return 0
     click.echo(f"slower than {base.name} by more than {fail_below:g}%, or wrong where it was right", err=True)

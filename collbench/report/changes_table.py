@@ -72,7 +72,10 @@ def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> s
 def _configuration(row: "pd.Series", knobs: list[str]) -> str:
     """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
     told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
-    return " ".join(value if name in _NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto"))
+    words = [value if name in _NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto")]
+    if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
+        words += ["vs", row["backend_base"], *(row[f"{name}_base"] for name in ("algo", "proto") if row[f"{name}_base"] not in ("", "library"))]
+    return " ".join(words)
 
 
 def _varying(rows: pd.DataFrame) -> list[str]:
