@@ -85,6 +85,7 @@ class Case:
     chunk: int = AUTO
     slices: int = AUTO
     unroll: int = AUTO
+    cluster: int = AUTO
     p2p: str = "auto"
     reload: Switch = "auto"
     specialize: Switch = "auto"

@@ -27,7 +27,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One operation. `wants`, `alias` take (n, root, rank); `factor` takes n.
+    """One operation. `wants`, `alias` take (n, root, rank); `factor`, why in a comment, takes n.
 
     inputs, outputs: blocks of a rank ("1" or "n"), and whether every rank has them or the root alone.
     alias: the (input block, output block) of a rank that are one memory in place, or None.
@@ -45,7 +45,6 @@ class Collective:
     wants: Callable[[int, int, int], tuple[Want, ...]]
     alias: Callable[[int, int, int], tuple[int, int] | None]
     factor: Callable[[int], float]
-    derivation: str
     follows_order: bool = True
 
     @property
@@ -79,56 +78,56 @@ _COLLECTIVES = (
     Collective(
         name="allreduce", is_interleaved=True, is_reduction=True, is_rooted=False, inputs=("1", "all"), outputs=("1", "all"), size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),),
+        # Each of the S bytes is reduced with n-1 additions and then told to n-1 ranks: 2(n-1) S bytes over n links
         alias=lambda n, root, rank: (0, 0), factor=lambda n: 2 * _share(n),
-        derivation="each of the S bytes is reduced with n-1 additions and then told to n-1 ranks: 2(n-1) S bytes over n links",
     ),
     Collective(
         name="allgather", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("1", "all"), outputs=("n", "all"), size_in_blocks=True,
         wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)),
+        # Each rank takes in the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (0, rank), factor=_share,
-        derivation="each rank takes in the n-1 blocks of the others: (n-1)/n of the total S",
     ),
     Collective(
         name="reducescatter", is_interleaved=False, is_reduction=True, is_rooted=False, inputs=("n", "all"), outputs=("1", "all"), size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=rank),),
+        # Each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S
         alias=lambda n, root, rank: (rank, 0), factor=_share,
-        derivation="each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S",
     ),
     Collective(
         name="broadcast", is_interleaved=True, is_reduction=False, is_rooted=True, inputs=("1", "root"), outputs=("1", "all"), size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
+        # All S bytes leave the root once and enter every other rank once
         alias=lambda n, root, rank: (0, 0) if rank == root else None, factor=lambda n: 1.0,
-        derivation="all S bytes leave the root once and enter every other rank once",
     ),
     Collective(
         name="reduce", is_interleaved=True, is_reduction=True, is_rooted=True, inputs=("1", "all"), outputs=("1", "root"), size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),) if rank == root else (),
+        # S bytes leave every rank but the root, and at least S bytes enter the root
         alias=lambda n, root, rank: (0, 0) if rank == root else None, factor=lambda n: 1.0,
-        derivation="S bytes leave every rank but the root, and at least S bytes enter the root",
     ),
     Collective(
         name="alltoall", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("n", "all"), outputs=("n", "all"), size_in_blocks=True,
         wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)),
+        # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
         alias=lambda n, root, rank: None, factor=_share,
-        derivation="each rank sends n-1 of its n blocks to others: (n-1)/n of S",
     ),
     Collective(
         name="gather", is_interleaved=False, is_reduction=False, is_rooted=True, inputs=("1", "all"), outputs=("n", "root"), size_in_blocks=True,
         wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)) if rank == root else (),
+        # The root takes in the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (0, root) if rank == root else None, factor=_share,
-        derivation="the root takes in the n-1 blocks of the others: (n-1)/n of the total S",
     ),
     Collective(
         name="scatter", is_interleaved=False, is_reduction=False, is_rooted=True, inputs=("n", "root"), outputs=("1", "all"), size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
+        # The root gives out the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (root, 0) if rank == root else None, factor=_share,
-        derivation="the root gives out the n-1 blocks of the others: (n-1)/n of the total S",
     ),
     Collective(
         name="sendrecv", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("1", "all"), outputs=("1", "all"), size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
-        alias=lambda n, root, rank: None, factor=lambda n: 1.0,
-        derivation="a shift by one: each rank sends S bytes to the next and receives S from the previous", follows_order=False,
+        # A shift by one: each rank sends S bytes to the next and receives S from the previous
+        alias=lambda n, root, rank: None, factor=lambda n: 1.0, follows_order=False,
     ),
 )
 _BY_NAME = {collective.name: collective for collective in _COLLECTIVES}

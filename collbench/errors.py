@@ -1,7 +1,6 @@
 """Every error that collbench raises on purpose, each with the exit code that the command line turns it into.
 
     CollbenchError
-    |-- WrongDataError       1  a result differed from the collective's definition
     |-- UsageError           2  an option or a file says something that cannot be meant
     |   `-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
     |-- UnavailableError     3  this environment cannot run it
@@ -27,10 +26,6 @@ class CollbenchError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.hint)
-
-
-class WrongDataError(CollbenchError):
-    """A result differed from the collective's definition."""
 
 
 class UsageError(CollbenchError):

@@ -29,7 +29,6 @@ _THROTTLES = {
 _LOW_CLOCK = 0.75
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it cannot tell a process id
 # The function's name, and the one that older drivers have.
-_TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
 _THROTTLE_BITS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
@@ -50,9 +49,7 @@ class Reading:
     uuid: str
     sm_mhz: int | None = None
     sm_max_mhz: int | None = None
-    memory_mhz: int | None = None
     throttle_bits: int | None = None
-    temperature_c: int | None = None
     foreign_pids: frozenset[int] | None = None
 
 
@@ -248,9 +245,7 @@ def _reading(uuid: str, own_pids: frozenset[int]) -> Reading:
         uuid=uuid,
         sm_mhz=_number(handle, ["nvmlDeviceGetClockInfo"], pynvml.NVML_CLOCK_SM),
         sm_max_mhz=sm_max_mhz,
-        memory_mhz=_number(handle, ["nvmlDeviceGetClockInfo"], pynvml.NVML_CLOCK_MEM),
         throttle_bits=_number(handle, _THROTTLE_BITS),
-        temperature_c=_number(handle, _TEMPERATURE, pynvml.NVML_TEMPERATURE_GPU),
         foreign_pids=_foreign_pids(handle, own_pids),
     )
 

@@ -102,11 +102,12 @@ def forced_by(case: Case) -> Variables:
 
 
 def plan_points(
-    cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: ()
+    cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
+    algorithm: Callable[[Case], str] = lambda case: "auto",
 ) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
 
-    orders: in which the ranks of a case use their wires best.
+    orders: in which the ranks of a case use their wires best. algorithm: what auto means for a case, where the wires decide that.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
@@ -120,19 +121,21 @@ def plan_points(
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], orders=orders(case)))
+        point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend], orders, algorithm(case))
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
 
-def _planned(case: Case, module: Any, limits: Limits) -> Point:
+def _planned(case: Case, module: Any, limits: Limits, orders: Callable[[Case], tuple[tuple[int, ...], ...]], best: str) -> Point:
     if getattr(module, "IS_PEER", False):
         return Point(case, waived=module.why_waived(case, collective(case.op).is_reduction))
+    case = replace(case, algo=best) if case.algo == "auto" else case
+    limits = replace(limits, orders=orders(case))
     try:
         choice = resolve(case, limits)
     except ScheduleError as error:
         return Point(case, waived=error.message)
-    return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits))
+    return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best))
 
 
 def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
@@ -294,7 +297,7 @@ class Measurement:
             name: getattr(case, name)
             for name in (
                 "op", "backend", "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll",
-                "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
+                "cluster", "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
             )
         }
         base |= {

@@ -44,11 +44,13 @@ class Kernel:
     """How a GPU runs a plan: the protocol's kernel, threads of a CTA, accesses in flight, and what is compiled in.
 
     unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way. reload: read a line again once its flag was seen (ll128).
+    cluster: neighbouring CTAs that the GPU places together (thread block clusters, from sm_90 on); 1: as it likes.
     """
 
     proto: str
     threads: int
     unroll: int = 1
+    cluster: int = 1
     reload: bool = True
     specialized: bool = False
 

@@ -14,7 +14,7 @@ from typing import IO, Literal, get_args
 
 from collbench.errors import UnavailableError, UsageError
 
-SCHEMA = 3
+SCHEMA = 4
 CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream")  # notes of rows that measured something else than rows without them
 Status = Literal["ok", "wrong", "waived", "error"]
 
@@ -43,6 +43,7 @@ class Record:
     chunk: int
     slices: int
     unroll: int
+    cluster: int
     reload: str
     specialize: str
     dtype: str
@@ -85,11 +86,11 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
 _KEPT = "rows before this one are in the file"
-_INTEGERS = {
-    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters",
-    "schema",
-}
-_MEASURED = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent"}
+INTEGERS = (
+    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "root", "ranks", "hosts", "size_bytes", "count", "repeats",
+    "iters", "schema",
+)
+MEASURED = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent")
 
 
 def to_line(record: Record) -> str:
@@ -119,9 +120,9 @@ def from_cells(cells: dict[str, str]) -> Record:
     values: dict[str, object] = {}
     for name in COLUMNS:
         text = cells[name]
-        if name in _INTEGERS:
+        if name in INTEGERS:
             values[name] = int(text)
-        elif name in _MEASURED:
+        elif name in MEASURED:
             values[name] = float(text) if text else None
         elif name == "wrong":
             values[name] = int(text) if text else None

@@ -9,7 +9,7 @@ from collbench.case import Case, DirectMode, Placement, Switch
 from collbench.collectives import OpName
 from collbench.dtypes import DtypeName, RedopName
 from collbench.errors import UsageError
-from collbench.units import format_size, parse_size
+from collbench.units import format_size
 
 MAX_POINTS = 100_000
 
@@ -33,6 +33,7 @@ class Sweep:
     chunk: tuple[int, ...] = (0,)
     slices: tuple[int, ...] = (0,)
     unroll: tuple[int, ...] = (0,)
+    cluster: tuple[int, ...] = (0,)
     p2p: tuple[str, ...] = ("auto",)
     reload: tuple[Switch, ...] = ("auto",)
     specialize: tuple[Switch, ...] = ("auto",)
@@ -67,18 +68,6 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
         if len(sizes) > MAX_POINTS:
             raise UsageError(f"more than {MAX_POINTS} sizes", "give a larger step with -i or factor with -f")
     return tuple(sizes)
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """A comma list of sizes.
-
-    >>> parse_sizes("1K,64K")
-    (1024, 65536)
-    """
-    sizes = tuple(parse_size(item) for item in text.split(","))
-    if min(sizes) <= 0:
-        raise UsageError(f"a size of 0 bytes in '{text}'", "give at least one byte")
-    return sizes
 
 
 Knobs = Mapping[str, tuple[str, ...]]
@@ -129,6 +118,6 @@ def _of_library(sweep: Sweep, knobs: Knobs) -> Iterator[tuple[Any, ...]]:
 # Our own knobs, and what stands in the row of a library that was not asked for any.
 UNASKED: dict[str, Any] = {
     "algo": "library", "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0,
-    "slices": 0, "unroll": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
+    "slices": 0, "unroll": 0, "cluster": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
 }
 KNOBS = tuple(knob.name for knob in fields(Sweep))

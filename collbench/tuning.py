@@ -1,5 +1,7 @@
 """What "auto" means: the choice of algorithm, direct access, chunk and slots. Here for processors; tuning_gpu.py is the table for GPUs.
 
+On the wires of a described machine the algorithm is the one of the lowest price (yardstick.py), and the rest is as here.
+
 Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 on the machine of profiles/machines/cpu-2.toml, with 2 and 4
 ranks, float32 sum, 1 KiB to 64 MiB.
 """
@@ -67,8 +69,8 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         raise ScheduleError(f"ranks on processors share memory ({CPU_TRANSPORT}); {case.transport} is not theirs", "leave --transport out")
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
-    if case.unroll or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
-        raise ScheduleError(f"--unroll, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
+    if case.unroll or case.cluster or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
+        raise ScheduleError(f"--unroll, --cluster, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
     if case.channels > MAX_CHANNELS:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     orders = _orders(limits, case)
@@ -91,14 +93,14 @@ def _choice_of(problem: Case, limits: Limits | None) -> Case | None:
         return None
 
 
-def chosen(case: Case, limits: Limits | None = None) -> Case | None:
-    """What the tool does for a case's problem if nothing is asked for but the backend, or None if it can do nothing.
+def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case | None:
+    """What the tool does for a case's problem if nothing is asked for but the backend (and algo, if that is decided), or None if it can do nothing.
 
     >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
     'oneshot'
     """
     return _choice_of(Case(
-        op=case.op, backend=case.backend, dtype=case.dtype, redop=case.redop, root=case.root, placement=case.placement, ranks=case.ranks,
+        op=case.op, backend=case.backend, algo=algo, dtype=case.dtype, redop=case.redop, root=case.root, placement=case.placement, ranks=case.ranks,
         size_bytes=case.size_bytes,
     ), limits)
 

@@ -18,15 +18,16 @@ _K, _M = 1 << 10, 1 << 20
 _ANY = 1 << 62
 # (largest S, algorithm, protocol). Allreduce, us: 64 KiB one-shot ll 4.9, ll128 5.0; 128 KiB one-shot ll128 5.7, two-shot ll 6.4; 256 KiB
 # one-shot ll128 7.0, two-shot ll 7.4; 512 KiB two-shot ll128 9.1, ring ll128 9.9; 1 MiB ring ll128 10.9, two-shot 11.2; 8 MiB ring
-# ll128 44.4, two-shot simple 45.6; 16 MiB ring simple 79.8, ring ll128 86.6; 1 GiB ring simple 4392.
+# ll128 41.9, two-shot simple 45.6; 16 MiB ring simple 77.7, ring ll128 82.0; 1 GiB ring simple 4378. Ring of 8 MiB: allgather ll128 22.8, direct
+# simple 25.0; reducescatter ll128 23.3, simple 30.7.
 _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     "allreduce": (
         (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
     "allgather": (
-        (256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (4 * _M, "ring", "ll128"), (8 * _M, "direct", "simple"), (_ANY, "ring", "simple"),
+        (256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
-    "reducescatter": ((256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (4 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
+    "reducescatter": ((256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
     "broadcast": ((128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "reduce": ((64 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
@@ -40,26 +41,35 @@ _LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (8 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_REDUCING = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 8), (_ANY, 32))
 _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
-_LL128_CHANNELS_RING = ((16 * _K, 8), (64 * _K, 16), (256 * _K, 40), (512 * _K, 24), (_M, 48), (_ANY, 64))  # 1 MiB: 10.6 us, 10.9 with 24
-# Broadcast of 8 MiB 27.4 us with 128 channels (simple: 29.8), of 16 MiB 52.5 (simple: 53.0); the chain has no other peer whose CTAs it would need.
-_LL128_CHANNELS_ONE_PEER = (*_LL128_CHANNELS[:-1], (4 * _M, 64), (_ANY, 128))
-# By S. With FIFOs 64 channels are within 1 % of 128 up to 64 MiB; without, 128 are 4 % better from 16 MiB.
-_SIMPLE_CHANNELS = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
+# Allreduce of 1 MiB 10.6 us, 10.9 with 24; of 8 MiB 41.9, 42.6 with 64.
+_LL128_CHANNELS_RING = ((16 * _K, 8), (64 * _K, 16), (256 * _K, 40), (512 * _K, 24), (_ANY, 48))
+# Broadcast of 2 MiB 8.7 us, 9.0 with 64 channels; of 8 MiB 27.6 (simple: 29.8), of 16 MiB 52.7, 53.1 with 32 (simple: 52.9).
+_LL128_CHANNELS_CHAIN = (*_LL128_CHANNELS[:-1], (8 * _M, 32), (_ANY, 64))
+# By S. Ring in clusters: allreduce of 16 MiB 77.7 us with 32 channels, 78.7 with 64, 80.1 with 128; of 1 GiB 4378, 4389, 4393; allgather of 16 MiB
+# 41.7, 42.9, 43.0; reducescatter, all of whose messages go through FIFOs, 47.7, 44.9, 45.9. Alltoall, which needs none, of 16 MiB 43.9 with 64, 41.8 with
+# 128. Without clusters 128 channels are 3 to 5 % better than 32.
+_SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
+_SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
+_SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
 _SLICED_FROM = 8 * _M
-# Simple, where loops follow each other through the ranks (chain, tree), 128 channels. Broadcast of 32 MiB: 64K and 8 slots 100.4 us, 128K 102.0,
-# 64 channels of 128K 105.6; 256 MiB: 32K direct 768, 1 GiB: 64K direct 2971. Reduce, which needs FIFOs, of 1 GiB: 128K and 8 slots 2964, 4 slots 2984.
-_PIPELINED_CHUNK_BYTES, _PIPELINED_DIRECT_CHUNK_BYTES = 128 * _K, 64 * _K
-_PIPELINED_SMALL_CHUNK_BYTES, _PIPELINED_SMALL_UP_TO = 64 * _K, 64 * _M
-_PIPELINED_CHANNELS, _PIPELINED_CHANNELS_FROM = 128, 8 * _M
-# Where fewer are asked for: broadcast of 256 MiB with 24 channels 797 us by 64K through FIFOs, 809 direct; sendrecv of 512 MiB 1555 by 1M, 1592 by 512K.
+# Simple, where loops follow each other through the ranks (chain, tree): bytes of a chunk by S. Broadcast with 32 channels and 8 slots: 32 MiB by 64K
+# 100.6 us, 256K 103.6; 128 MiB by 64K 383, 128K 380, 256K 385; 1 GiB by 64K 2978, 256K 2949. Straight to its place it is slower: 256 MiB 775, through
+# FIFOs 754.
+_PIPELINED_CHUNK_BYTES = ((64 * _M, 64 * _K), (128 * _M, 128 * _K), (_ANY, 256 * _K))
+_PIPELINED_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
+# Sendrecv of 512 MiB with 24 channels 1555 us by 1M, 1592 by 512K; alltoall, which serves several peers, of 1 GiB 2414 by 256K, 2490 by 1M.
 _FEW_CHANNELS = 64
-_PIPELINED_DIRECT_FROM = 128 * _M
+# A link serves the GPCs of a GPU in turn, whatever the number of CTAs in each. As the GPU places 24 CTAs, some GPCs have one and some four: each to write
+# its share of 1 GiB to a peer, they end between 1950 and 3063 us, 348 GB/s; in clusters of 4, which a GPC holds whole, between 2853 and 2918, 366 GB/s.
+# So the clusters should be as many as the GPCs, a multiple, or fewer. They cost a launch 0.05 to 0.1 us: at 1 MiB they gain nothing.
+_GPCS, _CLUSTERS, _CLUSTERED_FROM, _CLUSTERED_CTAS = 8, (4, 8), 2 * _M, 64
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_CHANNELS = 1024
+MAX_CLUSTER = 8  # CTAs that every GPU with clusters can place together
 MAX_ENDS = 70  # of connections that a rank has: what a launch's arguments, 4096 bytes, have room for
 MAX_CHUNK_BYTES = 1 << 30
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
@@ -70,9 +80,10 @@ DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a GPU has for one launch: CTAs that can be resident, and bytes that FIFOs may take. orders: of ranks, that use the wires best."""
+    """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take, clusters. orders: of ranks, that use the wires best."""
 
     ctas: int = 132
+    has_clusters: bool = True
     memory_bytes: int = DEFAULT_MEMORY
     orders: tuple[tuple[int, ...], ...] = ()
 
@@ -87,6 +98,7 @@ class _Knobs:
     chunk: int
     slices: int
     unroll: int
+    cluster: int
 
 
 def best_of(case: Case) -> tuple[str, str]:
@@ -117,8 +129,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
     pipelined = _is_pipelined(schedule, case.in_place)
     direct = not flagged and case.direct != "off"
-    is_narrow = 0 < case.channels < _FEW_CHANNELS
-    if case.direct == "auto" and (case.buffsize or (pipelined and (is_narrow or case.size_bytes < _PIPELINED_DIRECT_FROM))):
+    if case.direct == "auto" and (case.buffsize or pipelined):
         direct = False
     facts = PROTOCOLS.load(proto)
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
@@ -141,7 +152,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         )
     longest = max(sum(len(steps) for steps in track.rounds) for program in schedule.programs for track in program)
     specialized = flagged and (case.specialize == "on" or (case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS))
-    kernel = Kernel(proto=proto, threads=knobs.threads, unroll=knobs.unroll, reload=case.reload != "off", specialized=specialized)
+    kernel = Kernel(proto=proto, threads=knobs.threads, unroll=knobs.unroll, cluster=knobs.cluster, reload=case.reload != "off", specialized=specialized)
     plan = lay_out(
         case.problem(), schedule, direct=direct, p2p=p2p, channels=knobs.channels, slots=knobs.slots, chunk_bytes=knobs.chunk, slot_bytes=slot_bytes,
         slices=knobs.slices, kernel=kernel,
@@ -156,7 +167,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     done = replace(
         case, proto=proto, algo=schedule.name, transport=TRANSPORT, direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
         channels=plan.channels, threads=knobs.threads, slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll,
-        buffsize=plan.slots * slot_wire_bytes(plan),
+        cluster=knobs.cluster, buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",
     )
     return done, plan
@@ -182,7 +193,8 @@ def memory_bytes(plan: Plan) -> int:
 
 def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
     """Kernels count the bytes of a chunk, and of what channels are apart in FIFOs and in scratch memory, in 32 bits. Raises ScheduleError."""
-    apart = max(_fifos(plan.schedule) * (plan.slots * slot_wire_bytes(plan) + MEMORY_GRAIN_BYTES), schedule.chunks["tmp"] * plan.chunk_bytes)
+    fifos = _peers(plan.schedule) if widest_message(plan.schedule) else 0
+    apart = max(fifos * (plan.slots * slot_wire_bytes(plan) + MEMORY_GRAIN_BYTES), schedule.chunks["tmp"] * plan.chunk_bytes)
     if plan.chunk_bytes > MAX_CHUNK_BYTES or apart >= 1 << 32:
         raise ScheduleError(
             f"chunks of {format_size(plan.chunk_bytes)} and {plan.slots} slots", f"kernels take chunks up to {format_size(MAX_CHUNK_BYTES)}, and 4G a channel"
@@ -202,24 +214,24 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     slices = case.slices or (2 if proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined and _hops(schedule, case.in_place) > 1 else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
-    conns, widest = _fifos(schedule), widest_message(schedule)
+    peers, widest = _peers(schedule), widest_message(schedule)
+    conns = peers if widest else 0
     if proto == "ll":
         wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS_REDUCING if collective(case.op).is_reduction else _LL_CHANNELS)
     elif proto == "ll128":
-        table = _LL128_CHANNELS if conns > 1 else _LL128_CHANNELS_ONE_PEER if pipelined else _LL128_CHANNELS_RING
+        table = _LL128_CHANNELS if conns > 1 else _LL128_CHANNELS_CHAIN if pipelined else _LL128_CHANNELS_RING
         wanted = min(_up_to(share, table), max(1, share // 1920))
-    elif pipelined and case.size_bytes >= _PIPELINED_CHANNELS_FROM:
-        wanted = _PIPELINED_CHANNELS
     else:
-        wanted = min(_up_to(case.size_bytes, _SIMPLE_CHANNELS if widest else _SIMPLE_CHANNELS_NO_FIFO), max(1, share // (4 * _K)))
+        wanted = min(_up_to(case.size_bytes, _simple_channels(case, schedule, limits, pipelined=pipelined)), max(1, share // (4 * _K)))
     channels = case.channels or min(most, wanted)
     if channels > MAX_CHANNELS:
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
-    largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else _M // slices if channels < _FEW_CHANNELS else 256 * _K
+    largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
     if pipelined and proto == "simple":
-        is_small = case.size_bytes <= _PIPELINED_SMALL_UP_TO or channels < _FEW_CHANNELS
-        largest = (_PIPELINED_SMALL_CHUNK_BYTES if is_small else _PIPELINED_CHUNK_BYTES) if widest else _PIPELINED_DIRECT_CHUNK_BYTES
+        largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
+    elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
+        largest = _M // slices
     factor = 2 if proto == "ll" else 1
     roomy = limits.memory_bytes * 7 // 8 // max(1, channels * (conns * slots * widest * factor + schedule.chunks["tmp"] * slices)) * slices
     if proto == "ll128":
@@ -233,7 +245,41 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)
     if unroll > 16:
         raise ScheduleError(f"{unroll} accesses in flight: at most 16")
-    return _Knobs(channels=channels, threads=threads, slots=slots, chunk=chunk, slices=slices, unroll=unroll)
+    cluster = case.cluster or (_cluster(channels, tracks) if _is_clustered(case, proto, limits) else 1)
+    if cluster > 1 and not limits.has_clusters:
+        raise ScheduleError(f"clusters of {cluster} CTAs: GPUs before sm_90 have none", "use --cluster 1")
+    if cluster > MAX_CLUSTER or channels % cluster:
+        raise ScheduleError(f"clusters of {cluster} CTAs for {channels} channels", f"use a divisor of the channels, at most {MAX_CLUSTER}")
+    return _Knobs(channels=channels, threads=threads, slots=slots, chunk=chunk, slices=slices, unroll=unroll, cluster=cluster)
+
+
+def _is_clustered(case: Case, proto: str, limits: Limits) -> bool:
+    """Whether CTAs are to be placed in clusters, if their number allows it."""
+    return limits.has_clusters and case.cluster != 1 and proto != "ll" and case.size_bytes >= _CLUSTERED_FROM
+
+
+def _cluster(channels: int, tracks: int) -> int:
+    """The smallest cluster with which every GPC that has any CTA has as many as the others, or 1.
+
+    >>> [_cluster(channels, 1) for channels in (3, 24, 32, 48, 64, 128)]
+    [1, 4, 4, 8, 4, 1]
+    """
+    for size in _CLUSTERS:
+        clusters, rest = divmod(channels * tracks, size)
+        if channels % size == 0 and rest == 0 and channels * tracks <= _CLUSTERED_CTAS and (clusters <= _GPCS or clusters % _GPCS == 0):
+            return size
+    return 1
+
+
+def _simple_channels(case: Case, schedule: Schedule, limits: Limits, *, pipelined: bool) -> tuple[tuple[int, int], ...]:
+    """Which table says how many channels protocol simple uses."""
+    if not widest_message(schedule):
+        return _SIMPLE_CHANNELS_NO_FIFO
+    if not _is_clustered(case, "simple", limits):
+        return _SIMPLE_CHANNELS_UNCLUSTERED
+    if pipelined:
+        return _PIPELINED_CHANNELS
+    return _SIMPLE_CHANNELS if direct_count(schedule) else _SIMPLE_CHANNELS_FIFO_ONLY
 
 
 def _up_to(size: int, table: tuple[tuple[int, int], ...]) -> int:
@@ -251,9 +297,9 @@ def _is_pipelined(schedule: Schedule, in_place: bool) -> bool:
     return _hops(schedule, in_place) > max(len(track.rounds) for program in schedule.programs for track in program)
 
 
-def _fifos(schedule: Schedule) -> int:
-    """The most FIFOs of one channel into or out of one rank."""
-    return max(len(ends) for program in schedule.programs for ends in _edges(program)) if widest_message(schedule) else 0
+def _peers(schedule: Schedule) -> int:
+    """The most connections of one channel into or out of one rank."""
+    return max(len(ends) for program in schedule.programs for ends in _edges(program))
 
 
 def _edges(program: Program) -> tuple[set[Edge], set[Edge]]:

@@ -5,19 +5,22 @@ known, so its rows are measured by the best of ours, in the numbering of the ran
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from collbench.case import Case
 from collbench.collectives import OpName, collective
-from collbench.errors import ScheduleError
+from collbench.cost import wire_price
+from collbench.errors import ScheduleError, UsageError
 from collbench.passes import pair_traffic
 from collbench.plan import Plan, along, registered
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.topology.ceiling import Ceiling, ceiling
 from collbench.topology.model import Topology
 from collbench.topology.rings import rings, trees
-from collbench.tuning import algorithms_of
+from collbench.tuning import algorithms_of, resolve
+from collbench.tuning_gpu import Limits
 from collbench.world import World
 
 Orders = tuple[tuple[int, ...], ...]
@@ -41,6 +44,7 @@ class Yardstick:
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
         self.topology, self.gpus = topology, tuple(gpus)
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
+        self._cheapest: dict[Case, str] = {}
         self._known: dict[tuple[str, str, int, int, str], Ceiling | None] = {}
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
@@ -73,6 +77,21 @@ class Yardstick:
                 found = max([(), found, trees(self.topology, self.gpus[: case.ranks])], key=lambda orders: self._gbs(case, orders))
             self._orders[key] = found
         return self._orders[key]
+
+    def cheapest(self, case: Case) -> str:
+        """The algorithm of the lowest price (cost.wire_price) for what the case computes; "auto", which leaves it to a table, where none has a price."""
+        problem = replace(case.rounded(), algo="auto")
+        if problem not in self._cheapest:
+            found = [(price, algo) for algo in algorithms_of(case.op) if (price := self._price(replace(problem, algo=algo))) is not None]
+            self._cheapest[problem] = min(found)[1] if found else "auto"
+        return self._cheapest[problem]
+
+    def _price(self, case: Case) -> float | None:
+        """Seconds of one launch; None where the algorithm does not serve these ranks, or the wires are not known."""
+        try:
+            return wire_price(resolve(case, Limits(orders=self.orders_for(case))).plan, self.topology)
+        except UsageError:
+            return None
 
     def _gbs(self, case: Case, orders: Orders) -> float:
         """What the wires allow the case's algorithm in those orders; 0 where it is not served or not known."""

@@ -14,7 +14,7 @@ _TEXT = {
     "specialize": "auto", "dtype": "float32", "redop": "sum", "placement": "out", "group": "mpi", "repeat_times_us": "", "limit": "", "status": "ok",
     "reason": "", "notes": "", "run": "r", "host": "h", "device": "4 x GPU", "versions": "", "timestamp": "",
 }
-_FLOATS = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent", "wrong")
+_FLOATS = (*record.MEASURED, "wrong")
 
 
 def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:

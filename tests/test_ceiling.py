@@ -78,6 +78,7 @@ def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
 def test_unknown_rates_make_no_ceiling() -> None:
     topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
+    assert Yardstick(topology, ["gpu0", "gpu1"]).cheapest(Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)) == "auto"
 
 
 def test_a_protocol_takes_its_share() -> None:

@@ -74,6 +74,20 @@ def test_resume_prices_another_machine_again(capfd: pytest.CaptureFixture[str], 
     assert [row.host for row in read(file)] == ["model of dgx-1v", "model of hgx-h100"]
 
 
+def test_auto_on_a_described_machine_is_what_its_wires_price_lowest(tmp_path: Path) -> None:
+    files = [tmp_path / "all.csv", tmp_path / "auto.csv"]
+    for file, more in zip(files, ([], ["--algo", "auto"]), strict=True):
+        assert run(["sweep", "--backend", "model", "--machine", "dgx-1v", "--op", "all", "--sizes", "1K,1M,256M", "--csv", str(file), *more]) == 0
+    every, auto = map(read, files)
+    assert len(auto) == 9 * 3
+    for row in auto:
+        same = {other.algo: other.time_us or 0 for other in every if (other.op, other.size_bytes) == (row.op, row.size_bytes)}
+        assert row.time_us == same[row.algo] == min(same.values())
+        assert "auto" in row.notes.split()
+    assert {(row.op, row.algo, row.size_bytes) for row in every if "auto" in row.notes.split()} == {(row.op, row.algo, row.size_bytes) for row in auto}
+    assert {row.algo for row in auto if row.op == "allreduce"} > {"oneshot"}
+
+
 def test_csv_to_stdout_is_only_csv(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = invoke(capfd, *MODEL, "--sizes", "64K", "--algo", "ring", "--csv", "-")
     assert code == 0

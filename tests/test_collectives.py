@@ -32,7 +32,6 @@ def test_counts_and_factors(op: OpName, n: int) -> None:
     assert what.factor(n) == pytest.approx(factor(n))
     assert what.block_count(int(size(n)) * 12 + 3, 4, n) == (size(n) * 12 + 3) // (4 * size(n))
     assert what.size_bytes(3, 4, n) == 12 * size(n)
-    assert what.derivation
 
 
 def test_definitions() -> None:

@@ -270,7 +270,7 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.report.answers_table")
-    module.answer_lines = lambda frame, columns, show_all: [f"{len(frame)} rows in {columns} columns, {show_all}"]  # type: ignore[attr-defined]
+    module.answer_lines = lambda frame, columns, show_all, bars: [f"{len(frame)} rows in {columns} columns, {show_all}{bars}"]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collbench.report.answers_table", module)
     monkeypatch.setenv("COLUMNS", "90")
     assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")

@@ -65,7 +65,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130
-        assert run.stderr.strip() == "Interrupted. Rows finished before are kept."
+        assert run.stderr.strip() == "Interrupted. What was measured before is kept."
         assert run.csv.read_text().startswith(kept)
         assert {row.status for row in run.rows()} == {"ok"}
 

@@ -177,7 +177,7 @@ EVERYTHING = Topology(
         Link(a="gpu0", b="nvs0", kind="nvlink", count=18, generation=4, raw_gbs=450.0, usable_gbs=364.5, source="s", note="n"),
         Link(a="gpu1", b="nvs0", kind="nvlink", count=0),
     ),
-    p2p={("gpu1", "gpu0", "read"): "OK", ("gpu0", "gpu1", "nvlink"): "NS: Not supported"},
+    p2p={("gpu1", "gpu0", "read"): "OK", ("gpu0", "gpu1", "nvlink"): "NS"},
 )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def test_json_holds_every_field() -> None:
     (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
     (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"), (("links", 1, "count"), -1, "links[1].count is negative"),
     (("links", 1, "count"), 1.5, "links[1].count"), (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"), (("p2p", 0, "what"), "sing", "p2p[0].what"),
-    (("nodes",), {}, "nodes is not a list"),
+    (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"), (("nodes",), {}, "nodes is not a list"),
     (("links", 0), 7, "links[0] is no object"), (("notes", 0), 7, "notes[0] is not a string"), (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
 ])  # fmt: skip
 def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:

@@ -27,7 +27,7 @@ class Fake:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.init = 0
-        self.clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
+        self.clocks = {pynvml.NVML_CLOCK_SM: 1980}
         self.bits = 0
         self.pids: list[int] = []
         self.domain = 0
@@ -78,12 +78,6 @@ class Fake:
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, clock: c_uint, out: Any) -> None:
         out._obj.value = 1980
 
-    def _nvmlDeviceGetTemperatureV(self, handle: Any, out: Any) -> None:
-        out._obj.temperature = 30 + index_of(handle)
-
-    def _nvmlDeviceGetTemperature(self, handle: Any, sensor: c_uint, out: Any) -> None:
-        out._obj.value = 40 + index_of(handle)
-
     def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, out: Any) -> None:
         out._obj.value = self.bits
 
@@ -115,7 +109,7 @@ def indices() -> list[int]:
 
 def at(bits: int | None = 0, sm_mhz: int | None = 1980, pids: frozenset[int] | None = frozenset()) -> Conditions:
     """Two GPUs: a healthy one, and one with these readings."""
-    healthy = Reading(uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, memory_mhz=3201, throttle_bits=0, temperature_c=30, foreign_pids=frozenset())
+    healthy = Reading(uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0, foreign_pids=frozenset())
     return Conditions(readings=(healthy, replace(healthy, uuid=UUIDS[1], throttle_bits=bits, sm_mhz=sm_mhz, foreign_pids=pids)))
 
 
@@ -205,8 +199,8 @@ def test_a_driver_that_fails_is_no_lack_of_gpus(nvml: Fake) -> None:
 def test_conditions_in_the_order_asked_for(nvml: Fake) -> None:
     nvml.bits, nvml.pids = 0x4, [11, 12, 13]
     now = conditions([UUIDS[2], UUIDS[0]], own_pids=[11, 13])
-    first = Reading(uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, memory_mhz=3201, throttle_bits=0x4, temperature_c=32, foreign_pids=frozenset({12}))
-    assert now.readings == (first, replace(first, uuid=UUIDS[0], temperature_c=30))
+    first = Reading(uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0x4, foreign_pids=frozenset({12}))
+    assert now.readings == (first, replace(first, uuid=UUIDS[0]))
     assert pickle.loads(pickle.dumps(now)) == now  # ranks send theirs to each other
 
 
@@ -220,9 +214,8 @@ def test_an_unknown_uuid_is_a_gpu_without_readings(nvml: Fake) -> None:
 
 
 QUERIES = {
-    "nvmlDeviceGetClockInfo": {"sm_mhz", "memory_mhz"},
+    "nvmlDeviceGetClockInfo": {"sm_mhz"},
     "nvmlDeviceGetMaxClockInfo": {"sm_max_mhz"},
-    "nvmlDeviceGetTemperature": {"temperature_c"},
     "nvmlDeviceGetCurrentClocks": {"throttle_bits"},
     "nvmlDeviceGetComputeRunningProcesses": {"foreign_pids"},
 }
@@ -243,16 +236,16 @@ def test_what_nvml_does_not_tell_is_none(nvml: Fake, query: str, error: str | No
 
 
 def test_older_names_of_older_drivers(nvml: Fake) -> None:
-    nvml.missing, nvml.bits = {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"}, 0x40
+    nvml.missing, nvml.bits = {"nvmlDeviceGetCurrentClocksEventReasons"}, 0x40
     reading = conditions(UUIDS[:1], []).readings[0]
-    assert (reading.temperature_c, reading.throttle_bits) == (40, 0x40)
+    assert reading.throttle_bits == 0x40
 
 
 def test_a_second_look_asks_only_for_what_changes(nvml: Fake) -> None:
     conditions(UUIDS, [])
     nvml.calls.clear()
     conditions(UUIDS, [])
-    assert len(nvml.calls) == 5 * len(UUIDS)
+    assert len(nvml.calls) == 3 * len(UUIDS)
     assert not {"nvmlInitWithFlags", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMaxClockInfo"} & set(nvml.calls)
 
 

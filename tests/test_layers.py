@@ -73,17 +73,34 @@ def test_imports_only_from_above(file: Path) -> None:
             assert PLACE[target] < PLACE[own], f"{own} imports {target}, which stands below it"
 
 
-HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml")
+HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml", "matplotlib")
+
+
+def modules_after(*args: str) -> tuple[str, set[str]]:
+    """What a command says, and the modules that it imported."""
+    code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)
+    said, _, modules = done.stdout.rpartition("MODULES")
+    return said, set(modules.split())
 
 
 @pytest.mark.parametrize("args", [["--help"], ["sweep", "--help"], ["topo", "--help"], ["algos", "--help"], ["compare", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
-    code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)
-    modules = set(done.stdout.rpartition("MODULES")[2].split())
-    assert "Usage" in done.stdout or "version" in done.stdout
+    said, modules = modules_after(*args)
+    assert "Usage" in said or "version" in said
     assert not modules & set(HEAVY)
 
 
+def test_answers_of_one_file_import_no_matplotlib() -> None:
+    said, modules = modules_after("compare", str(PACKAGE.parent / "profiles/results/h200x4.csv"))
+    assert "allreduce, 4 ranks" in said
+    assert not modules & {"matplotlib", "cupy", "mpi4py"}
+
+
+def test_one_module_imports_matplotlib() -> None:
+    assert [file.name for file in FILES if any(module.split(".")[0] == "matplotlib" for module in imports(file))] == ["plots.py"]
+
+
 def test_no_file_is_much_over_400_lines() -> None:
-    assert [file.name for file in FILES if len(file.read_text().splitlines()) > 400] == []
+    tests = sorted(Path(__file__).parent.rglob("*.py"))
+    assert [file.name for file in (*FILES, *tests) if len(file.read_text().splitlines()) > 400] == []

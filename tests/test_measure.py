@@ -131,6 +131,13 @@ def test_what_cannot_run_is_waived_with_its_reason(change: dict[str, Any], reaso
     assert estimate_s(point, Settings(), Measurement([], LocalGroup(), Settings()).machine) == 0
 
 
+def test_what_a_model_invents_takes_no_time_of_the_machine() -> None:
+    cases = [Case(op="allreduce", backend=backend, algo="ring", ranks=4, size_bytes=16 << 20) for backend in ("model", "cpu")]
+    group = LocalGroup()
+    played, run = (estimate_s(point, Settings(), Measurement([], group, Settings()).machine) for point in plan_points(cases, group))
+    assert 0 < played < 0.1 < run
+
+
 def test_auto_falls_back_where_lending_deadlocks() -> None:
     case = Case(op="allreduce", backend="cpu", algo="oneshot", placement="in", ranks=4, size_bytes=4096)
     (point,) = plan_points([case], LocalGroup())

@@ -10,7 +10,7 @@ from collbench.record import COLUMNS, KEY, SCHEMA, Record, Writer, header, known
 
 ROW = Record(
     op="allreduce", backend="cpu", algo="ring", proto="simple", transport="shm", direct="on", p2p="pull", channels=1, threads=1, ctas=0, buffsize=1024,
-    slots=4, chunk=256, slices=2, unroll=0, reload="auto", specialize="auto", dtype="float32", redop="sum", root=0, placement="out", group="local",
+    slots=4, chunk=256, slices=2, unroll=0, cluster=0, reload="auto", specialize="auto", dtype="float32", redop="sum", root=0, placement="out", group="local",
     ranks=2, hosts=1, size_bytes=4096, count=1024, time_us=12.5, time_low_us=12.0, time_high_us=13.0,
     repeats=3, repeat_times_us=(12.0, 12.5, 13.0), iters=20, algbw_gbs=0.32768, busbw_gbs=0.32768, ceiling_gbs=12.0, percent=2.7,
     limit="GPU0 -> GPU1, PCIe 3.0 x16", wrong=0,
@@ -21,8 +21,8 @@ WAIVED = Record(**{name: getattr(ROW, name) for name in KEY}, status="waived", r
 
 def test_columns_are_the_documented_ones() -> None:
     wanted = (
-        "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk slices unroll reload specialize dtype redop root placement "
-        "group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs "
+        "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk slices unroll cluster reload specialize dtype redop root "
+        "placement group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs "
         "ceiling_gbs percent limit wrong status reason notes run host device versions timestamp schema"
     )
     assert " ".join(COLUMNS) == wanted

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collbench.discovery import Recording, links_table, loads, record, topology_of
+from collbench.discovery import dumps, links_table, loads, record, topology_of
 from collbench.errors import UsageError
 
 from . import _fake_hosts as hosts
@@ -19,7 +19,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file of a box with everything but NVLinks to switches."""
     root = tmp_path_factory.mktemp("box")
     with driver(hosts.dgx1v(root)):
-        return record(root).to_json()
+        return dumps([record(root)])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_broken_recording_is_refused_with_the_place(saved: str, change: Callab
     data = json.loads(saved)
     change(data)
     with pytest.raises(UsageError, match=words) as refused:
-        Recording.from_json(json.dumps(data), "bug.json")
+        loads(json.dumps(data), "bug.json")
     assert refused.value.message.startswith("bug.json")
 
 
@@ -52,12 +52,12 @@ def test_a_broken_recording_is_refused_with_the_place(saved: str, change: Callab
 )
 def test_what_is_no_recording(text: str) -> None:
     with pytest.raises(UsageError, match=r"bug\.json"):
-        Recording.from_json(text, "bug.json")
+        loads(text, "bug.json")
 
 
 def test_a_cut_file_says_where(saved: str) -> None:
     with pytest.raises(UsageError, match=r"bug\.json, line \d+, column \d+: not JSON"):
-        Recording.from_json(saved[: len(saved) // 2], "bug.json")
+        loads(saved[: len(saved) // 2], "bug.json")
 
 
 def test_a_host_has_no_thousand_gpus(saved: str) -> None:
@@ -68,7 +68,7 @@ def test_a_host_has_no_thousand_gpus(saved: str) -> None:
 
 
 def test_many_hosts(saved: str) -> None:
-    topology = topology_of([Recording.from_json(saved, "file")] * 50)
+    topology = topology_of(loads(saved, "file") * 50)
     assert len(topology.gpus) == 400 and len(topology.hosts) == 50
 
 
@@ -99,7 +99,7 @@ def test_whatever_a_file_says_it_is_a_graph_or_a_usage_error(saved: str) -> None
             except (KeyError, IndexError, TypeError):  # an earlier change took it away
                 continue
         try:
-            recording = Recording.from_json(json.dumps(data), "bug.json")
+            (recording,) = loads(json.dumps(data), "bug.json")
         except UsageError:
             continue
         topology_of([recording])

@@ -4,13 +4,16 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collbench.cli import _show_topology, run
+from collbench.cli import _measure_pairs, _show_topology, run
+from collbench.errors import StuckError
+from collbench.pairs import Pair
 from collbench.report.topology_matrix import matrix
 from collbench.report.topology_svg import svg
 from collbench.topology.model import Topology
@@ -133,6 +136,41 @@ def test_what_cannot_be_written_is_an_error_of_the_environment(capfd: Capture, d
     code, _, err = invoke(capfd, "--svg", "/dev/full")
     assert code == 3
     assert "cannot write /dev/full: No space left on device" in err
+
+
+def test_a_file_to_save_is_tried_before_anything_is_measured(capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(_topology: Topology) -> Topology:
+        raise StuckError("measured")
+
+    monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
+    for bad in (tmp_path / "no" / "a.json", tmp_path, tmp_path / ("x" * 300)):
+        code, out, err = invoke(capfd, "--measure", "--save", str(bad))
+        assert (code, out) == (3, "")
+        assert f"cannot write {bad}: " in err
+        assert "give another file with --save" in err
+    kept = tmp_path / "kept.json"
+    kept.write_text("old")
+    (tmp_path / "link.json").symlink_to("new.json")
+    for good in ("kept.json", "link.json", "new.json"):
+        assert invoke(capfd, "--measure", "--save", str(tmp_path / good))[0] == 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["kept.json", "link.json"]
+    assert kept.read_text() == "old"
+
+
+def test_pairs_measured_before_an_interrupt_are_shown(capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(*_: object) -> Iterator[Pair]:
+        yield Pair(a=0, b=1, way="stores", value=19.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_measure_pairs, "measure", some)
+    monkeypatch.setattr(_measure_pairs, "has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr(_measure_pairs, "device_count", lambda: 8)
+    code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
+    assert code == 130
+    assert out.splitlines()[2].split()[:4] == ["GPU0", "X", "19.00", "-"]
+    assert "# 1 measurements in" in err
+    assert "Interrupted. What was measured before is kept." in err
+    assert not list(tmp_path.iterdir())
 
 
 def test_links_of_a_recording_have_their_counters(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from collbench.report.topology_matrix import matrix
 from collbench.report.topology_svg import svg
 from collbench.report.topology_svg_layout import BAR_H, GPU_H, NIC_H, lay_out
 from collbench.report.topology_tree import tree
-from collbench.report.topology_words import alike, labels, part
+from collbench.report.topology_words import alike, labels
+from collbench.topology.hosts import part
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.rates import nvlink_link, pcie_link
 
@@ -222,13 +223,13 @@ def test_rates_between_hosts() -> None:
 
 def test_p2p_shows_codes_with_their_reasons() -> None:
     told = {(a, b, what): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b for what in ("read", "write")}
-    told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "the moon is not full"}
+    told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "CNS"}
     lines = tables.p2p(with_p2p(unknown_rates(), told))
     assert lines[:3] == ["read  GPU0  GPU1", "GPU0   X    OK", "GPU1  OK     X"]
     assert "nvlink: unknown" in lines
     assert "  TNS  the topology does not support it" in lines
-    assert "  (1)  the moon is not full" in lines
-    assert "GPU1     (1)    X" in lines
+    assert "  CNS  the chipset does not support it" in lines
+    assert "GPU1     CNS    X" in lines
     half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
     assert "GPU1  ?      X" in half
     assert "  ?    not told" in half
@@ -265,10 +266,29 @@ def test_nvlinks_one_by_one() -> None:
 
 def test_links_of_a_model_tell_their_sources_once() -> None:
     lines = tables.links(hgx_h100())
-    assert max(map(len, lines)) <= 80 + 40
     assert any(line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"] or "NVLink 4 x18     450.0   364.5  [3]" in line for line in lines)
     assert sum(line.startswith("[2] ") for line in lines) == 1
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
+    wide = max(map(len, tables.links(make(), columns=1000)))
+    for columns in (80, 100, wide):
+        lines = tables.links(make(), columns=columns)
+        assert max(map(len, lines)) <= columns
+        assert sorted(" ".join(lines).split()) == sorted(" ".join(tables.links(make(), columns=1000)).split())
+
+
+def test_ends_with_long_names_stand_in_a_line_of_their_own() -> None:
+    switches = tuple(Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2))
+    link = pcie_link("pci1", "pci2", 4, 16)
+    one = Topology(name="two switches", nodes=switches, links=(link,))
+    assert "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16" in tables.links(one, columns=100)[1]
+    lines = tables.links(one)
+    assert lines[1] == "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0"
+    assert lines[2].split() == tables.links(one, columns=100)[1].split()[7:]
+    assert max(map(len, lines)) <= 80
 
 
 def test_rings_of_many_ranks_wrap() -> None:

@@ -69,10 +69,26 @@ def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
 def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
+    monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     (point,) = plan_points([Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup())
     assert point.plan is not None
     assert point.plan.channels == 58
+    assert point.case.cluster == 1
     assert point.is_choice
+
+
+@pytest.mark.parametrize(("channels", "size_bytes", "wanted"), [(24, 1 << 21, 4), (48, 1 << 24, 8), (128, 1 << 24, 1), (24, 1 << 20, 1), (6, 1 << 24, 1)])
+def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(channels: int, size_bytes: int, wanted: int) -> None:
+    case, plan = resolve(Case(op="allreduce", algo="ring", proto="simple", channels=channels, backend="cuda", ranks=4, size_bytes=size_bytes))
+    assert plan.kernel is not None
+    assert (case.cluster, plan.kernel.cluster) == (wanted, wanted)
+
+
+@pytest.mark.parametrize(("knobs", "limits"), [({"channels": 6, "cluster": 4}, Limits()), ({"channels": 32, "cluster": 16}, Limits()),
+                                               ({"channels": 8, "cluster": 4}, Limits(has_clusters=False))])
+def test_clusters_that_cannot_be_are_refused(knobs: dict[str, int], limits: Limits) -> None:
+    with pytest.raises(ScheduleError, match="clusters of"):
+        resolve(Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 24, **knobs), limits)  # type: ignore[arg-type]
 
 
 def test_slices_of_a_repeat_have_numbers_of_32_bits() -> None:

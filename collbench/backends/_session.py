@@ -3,15 +3,14 @@
 A backend module offers `why_not(group) -> str` and `Session(group, jobs, hot=...)`; see CONTRIBUTING.md for the rest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from collbench.case import BUFFER_GRAIN_BYTES, Problem
 from collbench.group import Crew
 from collbench.host import last_level_cache_bytes
 from collbench.pattern import Wrong, compare, fill, poison
-from collbench.plan import Plan
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
@@ -51,19 +50,6 @@ class Samples:
     busy_s: float = 0.0
     wrong: tuple[Wrong, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-class Session(Protocol):
-    """An open backend. `device` and `version` describe what ran; run() measures one repeat; once() runs given inputs once."""
-
-    device: str
-    version: str
-
-    def run(self, plan: Plan, batch: Batch) -> Samples: ...
-
-    def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]: ...
-
-    def close(self) -> None: ...
 
 
 def auto_iterations(seconds: float) -> int:

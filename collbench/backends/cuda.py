@@ -19,7 +19,7 @@ from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
-from collbench.device.card import Launch, cuda_errors, least_multiprocessors
+from collbench.device.card import Launch, all_have_clusters, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import SIGNALS, ctas, launches_counted, lower
@@ -53,7 +53,7 @@ def why_not(group: Group) -> str:
 def limits(memory_bytes: int) -> Limits:
     """What a GPU of this host has for one launch: a CTA a multiprocessor can always be resident."""
     most = least_multiprocessors()
-    return Limits(ctas=most, memory_bytes=memory_bytes) if most else Limits(memory_bytes=memory_bytes)
+    return Limits(ctas=most, memory_bytes=memory_bytes, has_clusters=all_have_clusters()) if most else Limits(memory_bytes=memory_bytes)
 
 
 @dataclass(slots=True)
@@ -90,14 +90,14 @@ class Rank:
         """Reach the others' memory."""
         self.lane.connect(exported, timeout_s)
 
-    def load(self, plan: Plan, sets: int, cubins: Sequence[bytes]) -> str:
-        """Load a plan's kernel and program; returns its hash, which must be the same on every rank."""
+    def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
+        """Load a plan's kernel and program, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
         lane, rank = self.lane, self.context.rank
-        if len(self.loaded) >= LOADED:
+        if is_full:
             self.loaded.clear()
         function = lane.card.function(cubins[rank], "collbench_run")
         assert plan.kernel is not None
-        resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads), ctas(plan)
+        resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster), ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
         memory = self._memory(plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
@@ -119,7 +119,9 @@ class Rank:
             assert plan.kernel is not None
             args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
             grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-            loaded.launches[number] = Launch(self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args])
+            loaded.launches[number] = Launch(
+                self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster
+            )
         loaded.launches[number](stream)
 
     def reset(self, digest: str, is_filled: bool = True) -> None:
@@ -167,7 +169,7 @@ class Rank:
                 plan, rank, self._memory(problem, loaded.memory.program), set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9),
                 delay_ns=delay_ns, block_bytes=problem.block_bytes,
             )
-            kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args]))
+            kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster))
             kept[-1](lane.card.stream)
             lane.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
@@ -265,13 +267,13 @@ class Session:
     def _load(self, plan: Plan) -> None:
         if plan.digest in self._known:
             return
-        if len(self._known) >= LOADED:
+        if is_full := len(self._known) >= LOADED:
             self._known.clear()
         arch = min(fact["arch"] for fact in self.facts)
         if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
             raise ScheduleError(f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has {arch / 10}")
         cubins = [future.result() for future in self._sources(plan)]
-        digests = self._crew.call("load", plan, self._sets(plan), cubins, timeout_s=START_S)
+        digests = self._crew.call("load", plan, self._sets(plan), cubins, is_full, timeout_s=START_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
         self._known.add(plan.digest)

@@ -91,4 +91,4 @@ def _described(error: BaseException) -> tuple[str, int]:
         return f"Error: {str(error) or 'out of memory'}\nHint: use smaller sizes or fewer ranks", UnavailableError.exit_code
     if isinstance(error, OSError):
         return f"Error: {error.filename or 'output'}: {error.strerror or error}", UnavailableError.exit_code
-    return "Interrupted. Rows finished before are kept.", INTERRUPTED
+    return "Interrupted. What was measured before is kept.", INTERRUPTED

@@ -1,6 +1,7 @@
 """Carry out `topo --measure`: every pair of GPUs, or two ranks on processors, beside what their wires should carry."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -11,13 +12,16 @@ from collbench.group._launch import launcher
 from collbench.group.local import LocalGroup
 from collbench.host import has_nvidia_gpus
 from collbench.measure import Settings
-from collbench.pairs import WAYS, behind, expected_gbs, measure, with_rates
+from collbench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
 from collbench.report.pairs_table import lines
 from collbench.topology.model import Topology
 
 
 def measure_pairs(topology: Topology) -> Topology:
-    """Measure, show, and give back the topology with what stores reached in the place of expected rates."""
+    """Measure, show, and give back the topology with what stores reached in the place of expected rates.
+
+    However it ends, what was measured until then is shown.
+    """
     if launcher() is not None:
         raise UsageError("--measure drives all GPUs of one host from one process", "start it without a launcher")
     gpus = topology.gpus
@@ -27,18 +31,24 @@ def measure_pairs(topology: Topology) -> Topology:
         click.echo("One GPU: nothing travels between GPUs.")
         return topology
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
-    group, start = LocalGroup(), time.monotonic()
+    ids = [gpu.id for gpu in gpus] if count else []
+    group, start, pairs = LocalGroup(), time.monotonic(), list[Pair]()
     try:
-        pairs = list(measure(group, backend, ranks, Settings()))
+        for pair in measure(group, backend, ranks, Settings()):
+            pairs.append(pair)
     finally:
         group.close(0)
-    ids = [gpu.id for gpu in gpus] if count else []
+        if pairs:
+            _show(topology, ids, names, pairs)
+            click.echo(f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result compared", err=True)
+    source = f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair at a time" if ids else ""
+    return with_rates(topology, ids, pairs, source) if ids else topology
+
+
+def _show(topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]) -> None:
+    """What pairs reached, and those that fall behind. ids: the nodes of the ranks, where they are GPUs."""
     expected = {(pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way) for pair in pairs for way in WAYS if ids}
     click.echo("\n".join(lines(pairs, names, expected)).lstrip("\n"))
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
         click.echo(f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g} {unit}, the median is {middle:.4g}")
-    click.echo(f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result compared", err=True)
-    source = f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair at a time" if ids else ""
-    return with_rates(topology, ids, pairs, source) if ids else topology
-

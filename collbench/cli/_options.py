@@ -88,3 +88,14 @@ def width(stream: IO[str]) -> int:
 def is_terminal(stream: IO[str]) -> bool:
     """Whether somebody looks at the stream. A rank's terminal under a launcher is no such thing."""
     return stream.isatty() and launcher() is None
+
+
+def bars(stream: IO[str]) -> str:
+    """Eight characters of growing height (or weight) that the stream's encoding can show."""
+    from collbench.report.sparkline import ASCII, BLOCKS
+
+    try:
+        BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS

@@ -37,7 +37,7 @@ _SETTINGS = {
 
 _STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong": {"fg": "red", "bold": True}, "error": {"fg": "red", "bold": True}}
 _OUR_KNOBS = (
-    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "reload", "specialize",
+    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "reload", "specialize",
 )
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly
@@ -109,7 +109,7 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers)
-    points = plan_points(requested, group, settings.max_memory, wires.orders)
+    points = plan_points(requested, group, settings.max_memory, wires.orders, wires.algorithm)
     for peer in peers:
         _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
     estimate = sum(estimate_s(point, settings, machine()) for point in points)

@@ -1,7 +1,8 @@
 """Carry out `collbench topo`: find the topology, then write documents, or show views of it."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -50,6 +51,8 @@ def show(
         return 0
     if save is not None and not found.topology.gpus:
         raise UnavailableError("--save keeps rates between GPUs, and this machine shows none", "leave --save out to measure two ranks on processors")
+    if save is not None:
+        _refuse_unwritable(save, "--save")
     if record is not None:
         _write_recording(record, found.recordings)
     if svg is not None:
@@ -158,12 +161,30 @@ def _write(file: str, text: str, option: str) -> None:
     if file == "-":
         click.echo(text, nl=False)
         return
-    try:
+    with _named(file, option):
         Path(file).write_text(text, encoding="utf-8")
+    click.echo(f"# wrote {file}", err=True)
+
+
+def _refuse_unwritable(file: str, option: str) -> None:
+    """Raise UnavailableError now rather than after the work, if a file cannot be written; one that is not there is not there afterwards."""
+    with _named(file, option):
+        place = Path(file).resolve()
+        if not place.exists():
+            place.touch()
+            place.unlink()
+        elif not place.is_fifo():  # whose opening waits for a reader
+            place.open("a").close()
+
+
+@contextmanager
+def _named(file: str, option: str) -> Iterator[None]:
+    """Turn what goes wrong with a file into UnavailableError."""
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise UnavailableError(f"cannot write {file}: {why}", f"give another file with {option}") from None
-    click.echo(f"# wrote {file}", err=True)
 
 
 def _say(topology: Topology, *, has_headline: bool) -> None:
@@ -188,7 +209,7 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         "tree": ("Tree", lambda: tree(topology, paint)),
         "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
-        "links": ("Links", lambda: _links(found, paint)),
+        "links": ("Links", lambda: _links(found, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
     }
     for place, view in enumerate(views):
@@ -197,17 +218,17 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         echo([*above, *lines()], out, is_coloured)
 
 
-def _links(found: Found, paint: Paint) -> list[str]:
+def _links(found: Found, columns: int, paint: Paint) -> list[str]:
     """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
     if not any(recording.gpus for recording in found.recordings):
-        return tables.links(found.topology)
+        return tables.links(found.topology, columns=columns)
     from collbench import discovery
 
     lines: list[str] = []
     for recording in found.recordings:
         lines += [f"{recording.hostname or 'host'}:"] if len(found.recordings) > 1 else []
         lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
-    return [*lines, *tables.links(found.topology, without=("nvlink",))]
+    return [*lines, *tables.links(found.topology, without=("nvlink",), columns=columns)]
 
 
 def _rings(topology: Topology, columns: int) -> list[str]:

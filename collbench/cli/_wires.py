@@ -41,6 +41,10 @@ class Wires:
         yardstick = self._yardsticks.get(case.backend)
         return yardstick.orders_for(case) if yardstick is not None else ()
 
+    def algorithm(self, case: Case) -> str:
+        """What `auto` means: on wires that the model prices, the lowest price; else `auto`, which a table of measured numbers decides."""
+        return self._yardsticks[MODEL].cheapest(case) if case.backend == MODEL and MODEL in self._yardsticks else "auto"
+
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
     """The GPU of every rank: of its host, by the rank's number there, through the list of GPUs if one is given."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,12 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
 @click.option("--tuner", metavar="FILE", help="Write the configuration of NCCL's CSV tuner plugin, from NCCL's forced rows; - for stdout.")
 @click.option("--nccl-rows", metavar="FILE", help="Write the rows in the columns that NCCL's optimizer script reads; - for stdout.")
+@click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw one file or two against size, with the knobs or the ratio; .png or .svg.")
+@click.option("--html", metavar="FILE", help="Write one page about one file or two: curves to filter and hover, tables, heat maps, wires; - for stdout.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Colours by verdict.")
 def command(
     files: tuple[Path, ...], force: bool, fail_below: float | None, show_all: bool, against: str | None, bands: bool, env: bool, tuner: str | None,
-    nccl_rows: str | None, color: str,
+    nccl_rows: str | None, plot: Path | None, html: str | None, color: str,
 ) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of the others.
 
@@ -64,58 +67,71 @@ def command(
       collbench compare new.csv base.csv
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4
+      collbench compare results.csv --plot results.svg
       collbench compare results.csv --tuner nccl_tuner.conf --env
+      collbench compare results.csv --html page.html
     """
+    from collbench.cli._draw_results import check_plot
     from collbench.cli._options import is_terminal, width
 
+    if plot is not None:
+        if against is not None or bands or env or tuner or nccl_rows:
+            raise UsageError("--plot goes with the answers, not with --against, --bands, --env, --tuner or --nccl-rows", "give it alone")
+        check_plot(plot, files)
     is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
+    if html is not None:
+        if fail_below is not None or against is not None or bands or env or tuner or nccl_rows or plot:
+            raise UsageError("--html stands alone", "run compare again for the other options")
+        return _page(files, html, is_forced=force)
     if len(files) == 1:
         if fail_below is not None and against is None:
             raise UsageError("--fail-below needs a base to compare with", "give a second file, or --against")
         documents = {name: file for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows)) if file is not None}
         if "-" in documents.values() and len(documents) + bands + env + (against is not None) > 1:
             raise UsageError("a document on stdout stands alone", "give files with --tuner and --nccl-rows, or one of the options")
-        frame = _together(_loaded(files)[0])
-        codes = [_derive(frame, has_bands=bands, has_env=env, documents=documents)] if bands or env or documents else []
+        loaded = _loaded(files)[0]
+        codes = [_derive(loaded.frame, has_bands=bands, has_env=env, documents=documents)] if bands or env or documents else []
         if against is not None:
-            codes.append(_judge(frame, against, fail_below))
-        return max(codes) if codes else _answer(frame, width(sys.stdout), show_all=show_all)
+            codes.append(_judge(loaded.frame, against, fail_below))
+        return max(codes) if codes else _answer(loaded, width(sys.stdout), show_all=show_all, plot=plot)
     if against is not None or bands or env or tuner or nccl_rows:
         raise UsageError("--against, --bands, --env, --tuner and --nccl-rows are of one file", "give one file")
     new, *bases = _loaded(files)
     codes = [
-        _compare(new, base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place)
+        _compare(new, base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place, plot=plot)
         for place, base in enumerate(bases)
     ]
     return max(codes)
 
 
-def _loaded(files: Sequence[Path]) -> tuple["Loaded", ...]:
-    """The files, with what a reader must know of them on stderr."""
+def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
+    """The files, with what a reader must know of them on stderr; what one file alone repeats is taken together."""
     from collbench.compare.load import load_all
 
     found = load_all(files)
     for loaded in found:
         for said in loaded.said:
             click.echo(f"{loaded.name}: {said}", err=True)
-    return found
-
-
-def _together(loaded: "Loaded") -> "pd.DataFrame":
+    if len(found) > 1:
+        return found
     from collbench.compare._join import together
 
-    frame, again = together(loaded.frame)
+    frame, again = together(found[0].frame)
     if again:
-        click.echo(f"{loaded.name}: {again} rows measure what a row before them does: their repeats are taken together", err=True)
-    return frame
+        click.echo(f"{found[0].name}: {again} rows measure what a row before them does: their repeats are taken together", err=True)
+    return [replace(found[0], frame=frame)]
 
 
-def _answer(frame: "pd.DataFrame", columns: int, *, show_all: bool) -> int:
+def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
+    from collbench.cli._draw_results import plot as draw
+    from collbench.cli._options import bars, is_terminal
     from collbench.report.answers_table import answer_lines
 
-    for line in answer_lines(frame, columns, show_all):
+    for line in answer_lines(loaded.frame, columns, show_all, bars(sys.stdout) if is_terminal(sys.stdout) else ""):
         click.echo(line)
-    return 0 if (frame["status"] == "ok").any() else CHANGED_CODE
+    if plot is not None:
+        draw(plot, [loaded])
+    return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
 
 
 def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
@@ -147,21 +163,40 @@ def _derive(frame: "pd.DataFrame", *, has_bands: bool, has_env: bool, documents:
     if lines:
         click.echo("\n".join(lines))
     for name, target in documents.items():
-        text = "\n".join(made[name]) + "\n"
-        if target == "-":
-            click.echo(text, nl=False)
-            continue
-        try:
-            Path(target).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{name.replace('_', '-')}") from None
-        click.echo(f"# wrote {target}", err=True)
+        _write("\n".join(made[name]) + "\n", target, name.replace("_", "-"))
     return 0
 
 
+def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
+    """The page of one file, or of two with what changed."""
+    from collbench.report.page import page
+
+    if len(files) > 2:
+        raise UsageError("--html shows one file, or a file and its base", "give two files at most")
+    sides = _loaded(files)
+    text = page(*sides, is_forced=is_forced)
+    _write(text, target, "html")
+    click.echo(f"# {len(text.encode()) / 1e6:.2g} MB", err=True)
+    return 0
+
+
+def _write(text: str, target: str, option: str) -> None:
+    """A document to a file, or to stdout."""
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{option}") from None
+    click.echo(f"# wrote {target}", err=True)
+
+
 def _compare(
-    new: "Loaded", base: "Loaded", columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int
+    new: "Loaded", base: "Loaded", columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int,
+    plot: Path | None,
 ) -> int:
+    from collbench.cli._draw_results import plot as draw
     from collbench.compare.changes import SAME, compare
     from collbench.report.changes_table import lines
 
@@ -172,6 +207,8 @@ def _compare(
         click.echo(line, color=is_colored)
     if not len(found.rows):
         return CHANGED_CODE
+    if plot is not None:
+        draw(plot, [new, base])
     if fail_below is None:
         return 0
     if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:

@@ -91,6 +91,10 @@ _KNOBS = (
     click.option("--slices", type=ListOf("slices", positive), help="Slices of a message, for example 1,2. Default: 2 for simple from 8M on GPUs, else 1."),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
+        "--cluster", type=ListOf("CTAs", positive),
+        help="CTAs that a GPU places side by side, for example 1,4 (thread block clusters). Default: by CTAs; 1 before sm_90.",
+    ),
+    click.option(
         "--ll128-reload", "reload", type=ListOf("reload", str, SWITCHES), help="Read an ll128 line again once its flag was seen: on, off. Default: on."
     ),
     click.option(
@@ -100,7 +104,7 @@ _KNOBS = (
 _HOW = (
     click.option(
         "-n", "--iters", type=click.IntRange(0),
-        help="Timed iterations a repeat, for example 20. Default 0: as many as take 40 ms (3 to 1000).",
+        help="Timed iterations a repeat, for example 20. Default 0: as many as take 40 ms (3 to 1000), on GPUs 4 ms (4 to 100).",
     ),
     click.option("-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."),
     click.option("-c", "--check", type=click.IntRange(0), help="0 compares no results (rows say unchecked). Default: 1."),

@@ -57,7 +57,7 @@ def _untold(frame: pd.DataFrame) -> set[str]:
 def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
     """Match rows; everything that is not compared is counted."""
     way = way_of(new, base)
-    names = _names(new, base, way)
+    names = names_to_match(new, base, way)
     said: list[str] = []
     sides = []
     for frame, title in ((new, "new"), (base, "base")):
@@ -78,7 +78,7 @@ def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
     return Joined(compared=compared, sides=_numbers(compared), counts=dict(sorted(counted.items())), new_failures=failed, said=tuple(said))
 
 
-def _names(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
+def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
     """The columns to match by."""
     if way == "knobs":
         return [*KEY, "conditions"]
@@ -97,7 +97,7 @@ def _conditions(notes: pd.Series) -> pd.Series:
 def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     found = frame.reset_index(drop=True).assign(conditions=_conditions(frame["notes"].reset_index(drop=True)))
     if way == "problem":  # what is not reduced has no operation, whatever a tool writes there
-        reduces = {op: _is_reduction(op) for op in found["op"].unique()}
+        reduces = {op: is_reduction(op) for op in found["op"].unique()}
         found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
     is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
     single = (found["repeat_times_us"] == "") & is_timed
@@ -107,7 +107,8 @@ def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     return found
 
 
-def _is_reduction(op: str) -> bool:
+def is_reduction(op: str) -> bool:
+    """Whether an operation reduces; what is not known may."""
     try:
         return collective(op).is_reduction
     except CollbenchError:
@@ -201,7 +202,7 @@ def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
 def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
     """What differs around the numbers: name, of the new file, of the base."""
     found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]
-    versions = [_versions(frame) for frame in (new, base)]
+    versions = [versions_of(frame) for frame in (new, base)]
     is_told_alike = is_foreign(new) == is_foreign(base)  # what another tool does not tell is no difference
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
@@ -227,7 +228,7 @@ def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
     return ours, theirs
 
 
-def _versions(frame: pd.DataFrame) -> dict[str, set[str]]:
+def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
     found: dict[str, set[str]] = {}
     for text in frame["versions"].unique():

@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from collbench.collectives import Collective, OpName, collective
 from collbench.dtypes import ALIASES, DTYPES
 from collbench.errors import UsageError
-from collbench.record import COLUMNS, Record
+from collbench.record import COLUMNS, INTEGERS, MEASURED, Record
 from collbench.stats import interval
 from collbench.sweep import UNASKED
 from collbench.units import rate_gbs
@@ -17,11 +17,9 @@ from collbench.units import rate_gbs
 if TYPE_CHECKING:
     import pandas as pd
 
-INTEGERS = (
-    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "root", "ranks", "hosts", "size_bytes", "count", "repeats", "iters",
-    "schema",
-)
-FLOATS = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent", "wrong")  # wrong: NaN is "not compared"
+FLOATS = (*MEASURED, "wrong")  # wrong: NaN is "not compared"
+LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
+MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_RANKS = 1 << 20
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
 # Longest first: allreduce holds reduce, allgather holds gather.
@@ -44,6 +42,17 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         else:
             columns[name] = pd.Series(values, dtype=str)
     return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, from 1 on; neither empty nor so long that they can be no row."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line and len(line) <= LONGEST_LINE)
+
+
+def refuse_too_many(rows: Sequence[tuple[int, object]], name: str) -> None:
+    """Raise UsageError for a table with more rows, of (line, row), than any has."""
+    if len(rows) > MOST_ROWS:
+        raise UsageError(f"{name}, line {rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
 
 
 def op_in(text: str) -> OpName | None:
@@ -123,7 +132,7 @@ def foreign(
     text = {name: str(value) for name, value in UNASKED.items() if isinstance(value, str)}
     base = Record(
         op=op, backend=backend, algo=text["algo"], proto=text["proto"], transport=text["transport"], direct=text["direct"], p2p=text["p2p"],
-        channels=0, threads=0, ctas=0, buffsize=0, slots=0, chunk=0, slices=0, unroll=0, reload=text["reload"], specialize=text["specialize"],
+        channels=0, threads=0, ctas=0, buffsize=0, slots=0, chunk=0, slices=0, unroll=0, cluster=0, reload=text["reload"], specialize=text["specialize"],
         dtype=dtype, redop=redop if known.is_reduction and redop else "sum", root=max(root, 0), placement=placement, group="", ranks=ranks, hosts=hosts,
         size_bytes=size_bytes, count=count, iters=iters, wrong=wrong, status="wrong" if failure or wrong else "error" if reason else "ok", reason=reason,
         notes="" if is_checked else "unchecked", run=run, host=host, device=device, versions=versions, timestamp=timestamp,

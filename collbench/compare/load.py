@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from collbench.compare import nccl_tests, nccl_tests_json, osu
-from collbench.compare._rows import FLOATS, INTEGERS, frame_of
+from collbench.compare._rows import FLOATS, frame_of
 from collbench.errors import UsageError
-from collbench.record import COLUMNS, SCHEMA, Record, Status, parse
+from collbench.record import COLUMNS, INTEGERS, SCHEMA, Record, Status, parse
 
 if TYPE_CHECKING:
     import pandas as pd

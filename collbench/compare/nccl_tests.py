@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collbench.collectives import OpName
-from collbench.compare._rows import devices_line, dtype_of, foreign, hosts_line, merged, op_in, ranks_of
+from collbench.compare._rows import devices_line, dtype_of, foreign, hosts_line, lines_of, merged, op_in, ranks_of, refuse_too_many
 from collbench.errors import UsageError
 from collbench.record import Record
 
-LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
 MOST_LINES_NAMED = 5
-MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 # What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel, MPICH), srun -l, pdsh, container logs.
 _PREFIX = re.compile(
     r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*",
@@ -101,8 +99,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 f"{name}, line {run.doubled_line}: a rank is named twice: several programs, that knew nothing of each other, print into one file",
                 "build nccl-tests with MPI=1",
             )
-        if len(run.rows) > MOST_ROWS:
-            raise UsageError(f"{name}, line {run.rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
+        refuse_too_many(run.rows, name)
         if "cputime" in run.columns:
             raise UsageError(f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
         op = op_in(run.program or _stem(name))
@@ -198,9 +195,8 @@ class _Lines:
 def _runs(text: str) -> list[_Run]:
     """One for every table, and for every start of a program, in the order of their first lines."""
     lines = _Lines()
-    for number, whole in enumerate(text.split("\n"), start=1):
-        if whole and len(whole) <= LONGEST_LINE:
-            lines.take(number, whole)
+    for number, whole in lines_of(text):
+        lines.take(number, whole)
     return lines.runs
 
 

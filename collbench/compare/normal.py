@@ -67,11 +67,11 @@ def reference(name: str, frame: "pd.DataFrame") -> Loaded:
         if name not in shipped and not Path(name).exists() and name != "-":
             raise UsageError(f"there is no reference '{name}'", f"{known}; or give a file")
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
-    wanted, forms, ranks = _models(frame), _forms(frame), set(frame["ranks"])
+    wanted, forms, ranks = models(frame), _forms(frame), set(frame["ranks"])
     found = []
     for label, file in shipped.items():
         loaded = _named(label, file)
-        if _models(loaded.frame) & wanted:
+        if models(loaded.frame) & wanted:
             apart = min(abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks)
             found.append((not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded))
     if not found:
@@ -140,6 +140,16 @@ def _forms(frame: "pd.DataFrame") -> set[bool]:
     return {"PCIE" in str(device).upper() for device in frame["device"].unique() if _MODEL.search(str(device))}
 
 
-def _models(frame: "pd.DataFrame") -> set[str]:
+def models(frame: "pd.DataFrame") -> set[str]:
     """GPU models named in a file."""
-    return {found[1].upper() for device in frame["device"].unique() if (found := _MODEL.search(str(device))) is not None}
+    return {model_of(str(device)) for device in frame["device"].unique()} - {""}
+
+
+def model_of(name: str) -> str:
+    """The GPU model in a product's name, or nothing.
+
+    >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
+    ('A100', '')
+    """
+    found = _MODEL.search(name)
+    return found[1].upper() if found is not None else ""

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from collbench.collectives import OpName, collective
-from collbench.compare._rows import MOST_RANKS, dtype_of, foreign, merged, op_in
+from collbench.compare._rows import MOST_RANKS, dtype_of, foreign, lines_of, merged, op_in, refuse_too_many
 from collbench.dtypes import DtypeName, dtype
 from collbench.errors import UsageError
 from collbench.record import Record
 
-LONGEST_LINE = 4000
-MOST_ROWS = 20_000
 _PREFIX = re.compile(r"\s{0,9}(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\d{1,6}:\s)?\s{0,9}")
 _TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _LAUNCH = re.compile(r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b")
@@ -63,8 +61,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             continue
         if table.columns and _TIME not in table.columns:
             raise UsageError(f"{name}, line {table.line}: no column '{_TIME}' among {', '.join(table.columns)}", "give what a blocking collective prints")
-        if len(table.rows) > MOST_ROWS:
-            raise UsageError(f"{name}, line {table.rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
+        refuse_too_many(table.rows, name)
         if table.broken:
             said.append(f"{len(table.broken)} lines cut or mixed with others left out (line {table.broken[0]})")
         if not table.ranks and collective(op).size_in_blocks and op != "reducescatter":
@@ -94,9 +91,7 @@ def _op(title: str) -> OpName | None:
 def _tables(text: str) -> list[_Table]:
     tables: list[_Table] = []
     ranks = 0
-    for number, whole in enumerate(text.split("\n"), start=1):
-        if not whole or len(whole) > LONGEST_LINE:
-            continue
+    for number, whole in lines_of(text):
         tag = _PREFIX.match(whole)
         line = whole[tag.end() :] if tag else whole
         if found := _LAUNCH.search(whole):

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # In the order in which they are taken to tell configurations apart: a chunk is taken before the buffer that follows from it.
-KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "transport", "direct", "p2p", "reload", "specialize")
+KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "transport", "direct", "p2p", "reload", "specialize")
 LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
 DISTURBED = ("throttled", "clocks-low", "other-processes")
-_SIZES = {"chunk", "buffsize"}
+SIZES = {"chunk", "buffsize"}  # knobs that are bytes
+KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _OWN = UNASKED["algo"]
 
 
@@ -44,7 +45,10 @@ class Problem(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones."""
+    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones.
+
+    Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out to have types.
+    """
 
     op: str
     backend: str
@@ -60,6 +64,7 @@ class Row(NamedTuple):
     chunk: int
     slices: int
     unroll: int
+    cluster: int
     reload: str
     specialize: str
     dtype: str
@@ -215,11 +220,26 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
     for name in asked.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
-            parts.append(f"{_SHORT.get(name, name)} {format_size(value) if name in _SIZES else value}")
+            parts.append(f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}")
     return " ".join(part for part in parts if part)
 
 
 _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
+
+
+def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
+    """Problems in words: the operation and ranks, and what else tells them apart."""
+    known = list(problems)
+    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
+    return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
+
+
+def _said(problem: Problem, name: str) -> str:
+    if name == "placement":
+        return "in place" if problem.placement == "in" else "out of place"
+    if name in ("hosts", "root"):
+        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
+    return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
 
 
 def chosen(rows: Sequence[Row]) -> Row:

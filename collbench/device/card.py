@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from collbench import gpus
+from collbench.device import clusters
 from collbench.errors import StuckError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
+_CLUSTER_LAUNCH = 120  # cudaDevAttrClusterLaunch
 _NAP_S = 20e-6  # between two looks at a stream
 _LEAST_BYTES = 2 << 20  # of an allocation: a handle names the whole block of the driver, which smaller ones would share
 
@@ -48,6 +50,12 @@ def least_multiprocessors() -> int:
     return min((int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)) for index in range(device_count())), default=0)
 
 
+def all_have_clusters() -> bool:
+    """Whether every GPU runs thread block clusters. Makes no context."""
+    runtime = load_cupy().cuda.runtime
+    return all(runtime.deviceGetAttribute(_CLUSTER_LAUNCH, index) for index in range(device_count()))
+
+
 def _uuid(raw: bytes) -> str:
     """How drivers spell it; nothing for one that a binding has cut at a zero byte.
 
@@ -59,16 +67,20 @@ def _uuid(raw: bytes) -> str:
 
 
 class Launch:
-    """A kernel with its grid and arguments, ready to be queued any number of times."""
+    """A kernel with its grid and arguments, ready to be queued any number of times. cluster: CTAs that are placed together, which divides the grid."""
 
-    def __init__(self, card: "Card", function: int, grid: tuple[int, int], block: int, args: Sequence[bytes]) -> None:
+    def __init__(self, card: "Card", function: int, grid: tuple[int, int], block: int, args: Sequence[bytes], *, cluster: int = 1) -> None:
         self._launch = card.cupy.cuda.driver.launchKernel
         self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
+        self._clustered = clusters.Launch(function, grid, block, cluster) if cluster > 1 else None
 
     def __call__(self, stream: int) -> None:
-        self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
+        if self._clustered:
+            self._clustered.queue(stream, ctypes.addressof(self._pointers))
+        else:
+            self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
 
 
 class Card:
@@ -160,8 +172,10 @@ class Card:
         self.driver.funcGetAttribute(self.driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found)
         return found
 
-    def resident_ctas(self, function: int, threads: int) -> int:
+    def resident_ctas(self, function: int, threads: int, cluster: int = 1) -> int:
         """CTAs of a kernel that can run at once."""
+        if cluster > 1:
+            return clusters.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
         return int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0)) * self.multiprocessors
 
     def capture(self, body: Callable[[int], None]) -> Any:

@@ -5,8 +5,8 @@ record() gives a Recording, topology_of() turns one or many into a Topology; a R
 
 from collbench.discovery._gather import gather
 from collbench.discovery._record import record
-from collbench.discovery.build import P2P_WORDS, equal_hosts, topology_of
+from collbench.discovery.build import topology_of
 from collbench.discovery.links import LinkRow, links_table
 from collbench.discovery.recording import Recording, dumps, loads
 
-__all__ = ["P2P_WORDS", "LinkRow", "Recording", "dumps", "equal_hosts", "gather", "links_table", "loads", "record", "topology_of"]
+__all__ = ["LinkRow", "Recording", "dumps", "gather", "links_table", "loads", "record", "topology_of"]

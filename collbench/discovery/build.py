@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from collbench.discovery import _host
 from collbench.discovery.recording import Fabric, Recording
 from collbench.errors import UsageError
-from collbench.topology.model import Link, Node, Topology
+from collbench.topology.hosts import equal_hosts
+from collbench.topology.model import P2P, P2P_MEANINGS, Link, Node, Topology
 
-# nvidia-smi's words for NVML_P2P_STATUS_*: works; chipset, GPU, topology not supported; disabled by registry; not supported; unknown.
-P2P_WORDS = ("OK", "CNS", "GNS", "TNS", "DR", "NS", "U")
+_P2P_WORDS = tuple(P2P_MEANINGS)
 
 
 def topology_of(recordings: Sequence[Recording]) -> Topology:
@@ -39,30 +39,6 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
     return Topology(
         name=topology.name, nodes=topology.nodes, links=topology.links, hosts=names, p2p=p2p, notes=tuple(_said(notes, names, equal_hosts(topology)))
     )
-
-
-def equal_hosts(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Hosts in groups of equal ones: same nodes and links, apart from names, addresses, UUIDs and what changes from moment to moment."""
-    nodes: list[list[Node]] = [[] for _ in topology.hosts]
-    place: dict[str, str] = {}  # a node's number on its host; what hosts share keeps its id
-    for node in topology.nodes:
-        if node.host >= 0:
-            place[node.id] = str(len(nodes[node.host]))
-            nodes[node.host].append(node)
-    wires: list[list[object]] = [[] for _ in topology.hosts]
-    for link in topology.links:
-        for host in {topology.by_id[link.a].host, topology.by_id[link.b].host} - {-1}:
-            ends = place.get(link.a, link.a), place.get(link.b, link.b)
-            wires[host].append((*ends, link.kind, link.count, link.generation, link.usable_gbs))
-    allowed: list[list[object]] = [[] for _ in topology.hosts]
-    for (a, b, what), word in topology.p2p.items():
-        allowed[topology.by_id[a].host].append((place[a], place[b], what, word))
-    groups: dict[object, list[int]] = {}
-    for host, own in enumerate(nodes):
-        things = tuple((node.kind, node.index, node.affinity, node.name if node.kind in ("gpu", "cpu") else "", node.fact("mig")) for node in own)
-        wired, works = (frozenset(Counter(part).items()) for part in (wires[host], allowed[host]))
-        groups.setdefault((things, wired, works), []).append(host)
-    return tuple(tuple(group) for group in groups.values())
 
 
 def _said(notes: Sequence[tuple[int, str]], names: Sequence[str], equal: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -99,8 +75,9 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
     found = {}
     for pair in recording.pairs:
         if pair.a in gpu_ids and pair.b in gpu_ids:
-            for what, status in (("read", pair.read), ("write", pair.write), ("nvlink", pair.nvlink), ("atomics", pair.atomics)):
-                word = P2P_WORDS[status] if status is not None and 0 <= status < len(P2P_WORDS) else "U"
+            for what in P2P:
+                status: int | None = getattr(pair, what)
+                word = _P2P_WORDS[status] if status is not None and 0 <= status < len(_P2P_WORDS) else "U"
                 found[gpu_ids[pair.a], gpu_ids[pair.b], what] = "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
     return found
 

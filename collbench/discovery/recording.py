@@ -202,18 +202,6 @@ class Recording:
     pairs: tuple[PairRecord, ...] = ()
     unknown: Reasons = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """As a file: same recording, same bytes."""
-        return dumps([self])
-
-    @staticmethod
-    def from_json(text: str, name: str) -> "Recording":
-        """What to_json wrote; `name` is for messages. Raises UsageError with the place if it is broken, or holds more than one host."""
-        found = loads(text, name)
-        if len(found) != 1:
-            raise UsageError(f"{name} holds {len(found)} hosts, not one")
-        return found[0]
-
 
 def dumps(recordings: Sequence[Recording]) -> str:
     """One host or several as a file."""

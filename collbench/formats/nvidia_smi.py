@@ -12,17 +12,13 @@ from collbench.errors import UsageError
 from collbench.formats._build import arch_of_name, printable
 from collbench.formats._smi_tree import Device, machine
 from collbench.topology import rates
-from collbench.topology.model import Node, Topology
+from collbench.topology.model import P2P, P2P_MEANINGS, Node, Topology
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _DEVICE = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|[a-z]\w{1,30}\d")  # the last: NICs by their names, before driver 515
 _CLASS = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?")
-_STATUS = re.compile(r"X|OK|CNS|GNS|TNS|NS|DR|U")
-_MEANINGS = {  # nvidia-smi's legend of -p2p, for text that lost it
-    "CNS": "Chipset not supported", "GNS": "GPU not supported", "TNS": "Topology not supported", "NS": "Not supported", "U": "Unknown",
-    "DR": "Disabled by a driver setting",
-}  # fmt: skip
-_WHAT = {"r": "read", "w": "write", "a": "atomics", "n": "nvlink"}
+_STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
+_WHAT = {what[0]: what for what in P2P}
 _ASKED = re.compile(r"-p2p\s{1,9}([rwan])\b|topo\s{1,9}(?:-m\b|--matrix)")
 _ASKED_IN_NAME = re.compile(r"p2p[-_. ]{0,2}([rwan])(?![a-z])", re.IGNORECASE)
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
@@ -81,7 +77,7 @@ def read(text: str, name: str) -> Topology:
         replace(node, name=gpus[node.id].name, facts=(*node.facts, *gpus[node.id].facts)) if node.id in gpus else node for node in topology.nodes
     )
     topology = replace(topology, nodes=merged, notes=(*topology.notes, *notes))
-    return replace(topology, p2p=_p2p(matrices, topology, lines, name))
+    return replace(topology, p2p=_p2p(matrices, topology, name))
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -193,9 +189,8 @@ def _devices(matrix: _Matrix, nics: Mapping[str, str], name: str) -> list[Device
     return sorted(found, key=lambda device: order[device.label])
 
 
-def _p2p(matrices: list[_Matrix], topology: Topology, lines: list[str], name: str) -> dict[tuple[str, str, str], str]:
-    """Of every -p2p matrix: OK, or the code with its meaning."""
-    legend = {found[1]: found[2] for line in lines if (found := re.fullmatch(r"\s*([A-Z]{1,4})\s{1,9}= (\S.{0,80}?)\s*", line))}
+def _p2p(matrices: list[_Matrix], topology: Topology, name: str) -> dict[tuple[str, str, str], str]:
+    """The codes of every -p2p matrix."""
     found_all: dict[tuple[str, str, str], str] = {}
     for matrix in matrices:
         if matrix.asked == "m":
@@ -210,8 +205,7 @@ def _p2p(matrices: list[_Matrix], topology: Topology, lines: list[str], name: st
             if len(ends) < 2 or not all(end in topology.by_id for end in ends):
                 raise UsageError(f"{name}, line {matrix.line}: {a} or {b} is no GPU of the matrix of connections")
             if a != b:
-                meaning = legend.get(code, _MEANINGS.get(code, ""))
-                found_all[ends[0], ends[1], _WHAT[matrix.asked]] = "OK" if code == "OK" else f"{code}: {meaning}" if meaning else code
+                found_all[ends[0], ends[1], _WHAT[matrix.asked]] = code
     return found_all
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn, get_args
 
 from collbench.errors import UsageError
 from collbench.formats._build import MAX_NODES
-from collbench.topology.model import Link, LinkKind, Node, NodeKind, Topology
+from collbench.topology.model import P2P, Link, LinkKind, Node, NodeKind, Topology
 
 FORMAT, VERSION = "collbench-topology", 1
 _MARK = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
@@ -21,7 +21,6 @@ _MAX_CHARACTERS = 24 << 20  # of as many nodes and links as are allowed
 _NODE = {"id": str, "kind": str, "name": str, "index": int, "address": str, "host": int, "affinity": str, "facts": dict}
 _LINK = {"a": str, "b": str, "kind": str, "count": int, "generation": int, "raw_gbs": float, "usable_gbs": float, "source": str, "note": str}
 _P2P = {"a": str, "b": str, "what": str, "status": str}
-_WHATS = ("read", "write", "atomics", "nvlink")
 _NAMES = {str: "a string", int: "a whole number", float: "a number, or null", dict: "an object of strings", list: "a list"}
 
 
@@ -137,8 +136,8 @@ def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str
     for end in ("a", "b"):
         if told[end] not in gpus:
             raise _WrongError(f"{place}.{end} is '{told[end]:.40}', which is no GPU among the nodes")
-    if told["what"] not in _WHATS:
-        raise _WrongError(f"{place}.what is '{told['what']:.40}', not one of {', '.join(_WHATS)}")
+    if told["what"] not in P2P:
+        raise _WrongError(f"{place}.what is '{told['what']:.40}', not one of {', '.join(P2P)}")
     return (told["a"], told["b"], told["what"]), told["status"]
 
 

@@ -3,14 +3,16 @@
 One row a problem and size, at 80 columns; wider terminals get intervals. Times and ratios of the tables are of repeats that did not choose.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
-from collbench.compare.rows import LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of
+from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of, titles
 from collbench.compare.suspects import Suspect, suspects
 from collbench.errors import UsageError
+from collbench.report.sparkline import sparkline
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
 
@@ -18,24 +20,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDE_COLUMNS = 100
+_MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _FEW = 5  # rows that look wrong, and refused sizes, before "and more"
-_KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _UNTOLD = "~"  # beside a number that the repeats do not tell from 1
 
 
 @collector_at_rest()
-def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[str]:
-    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong."""
+def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
+    """Everything that one file says, answers first; show_all: what each knob is worth at each size, every row, and all that looks wrong.
+
+    bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is not drawn.
+    """
     found = answers(frame)
-    lines = [_counts(found.rows)]
+    lines = [counts(found.rows)]
     if not found.winners:
         return [*lines, "No row has a time: there is nothing to compare."]
     strange = suspects(found)
-    named = _names(found.winners)
+    named = titles(found.winners)
     for problem, sizes in found.winners.items():
-        lines += ["", *_verdict(found, problem, named[problem], sizes)]
+        lines += ["", *_verdict(found, problem, named[problem], sizes, bars)]
     lines += _suspicious(found, strange, columns, show_all=show_all)
-    lines += ["", *_legend(found)]
+    lines += ["", *legend(found)]
     for problem, sizes in found.winners.items():
         lines += ["", named[problem], *_table(found, sizes, columns)]
         if show_all:
@@ -44,7 +49,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool) -> list[st
     return lines
 
 
-def _counts(rows: Sequence[Row]) -> str:
+def counts(rows: Sequence[Row]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
     known = [f"{count[status]} {status}" for status in ("ok", "wrong", "waived", "error") if count[status]]
@@ -52,43 +57,34 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {', '.join(devices)}" if devices else "")
 
 
-def _names(problems: Iterable[Problem]) -> dict[Problem, str]:
-    """Problems in words: the operation and ranks, and what else tells them apart."""
-    known = list(problems)
-    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
-    return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
+def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner], bars: str) -> list[str]:
+    """The answers for one problem, under its name."""
+    return [name, *[line for title, words in facts(found, problem, sizes, bars).items() for line in _spread_over(f"  {title:<9}  ", words)]]
 
 
-def _said(problem: Problem, name: str) -> str:
-    if name == "placement":
-        return "in place" if problem.placement == "in" else "out of place"
-    if name in ("hosts", "root"):
-        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
-    return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
-
-
-def _verdict(found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner]) -> list[str]:
-    """The answers for one problem: the highest bandwidth, peers, crossovers, knobs."""
+def facts(found: Answers, problem: Problem, sizes: Mapping[int, Winner], bars: str = "") -> dict[str, Sequence[str]]:
+    """The answers for one problem, in words that stay together: the highest bandwidth, peers, crossovers, knobs; what is not known is left out."""
     top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda one: one.time_us)
     percent = f", {top.percent:.0f}% of the ceiling" if top.percent is not None else ""
     highest = "" if top.busbw_gbs is None else f"{format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)}"
     lowest = f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-    lines = [name]
-    lines += _spread_over("  at most    ", f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")) if highest else []
-    lines += _spread_over("  at least   ", f"{lowest} by {label(least.row, found.asked)}".split(" "))
+    said: dict[str, Sequence[str]] = {"at most": f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")} if highest else {}
+    said["at least"] = f"{lowest} by {label(least.row, found.asked)}".split(" ")
+    if bars and highest and 2 < len(sizes) <= _MOST_BARS:
+        drawn = sparkline([math.nan if one.busbw_gbs is None else one.busbw_gbs for one in sizes.values()], bars)
+        said["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
     for peer in found.peers:
         if any(peer in one.peers for one in sizes.values()):
-            lines += _spread_over(f"  {'x ' + peer:<9}  ", _against(peer, sizes))
+            said[f"x {peer}"] = _against(peer, sizes)
     here = found.problems[problem]
     for knob in ("proto", "algo"):
         where = spans(here, knob)
         if where:
-            lines += _spread_over(f"  {_KNOB_NAMES[knob]:<9}  ", span_text(where).split(" "))
+            said[KNOB_NAMES[knob]] = span_text(where).split(" ")
     told = [(knob, best) for knob in WORTH if (best := _largest(found, here, sizes, knob)) is not None]
-    parts = [f"{_KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
-    words = [part + "," for part in parts[:-1]] + parts[-1:]
-    return lines + (_spread_over("  worth      ", words) if words else [])
+    parts = [f"{KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}" for knob, (size, one) in told]
+    return said | ({"worth": [part + "," for part in parts[:-1]] + parts[-1:]} if parts else {})
 
 
 def _spread_over(title: str, words: Sequence[str], columns: int = 80) -> list[str]:
@@ -133,7 +129,7 @@ def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, sho
     return lines + ([f"  and {len(strange) - _FEW} more: --all shows them"] if len(strange) > len(shown) else [])
 
 
-def _legend(found: Answers) -> list[str]:
+def legend(found: Answers) -> list[str]:
     """What the columns of the tables mean."""
     every = [one for sizes in found.winners.values() for one in sizes.values()]
     lines = ["Best of each size, on repeats that did not choose it where there are some."]
@@ -171,14 +167,14 @@ def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[st
         busbw = "-" if one.busbw_gbs is None else format_rate(one.busbw_gbs)
         cells = [f"{format_size(size):>6}", f"{text:<{width}}", f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
         cells += [f"{'-' if one.percent is None else f'{one.percent:.0f}%':>6}"] if has_percent else []
-        cells += [_excess(one.gain, is_clear=one.is_clear)] if has_next else []
-        cells += [_excess(one.excess, is_clear=True)] if has_auto else []
-        cells += [_peer(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide) for peer in peers]
+        cells += [excess(one.gain, is_clear=one.is_clear)] if has_next else []
+        cells += [excess(one.excess, is_clear=True)] if has_auto else []
+        cells += [times_as_long(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide) for peer in peers]
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _excess(found: Interval | None, *, is_clear: bool) -> str:
+def excess(found: Interval | None, *, is_clear: bool) -> str:
     """How much longer, in percent of five characters; twice as long and more as a factor."""
     if found is None:
         return f"{'-':>5}"
@@ -187,7 +183,8 @@ def _excess(found: Interval | None, *, is_clear: bool) -> str:
     return f"{mark + text:>5}"
 
 
-def _peer(found: Interval | None, width: int, *, is_wide: bool) -> str:
+def times_as_long(found: Interval | None, width: int = 0, *, is_wide: bool) -> str:
+    """A peer's time over ours; ~ where the repeats do not tell it from 1."""
     if found is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
     is_known = found.low == found.low
@@ -204,10 +201,10 @@ def _worth_table(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) 
     if not knobs:
         return []
     cells = {(size, knob): _worth_cell(one[knob], knob) if knob in one else "-" for size, one in told.items() for knob in knobs}
-    widths = {knob: max(len(_KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told)) for knob in knobs}
+    widths = {knob: max(len(KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told)) for knob in knobs}
     lines = ["", "what a knob is worth: worst over best, the rest as in the best configuration"]
     lines.append("(in brackets: its best value; ~: the repeats do not tell them apart)")
-    lines.append("  ".join([f"{'size':>6}", *[f"{_KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]).rstrip())
+    lines.append("  ".join([f"{'size':>6}", *[f"{KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]).rstrip())
     return lines + ["  ".join([f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]).rstrip() for size in told]
 
 
@@ -239,7 +236,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     found = bands(rows_of(frame))
     if not found:
         raise UsageError("no band to tell: no size has both a row of ours that is marked auto and NCCL's own choice", "collbench sweep measures both")
-    names = _names(found)
+    names = titles(found)
     if len({problem.ranks for problem in found}) == 1:
         names = {problem: ", ".join([problem.op, *name.split(", ")[2:]]) for problem, name in names.items()}
     width = max(4, *map(len, names.values()))

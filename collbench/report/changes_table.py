@@ -15,27 +15,32 @@ _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
-_KNOBS = ("channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "transport", "direct", "p2p", "reload", "specialize")
+_KNOBS = ("channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "transport", "direct", "p2p", "reload", "specialize")
 _PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
 _SIZES = {"buffsize", "chunk"}
-_NAMES = ("op", "backend", "algo", "proto")
+NAMES = ("op", "backend", "algo", "proto")
 _SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
 
 
 def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_all: bool = False, is_colored: bool = False) -> list[str]:
     """The whole report of two files, named new and base by titles."""
+    found = said(changes, titles, columns, is_colored=is_colored)
+    return found + _table(changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored) if len(changes.rows) else found
+
+
+def said(changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False) -> list[str]:
+    """The answers, what was assumed and what differs around the numbers."""
     rows = changes.rows
     found = _wrapped(f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower", columns)
     if not len(rows):
         return [*found, "nothing to compare: no row of both files measured the same thing", *_not_compared(changes, columns), *_said(changes, columns)]
     found += _wrapped(f"{len(rows)} rows compared: " + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS), columns)
     found += _groups(changes, is_colored=is_colored)
-    knobs = _varying(rows)
+    knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
-        picked = _by_change(rows[rows["verdict"] == verdict]).head(WORST)
+        picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
         found += [_paint(_sentence(row, title, knobs, columns), verdict, is_colored=is_colored) for _, row in picked.iterrows()]
-    found += [*_not_compared(changes, columns), *_precision(changes, columns), *_said(changes, columns), *_differences(changes, columns)]
-    return [*found, *_table(rows, knobs, columns, show_all=show_all, is_colored=is_colored)]
+    return [*found, *_not_compared(changes, columns), *_precision(changes, columns), *_said(changes, columns), *_differences(changes, columns)]
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
@@ -45,42 +50,42 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
     for one in told:
         above = [other for other in told if other is not one and set(other.names) < set(one.names)]
         if not any(other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR for other in above):
-            text = f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {_percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
+            text = f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
             found.append(_paint(text, one.verdict, is_colored=is_colored))
     return found
 
 
 def _range(one: Change) -> str:
-    return f"{_percent(one.low)} to {_percent(one.high)}"
+    return f"{percent(one.low)} to {percent(one.high)}"
 
 
-def _percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
     """A ratio as a change.
 
-    >>> _percent(1.052), _percent(0.5), _percent(12.0)
+    >>> percent(1.052), percent(0.5), percent(12.0)
     ('+5.2%', '-50.0%', 'x 12')
     """
     return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+.1f}%"
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> str:
-    text = f"{title}: {format_size(int(row['size_bytes']))} {_configuration(row, [*_NAMES, *knobs])} {_percent(row['ratio'])} "
-    text += f"({_percent(row['low'])} to {_percent(row['high'])})"
+    text = f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])} {percent(row['ratio'])} "
+    text += f"({percent(row['low'])} to {percent(row['high'])})"
     return text if len(text) <= columns else text[: columns - 3] + "..."
 
 
-def _configuration(row: "pd.Series", knobs: list[str]) -> str:
+def configuration(row: "pd.Series", knobs: list[str]) -> str:
     """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
     told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
-    words = [value if name in _NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto")]
+    words = [value if name in NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto")]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
         words += ["vs", row["backend_base"], *(row[f"{name}_base"] for name in ("algo", "proto") if row[f"{name}_base"] not in ("", "library"))]
     return " ".join(words)
 
 
-def _varying(rows: pd.DataFrame) -> list[str]:
+def varying(rows: pd.DataFrame) -> list[str]:
     """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first; more than needed are left out."""
-    least = ["size_bytes", *_NAMES]
+    least = ["size_bytes", *NAMES]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
     for name in (name for name in _KNOBS if rows[name].nunique() > 1):
@@ -91,7 +96,8 @@ def _varying(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _by_change(rows: pd.DataFrame) -> pd.DataFrame:
+def by_change(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows that changed most first."""
     return rows.iloc[np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")]
 
 
@@ -108,7 +114,7 @@ def _precision(changes: Changes, columns: int) -> list[str]:
     told = [f"`same` means within {100 * changes.resolution:.0f}%"]
     told.append("no repeats: spread taken from other rows" if math.isnan(changes.repeat_spread) else f"repeats spread {100 * changes.repeat_spread:.1f}%")
     told.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    told.append(f"the middle row changed by {_percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
+    told.append(f"the middle row changed by {percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
     return _wrapped("; ".join(told), columns)
 
 
@@ -126,27 +132,27 @@ def _differences(changes: Changes, columns: int) -> list[str]:
 def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
     shown = [verdict for verdict in ("worse", "better", "cannot tell", "same") if show_all or verdict != "same"]
-    parts = [(verdict, _by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
+    parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
     parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part)]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
     if not rows.groupby("algo")["backend"].nunique().gt(1).any():  # then the algorithm tells the backend, a library's name its own choice
         parts = [(verdict, part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"]))) for verdict, part in parts]
-        told = [name for name in _NAMES if name != "backend"]
+        told = [name for name in NAMES if name != "backend"]
     else:
-        told = list(_NAMES)
+        told = list(NAMES)
     named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
-    names = [[_configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
+    names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     width = max(12, min(max(len(name) for part in names for name in part), columns - _FIXED))
-    constant = " ".join(str(rows[name].iloc[0]) for name in _NAMES if name not in named and rows[name].nunique() == 1)
+    constant = " ".join(str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1)
     found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
         found.append(f"{verdict}: {every} rows" + (f", {len(part)} shown (--all)" if len(part) < every else ""))
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
-            between = f"{_percent(row['low'])} {_percent(row['high'])}"
-            text = f"{format_size(int(row['size_bytes'])):>6}  {_cut(title, width)}  {times}  {_percent(row['ratio']):>7}  {between:>15}"
+            between = f"{percent(row['low'])} {percent(row['high'])}"
+            text = f"{format_size(int(row['size_bytes'])):>6}  {_cut(title, width)}  {times}  {percent(row['ratio']):>7}  {between:>15}"
             found.append(_paint(text, verdict, is_colored=is_colored))
     return found
 

@@ -19,7 +19,6 @@ LEVEL_H = 30.0  # between a bar and what hangs at it
 _MIDDLE_H = 92.0  # between two rows of GPUs
 _MOST_ROUNDS = 16
 _DEEPEST = 12  # levels of switches that are drawn; real machines have two or three
-_BARS = ("cpu", "root", "pci", "nvswitch", "net")
 _DOWN = ("pcie", "c2c")
 
 

@@ -4,28 +4,18 @@ A rate that nobody told is `unknown`, and so is a permission.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Protocol
 
 from collbench.report.topology_words import UNKNOWN, Alike, Paint, alike, ends, heading, hop, label, labels, plain, rate_text
-from collbench.topology.model import Link, LinkKind, Node, Topology
+from collbench.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.topology.paths import Path, path
 from collbench.topology.rates import link_label
 
 _GAP = "  "
-P2P = ("read", "write", "atomics", "nvlink")
-# What nvidia-smi topo -p2p and NVML mean by their codes.
-REASONS = {
-    "OK": "allowed",
-    "CNS": "the chipset does not support it",
-    "GNS": "the GPU does not support it",
-    "TNS": "the topology does not support it",
-    "DR": "switched off by the driver's registry",
-    "NS": "not supported",
-    "U": "the driver does not say",
-}
 _UNTOLD = "?"
+_MEANINGS = {**P2P_MEANINGS, _UNTOLD: "not told"}
 _MANY = 6  # pairs; more that are all alike need no line each
 
 
@@ -113,56 +103,39 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
     lines: list[str] = []
     for group in groups:
         one = group.part
-        codes = _codes(one.p2p)
         lines += [*([""] if lines else []), *_heading(group, groups)]
         told = [what for what in P2P if any(key[2] == what for key in one.p2p)]
         shown: set[str] = set()
         for what in told:
-            lines += [*_p2p_matrix(one, what, codes, shown, paint), ""]
+            lines += [*_p2p_matrix(one, what, shown, paint), ""]
         lines += [f"{what}: unknown" for what in P2P if what not in told]
-        lines += [f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}" for code, meaning in _meanings(codes, shown)]
+        lines += [f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}" for code, meaning in _MEANINGS.items() if code in shown]
     return lines
 
 
-def _codes(told: Mapping[tuple[str, str, str], str]) -> dict[str, str]:
-    """What stands in the matrix for what was told: a code as it is, a sentence as a number."""
-    codes: dict[str, str] = {}
-    for value in told.values():
-        if value not in codes:
-            is_code = value in REASONS or (len(value) <= 4 and " " not in value and value)
-            codes[value] = value if is_code else f"({sum(code.startswith('(') for code in codes.values()) + 1})"
-    return codes
-
-
-def _p2p_matrix(one: Topology, what: str, codes: Mapping[str, str], shown: set[str], paint: Paint) -> list[str]:
+def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
     names = [labels(one)[node.id] for node in one.gpus]
     lead = max(len(what), *map(len, names))
     lines = [_GAP.join([f"{what:<{lead}}", *names])]
     for name, row in zip(names, one.gpus, strict=True):
-        cells = [_p2p_cell(one, row, column, what, codes) for column in one.gpus]
+        cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
         shown |= set(cells)
         painted = [paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip())) for cell, of in zip(cells, names, strict=True)]
         lines.append(_GAP.join([f"{name:<{lead}}", *painted]).rstrip(" "))
     return lines
 
 
-def _p2p_cell(one: Topology, row: Node, column: Node, what: str, codes: Mapping[str, str]) -> str:
+def _p2p_cell(one: Topology, row: Node, column: Node, what: str) -> str:
     if row.id == column.id:
         return " X"
-    told = one.p2p.get((row.id, column.id, what))
-    return _UNTOLD if told is None else codes[told]
+    return one.p2p.get((row.id, column.id, what), _UNTOLD)
 
 
 def _p2p_colour(code: str) -> str:
     return code if code in ("OK", "X", _UNTOLD, "U") else "not OK"
 
 
-def _meanings(codes: Mapping[str, str], shown: set[str]) -> list[tuple[str, str]]:
-    found = [(code, REASONS.get(value, value if code.startswith("(") else UNKNOWN)) for value, code in codes.items() if code in shown]
-    return found + ([(_UNTOLD, "not told")] if _UNTOLD in shown else [])
-
-
-def links(topology: Topology, without: Sequence[LinkKind] = ()) -> list[str]:
+def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
     """Every link of the model: its ends, what it is, its rates of the wire and for use, and where they come from. `without`: kinds left out."""
     groups = alike(topology)
     lines: list[str] = []
@@ -170,8 +143,17 @@ def links(topology: Topology, without: Sequence[LinkKind] = ()) -> list[str]:
     for group in groups:
         rows = [_link_row(group.part, link, sources) for link in group.part.links if link.kind not in without]
         lines += [*([""] if lines else []), *_heading(group, groups)]
-        lines += table(("link", "what", "raw GB/s", "usable", "source"), rows, right=(2, 3)) if rows else ["No link is known."]
-    return [*lines, *([""] if sources else []), *[f"[{number}] {source}" for source, number in sources.items()]]
+        lines += _link_lines(rows, columns) if rows else ["No link is known."]
+    said = [line for source, number in sources.items() for line in _wrapped(f"[{number}] ", source, columns)]
+    return [*lines, *([""] if sources else []), *said]
+
+
+def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
+    """The table; where it is wider than the screen, ends with long names stand in a line of their own."""
+    heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
+    room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
+    lines = table(heads, [row if len(row[0]) <= room else ("", *row[1:]) for row in rows], right)
+    return [lines[0], *[text for row, line in zip(rows, lines[1:], strict=True) for text in (*([row[0]] if len(row[0]) > room else []), line)]]
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
@@ -237,9 +219,13 @@ def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[st
     wide = len(str(len(orders) - 1))
     lines = []
     for number, order in enumerate(orders):
-        lead = f"  {name} {number:<{wide}}  "
-        lines += textwrap.wrap(" ".join(map(str, order)), max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead))
+        lines += _wrapped(f"  {name} {number:<{wide}}  ", " ".join(map(str, order)), columns)
     return lines
+
+
+def _wrapped(lead: str, text: str, columns: int) -> list[str]:
+    """Text behind a lead, in as many lines as it takes."""
+    return textwrap.wrap(text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
 def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:

@@ -6,9 +6,10 @@ makes from COLOURS where colour is on, and which otherwise returns the text.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
+from collbench.topology.hosts import equal_hosts, part
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.paths import Path, path
 from collbench.topology.rates import link_label
@@ -109,39 +110,9 @@ def hop(topology: Topology, way: Path) -> str:
 
 def alike(topology: Topology) -> tuple[Alike, ...]:
     """Hosts that are equal together, in the order of their first."""
-    groups: dict[object, list[int]] = {}
-    parts = {number: part(topology, number) for number in range(len(topology.hosts))}
-    for number, one in parts.items():
-        groups.setdefault(_structure(one), []).append(number)
     return tuple(
-        Alike(hosts=tuple(numbers), names=tuple(topology.hosts[number] for number in numbers), part=parts[numbers[0]]) for numbers in groups.values()
+        Alike(hosts=group, names=tuple(topology.hosts[number] for number in group), part=part(topology, group[0])) for group in equal_hosts(topology)
     )
-
-
-def part(topology: Topology, host: int) -> Topology:
-    """One host, and what of its surroundings its links end at."""
-    if len(topology.hosts) == 1:
-        return topology
-    own = {node.id for node in topology.nodes if node.host == host}
-    shared = {node.id for node in topology.nodes if node.host < 0}
-    links = tuple(link for link in topology.links if {link.a, link.b} <= own | shared and {link.a, link.b} & own)
-    near = own | {end for link in links for end in (link.a, link.b)}
-    nodes = tuple(replace(node, host=min(node.host, 0)) for node in topology.nodes if node.id in near)
-    told = {key: value for key, value in topology.p2p.items() if key[0] in own and key[1] in own}
-    return Topology(name=topology.name, nodes=nodes, links=links, hosts=(topology.hosts[host],), p2p=told)
-
-
-def _structure(one: Topology) -> object:
-    """What two hosts must share to be shown as one: parts, wires and permissions, but no ids, addresses or serial numbers."""
-    seen: Counter[str] = Counter()
-    place: dict[str, tuple[str, int]] = {}
-    for node in sorted(one.nodes, key=lambda node: (node.kind, node.index)):
-        place[node.id] = (node.kind, seen[node.kind])
-        seen[node.kind] += 1
-    nodes = sorted((*place[node.id], node.name if node.kind in ("gpu", "cpu", "nic") else "", node.affinity) for node in one.nodes)
-    links = sorted((*sorted((place[link.a], place[link.b])), link.kind, link.count, link.generation, str(link.usable_gbs)) for link in one.links)
-    told = sorted((place[a], place[b], what, value) for (a, b, what), value in one.p2p.items() if a in place and b in place)
-    return tuple(nodes), tuple(links), tuple(told)
 
 
 def heading(group: Alike) -> str:

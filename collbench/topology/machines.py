@@ -31,7 +31,7 @@ from collbench import catalog
 from collbench.errors import UsageError
 from collbench.topology import rates
 from collbench.topology._table import Table
-from collbench.topology.model import Link, Node, NodeKind, Topology
+from collbench.topology.model import P2P, Link, Node, NodeKind, Topology
 
 _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "c2c", "socket", "p2p")
 _PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?")
@@ -39,7 +39,6 @@ _PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?")
 _ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})")
 _MAY_HOLD = {"cpu": ("root", "pci", "gpu", "nic"), "root": ("pci", "gpu", "nic"), "pci": ("pci", "gpu", "nic")}
 _ORDER: tuple[NodeKind, ...] = ("gpu", "nvswitch", "nic", "pci", "root", "cpu", "net")
-_P2P = ("read", "write", "atomics", "nvlink")
 _MOST_GPUS = 4096
 
 
@@ -76,7 +75,7 @@ def machine_topology(name: str) -> Topology:
     status = p2p.text("status") if p2p.values else ""
     return Topology(
         name=title, nodes=tuple(nodes), links=tuple(links), hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",), notes=notes,
-        p2p={(a, b, what): status for a in gpus for b in gpus for what in _P2P if a != b} if status else {},
+        p2p={(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b} if status else {},
     )
 
 

@@ -14,6 +14,17 @@ from collbench.errors import UsageError
 # root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of several hosts are plugged into.
 NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
 LinkKind = Literal["nvlink", "c2c", "pcie", "socket", "network"]
+P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
+# May a GPU reach a peer, as nvidia-smi topo -p2p spells it, in the order of NVML_P2P_STATUS_*.
+P2P_MEANINGS = {
+    "OK": "allowed",
+    "CNS": "the chipset does not support it",
+    "GNS": "the GPU does not support it",
+    "TNS": "the topology does not support it",
+    "DR": "switched off by the driver's registry",
+    "NS": "not supported",
+    "U": "the driver does not say",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +76,7 @@ class Link:
 class Topology:
     """Nodes and links. hosts: their names. notes: what a reader must know, such as that a hypervisor shows a flat tree.
 
-    Raises UsageError for a link to a node that is not there, or an id that comes twice.
+    Raises UsageError for a link to a node that is not there, an id that comes twice, or a P2P status that there is not.
     """
 
     name: str
@@ -73,7 +84,7 @@ class Topology:
     links: tuple[Link, ...]
     hosts: tuple[str, ...] = ("",)
     notes: tuple[str, ...] = ()
-    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, read|write|atomics|nvlink) -> OK, or why not
+    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, one of P2P) -> a code of P2P_MEANINGS
 
     def __post_init__(self) -> None:
         ids = [node.id for node in self.nodes]
@@ -81,6 +92,9 @@ class Topology:
         lost = {end for link in self.links for end in (link.a, link.b)} - set(ids)
         if twice or lost:
             raise UsageError(f"topology {self.name}: " + (f"{', '.join(sorted(twice))} comes twice" if twice else f"a link ends at {', '.join(sorted(lost))}"))
+        strange = next((status for status in self.p2p.values() if status not in P2P_MEANINGS), None)
+        if strange is not None:
+            raise UsageError(f"topology {self.name}: P2P status '{strange:.40}' is not one of {', '.join(P2P_MEANINGS)}")
 
     @cached_property
     def by_id(self) -> dict[str, Node]:

@@ -100,7 +100,8 @@ def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan
     try:
         return lay_out(
             what, schedule, direct=form.direct, p2p=form.p2p, channels=shape.channels, slots=shape.slots, chunk_bytes=shape.chunk_bytes,
-            slices=shape.slices if form.kernel.proto == "simple" else 1, kernel=form.kernel,
+            slices=shape.slices if form.kernel.proto == "simple" else 1,
+            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 else 1),
         )
     except ScheduleError:
         return None

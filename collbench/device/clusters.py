@@ -1,0 +1,53 @@
+"""Launches of thread block clusters, which CuPy's bindings cannot queue: CTAs of one cluster run side by side on one GPC (sm_90 and later).
+
+Source of the structures: cuda.h, CUlaunchConfig and CUlaunchAttribute, unchanged since CUDA 12.0.
+"""
+
+import ctypes
+from functools import cache
+
+from collbench.errors import UnavailableError
+
+_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("cluster", ctypes.c_uint * 3), ("unused", ctypes.c_char * 52))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+    )
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise UnavailableError(f"{call} of a kernel in clusters fails with CUDA error {status}", "use --cluster 1")
+
+
+class Launch:
+    """A grid of a kernel in clusters. Raises UnavailableError where the driver refuses it."""
+
+    def __init__(self, function: int, grid: tuple[int, int], block: int, cluster: int) -> None:
+        self._function = ctypes.c_void_p(function)
+        self._attribute = _Attribute(id=_CLUSTER_DIMENSION, cluster=(cluster, 1, 1))
+        self._config = _Config(grid=(*grid, 1), block=(block, 1, 1), attributes=ctypes.pointer(self._attribute), count=1)
+        self._cluster = cluster
+
+    def queue(self, stream: int, arguments: int) -> None:
+        """Queue it on a stream; `arguments` is the address of the pointers to its arguments."""
+        self._config.stream = stream
+        _check(_driver().cuLaunchKernelEx(ctypes.byref(self._config), self._function, ctypes.c_void_p(arguments), None), "the launch")
+
+    def resident_ctas(self) -> int:
+        """CTAs that can run at once."""
+        found = ctypes.c_int()
+        _check(_driver().cuOccupancyMaxActiveClusters(ctypes.byref(found), self._function, ctypes.byref(self._config)), "the occupancy")
+        return found.value * self._cluster

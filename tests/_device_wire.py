@@ -1,0 +1,81 @@
+"""How ll and ll128 lay a chunk out in a slot, by thread and by warp: which bytes of user memory, and which words of 4 bytes of the slot."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+LANES = 2  # threads (ll) or warps (ll128) of a CTA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wire:
+    """One thread's (ll) or warp's (ll128) part of a chunk: which bytes of user memory it has, and which words of 4 bytes of a slot."""
+
+    index: np.ndarray  # of its bytes in the chunk; some stand past its end
+    is_there: np.ndarray  # which do not
+    words: np.ndarray  # where each 4 of them lie in the slot
+    flags: np.ndarray  # words that hold the flag
+    zeros: np.ndarray  # words that hold its upper half
+
+    def loaded(self, memory: np.ndarray) -> np.ndarray:
+        """Its part of user memory; zeros past the end."""
+        found = np.zeros(len(self.index), np.uint8)
+        found[self.is_there] = memory[self.index[self.is_there]]
+        return found
+
+    def store(self, memory: np.ndarray, payload: np.ndarray) -> None:
+        memory[self.index[self.is_there]] = payload[self.is_there]
+
+    def has_come(self, memory: np.ndarray, flag: int) -> bool:
+        slot = memory.view("<u4")
+        return bool((slot[self.flags] == flag).all() and not slot[self.zeros].any())
+
+    def taken(self, memory: np.ndarray) -> np.ndarray:
+        found: np.ndarray = memory.view("<u4")[self.words].view(np.uint8)
+        return found
+
+    def send(self, memory: np.ndarray, payload: np.ndarray, flag: int) -> None:
+        slot = memory.view("<u4")
+        slot[self.words], slot[self.flags], slot[self.zeros] = payload.view("<u4"), flag, 0
+
+
+@lru_cache(maxsize=4096)
+def wire_of(proto: str, size: int, lane: int) -> Wire:
+    """The part of a chunk of that size. Every LANES-th line, or turn, is one thread's or warp's."""
+    payload, whole = _UNITS[proto]
+    units = np.arange(lane, -(-size // payload), LANES)[:, None]
+    words, flags, zeros = (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int)) if proto == "ll" else (_TURN_WORDS, _TURN_FLAGS, _TURN_FLAGS + 1)
+    index, words, flags, zeros = units * payload + np.arange(payload), units * (whole // 4) + words, units * (whole // 4) + flags, units * (whole // 4) + zeros
+    if proto == "ll128" and len(units) and size - int(units[-1, 0]) * payload <= payload // 2:  # the last turn is half a turn
+        half = (part[-1, : part.shape[1] // 2] for part in (index, words, flags, zeros))
+        index, words, flags, zeros = (np.concatenate([part[:-1].reshape(-1), last]) for part, last in zip((index, words, flags, zeros), half, strict=True))
+    index = index.reshape(-1)
+    return Wire(index=index, is_there=index < size, words=words.reshape(-1), flags=flags.reshape(-1), zeros=zeros.reshape(-1))
+
+
+def slot_bytes(proto: str, payload: int) -> int:
+    """What that much of a chunk takes in a slot."""
+    one, whole = _UNITS[proto]
+    return -(-payload // one) * whole
+
+
+def _words_of_a_turn() -> tuple[np.ndarray, np.ndarray]:
+    """ll128.cu: the words of a turn that hold payload, in its order, and those that hold flags."""
+    units, flags = [[0] * 4 for _ in range(120)], []
+    for g in range(4):
+        for lane in range(32):
+            at, ends_line = 128 * g + 4 * lane, lane % 8 == 7
+            if ends_line:
+                flags.append(at + 2)
+            if g % 2 == 0:
+                later = at + 128 if ends_line else at + 2
+                units[g // 2 * 60 + lane] = [at, at + 1, later, later + 1]
+            elif not ends_line:
+                units[g // 2 * 60 + 32 + lane - lane // 8] = [at, at + 1, at + 2, at + 3]
+    return np.array(units).reshape(-1), np.array(flags)
+
+
+_UNITS = {"ll": (8, 16), "ll128": (1920, 2048)}  # payload and bytes of a line, and of a turn
+_LINE_WORDS, _LINE_FLAGS = np.array([0, 2]), np.array([1, 3])
+_TURN_WORDS, _TURN_FLAGS = _words_of_a_turn()
