@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
-from collbench.passes import Shape, is_copy, shape_of
+from collbench.passes import Shape, home, is_copy, shape_of
 from collbench.plan import Loop, Plan
 from collbench.proof import Place
 from collbench.schedule import Edge, Operand, Step
@@ -41,7 +41,7 @@ class Action(NamedTuple):
 
     Wait until the slices in `take` have arrived, those in `room` have a free slot and those in `back` have been read. Reduce `operands`
     into `targets[0]` (dividing if `divide`), copy that to the other targets; without operands there is nothing to do. Then the slices
-    in `post` are filled, those in `free` read.
+    in `post` are filled, those in `free` read. sent: what of a rank's memory each of `post` carries, if it goes to another island.
     """
 
     place: Place
@@ -53,6 +53,7 @@ class Action(NamedTuple):
     divide: bool
     post: tuple[Turn, ...]
     free: tuple[Turn, ...]
+    sent: tuple[tuple[Turn, Region], ...] = ()
 
 
 class Actor(NamedTuple):
@@ -116,6 +117,7 @@ class _Lowering:
         to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, Turn] = {}
         taking: dict[Edge, Turn] = {}
+        ends: dict[Edge, int] = {}
         actions = []
         for s in shape.order:
             step, place = steps[s], Place(self.rank, self.track, r, s)
@@ -124,6 +126,7 @@ class _Lowering:
             room: list[Turn] = []
             post: list[Turn] = []
             free: list[Turn] = []
+            sent: list[tuple[Turn, Region]] = []
             operands = [self._region(self.rank, operand, chunk, loop, number) for operand in step.src]
             for edge in step.recv:
                 if edge not in taking:
@@ -131,7 +134,7 @@ class _Lowering:
                     self.received[edge] = taking[edge].number + 1
                     take.append(taking[edge])
                 message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][messages_before.get(edge, 0)]
-                if message.is_direct and self.plan.p2p == "pull":
+                if message.is_direct and self.plan.p2p == "pull" and not self.plan.is_apart(edge.peer, self.rank):
                     operands.append(self._region(edge.peer, message.places[taken_index[s, edge]], chunk, loop, number))
                 else:
                     operands.append(self._slot(taking[edge], taken_index[s, edge], chunk, loop, number))
@@ -145,17 +148,22 @@ class _Lowering:
                     self.sent[edge] = sending[edge].number + 1
                     self.posted[r, edge, number] = sending[edge]
                     room.append(sending[edge])
+                turn = sending[edge]
                 if edge not in lent:
-                    targets.append(self._slot(sending[edge], sent_index[s, edge], chunk, loop, number))
+                    targets.append(self._slot(turn, sent_index[s, edge], chunk, loop, number))
+                    ends[edge] = max(ends.get(edge, 0), targets[-1].offset % self.plan.slot_bytes + targets[-1].size)
                 to_send[edge] -= 1
                 if not to_send[edge]:
-                    post.append(sending[edge])
+                    post.append(turn)
+                    if self.plan.is_apart(self.rank, edge.peer):
+                        whole = Region("slot", turn.edge, turn.number % self.plan.slots * self.plan.slot_bytes, ends.get(edge, 0))
+                        sent.append((turn, self._region(self.rank, home(step), chunk, loop, number) if edge in lent else whole))
             back = tuple(self.posted[loan.round, loan.edge, number] for loan in schedule.returns_at(self.rank, self.track, r, s))
             if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):  # peers may read before the own copy is made
-                actions.append(Action(place, (), tuple(room), (), (), (), False, tuple(post), ()))
-                room, post = [], []
+                actions.append(Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent)))
+                room, post, sent = [], [], []
             divide = Place(0 if schedule.is_symmetric else self.rank, self.track, r, s) in self.plan.proof.complete
-            actions.append(Action(place, tuple(take), tuple(room), back, tuple(operands), tuple(targets), divide, tuple(post), tuple(free)))
+            actions.append(Action(place, tuple(take), tuple(room), back, tuple(operands), tuple(targets), divide, tuple(post), tuple(free), tuple(sent)))
         return actions
 
     def _chunk_of(self, place: Place) -> int:

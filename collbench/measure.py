@@ -117,11 +117,13 @@ def plan_points(
         if case.backend not in refused:
             refused[case.backend] = module.why_not(group)
             has_limits = hasattr(module, "limits") and not refused[case.backend]
-            limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
+            limits[case.backend] = replace(module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory), hosts=tuple(group.hosts))
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
         point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend], orders, algorithm(case))
+        if point.plan is not None and hasattr(module, "why_waived"):
+            point.waived = module.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
@@ -227,14 +229,14 @@ class Measurement:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
         hot = self.settings.hot
         for point in points:
+            needs = []
             if hasattr(module, "shared_bytes"):
-                needed, left, what = module.shared_bytes(point.job, hot=hot), self.group.shared_bytes_left(), "shared memory"
-            elif hasattr(module, "private_bytes"):
-                needed, left, what = module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"
-            else:
-                return
-            if needed > left:
-                point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left"
+                needs.append((module.shared_bytes(point.job, hot=hot), self.group.shared_bytes_left(), "shared memory"))
+            if hasattr(module, "private_bytes"):
+                needs.append((module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"))
+            for needed, left, what in needs:
+                if needed > left:
+                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left"
 
     def _ranks_here(self, case: Case) -> int:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks

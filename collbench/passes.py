@@ -82,11 +82,12 @@ def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
                 yield At(p, t, r), steps
 
 
-def lend(schedule: Schedule, *, in_place: bool) -> Schedule:
+def lend(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Schedule:
     """The schedule with every message lent that can be: the peer reads it where it lies instead of from a FIFO.
 
     A message can be lent if each of its chunks is left in the rank's input or output by the step that sends it (it is the step's only
     operand, or its dst), and if no other track of the rank writes there. A later step of the same track that does waits for the loan.
+    is_single: only messages of one chunk, which lie in one piece.
     """
     lent: dict[At, frozenset[Edge]] = {}
     returns: dict[At, dict[int, tuple[Loan, ...]]] = {}
@@ -106,7 +107,7 @@ def lend(schedule: Schedule, *, in_place: bool) -> Schedule:
                 for edge in edges:
                     homes = [_home(schedule, p, step, in_place) for step in steps if edge in step.send]
                     known = [home for home in homes if home is not None and writers.get(home, {t}) == {t}]
-                    if len(known) < len(homes):
+                    if len(known) < len(homes) or (is_single and len(homes) > 1):
                         continue
                     lent[At(p, t, r)] = lent.get(At(p, t, r), frozenset()) | {edge}
                     for home in known:

@@ -22,6 +22,7 @@ from collbench.errors import ScheduleError
 from collbench.passes import braid, home, landing, lend, message_chunks, reorder, widest_message
 from collbench.place import place
 from collbench.schedule import Operand, Schedule, build
+from collbench.transports.net import Islands, label
 from collbench.units import format_size
 from collbench.world import World
 
@@ -102,14 +103,15 @@ def proved(schedule: Schedule, slots: int, slices: int, credit_batch: int, in_pl
 
 
 @lru_cache(maxsize=512)
-def made_direct(schedule: Schedule, p2p: P2p, in_place: bool) -> Schedule:
-    """The schedule with every message that needs no FIFO read (pull) or written (push) in place."""
-    return lend(schedule, in_place=in_place) if p2p == "pull" else place(schedule, in_place=in_place)
+def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = False) -> Schedule:
+    """The schedule with every message that needs no FIFO read (pull; is_single: see passes.lend) or written (push) in place."""
+    return lend(schedule, in_place=in_place, is_single=is_single) if p2p == "pull" else place(schedule, in_place=in_place)
 
 
 def lay_out(
     problem: Problem, schedule: Schedule, *, direct: bool = False, p2p: P2p = "pull", channels: int = 1, slots: int = 4,
     chunk_bytes: int = 1 << 17, slot_bytes: int = 0, slices: int = 1, kernel: Kernel | None = None, transport: str = "",
+    islands: Islands = (),
 ) -> "Plan":
     """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for that.
 
@@ -122,8 +124,8 @@ def lay_out(
     chunk_bytes -= chunk_bytes % unit
     if chunk_bytes <= 0:
         raise ScheduleError(f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more")
-    ready = made_direct(schedule, p2p, problem.in_place) if direct else schedule
-    widest = widest_message(ready)
+    ready = made_direct(schedule, p2p, problem.in_place, bool(islands)) if direct else schedule
+    widest = max(widest_message(ready), 1 if islands else 0)  # what is lent over a network has a slot at its receiver
     slot_bytes = slot_bytes if widest else 0
     piece_bytes = slot_bytes // widest if slot_bytes else -(-chunk_bytes // slices)
     piece_bytes = min(piece_bytes - piece_bytes % unit if slot_bytes else -(-piece_bytes // unit) * unit, chunk_bytes)
@@ -138,10 +140,13 @@ def lay_out(
             f"a chunk of {format_size(chunk_bytes)} needs {slices} slices of {format_size(piece_bytes)}",
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
+    if direct and islands:
+        proved(schedule, slots, slices, 1, problem.in_place)  # lent or not, a message then waits for a slot at its receiver
     proof = proved(ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place)
     return Plan(
         problem=problem, schedule=ready, proof=proof, direct=direct, p2p=p2p, channels=channels, slots=slots, slot_bytes=slot_bytes or widest * piece_bytes,
-        chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel, transport=transport or ("p2p" if kernel else "shm"),
+        chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel, transport=transport or ("p2p" if kernel else label(islands)),
+        islands=islands,
     )
 
 
@@ -151,7 +156,8 @@ class Plan:
 
     `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a loop and travels in slices of
     piece_bytes. p2p: who moves what needs no FIFO, the reader (pull) or the writer (push). widest: chunks of the largest message through a
-    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory.
+    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory. islands: ranks that
+    share memory (transports/net.py); a message that is lent between two of them is sent from where it lies, into a slot of the receiver's FIFO.
     """
 
     problem: Problem
@@ -167,6 +173,7 @@ class Plan:
     widest: int
     kernel: Kernel | None = None
     transport: str = "shm"
+    islands: Islands = ()
 
     @property
     def n(self) -> int:
@@ -184,7 +191,7 @@ class Plan:
         ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
         text = repr((
             self.schedule.op, self.schedule.name, self.schedule.programs, lent, placed, ready, self.problem, self.p2p, self.channels, self.slots,
-            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport,
+            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport, self.islands,
         ))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -224,6 +231,10 @@ class Plan:
         """Scratch memory of one rank, all channels."""
         return self.channels * self.schedule.chunks["tmp"] * self.chunk_bytes
 
+    def is_apart(self, a: int, b: int) -> bool:
+        """Whether messages join two ranks, not memory."""
+        return bool(self.islands) and self.islands[a] != self.islands[b]
+
     @cached_property
     def fifo_bytes(self) -> int:
         """All FIFOs together."""
@@ -256,7 +267,7 @@ class Plan:
         for channel in range(self.channels):
             slices_a_message = sum(loop.slices for loop in self.loops(channel))
             for (src, dst, port), messages in self.messages_of_port.items():
-                has_fifo = not all(message.is_direct for message in messages)
+                has_fifo = not all(message.is_direct for message in messages) or self.is_apart(src, dst)
                 found.append(Connection(src, dst, port, channel, slices_a_message * len(messages), offset if has_fifo else -1))
                 offset += self.slots * self.slot_bytes if has_fifo else 0
         return found

@@ -18,6 +18,7 @@ from collbench.passes import widest_message
 from collbench.plan import Plan, along, lay_out
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
+from collbench.transports import net, shm
 from collbench.tuning_gpu import Limits, best_of, lay_out_gpu
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
@@ -41,7 +42,7 @@ _PREFERENCE = {
 _DIRECT_CHUNK_BYTES = 512 << 10
 _FIFO_CHUNK_BYTES = 128 << 10
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
-CPU_THREADS, CPU_PROTO, CPU_TRANSPORT = 1, "simple", "shm"
+CPU_THREADS, CPU_PROTO, CPU_TRANSPORTS = 1, "simple", ("shm", "net")
 GPU_BACKENDS = ("cuda",)
 MAX_CHANNELS = 64
 
@@ -65,8 +66,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
     if case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
-    if case.transport not in ("auto", CPU_TRANSPORT):
-        raise ScheduleError(f"ranks on processors share memory ({CPU_TRANSPORT}); {case.transport} is not theirs", "leave --transport out")
+    found = _islands(case, limits.hosts if limits is not None else ())
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
     if case.unroll or case.cluster or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
@@ -75,9 +75,22 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     orders = _orders(limits, case)
     if case.algo != "auto":
-        return _lay_out(case, case.algo, orders)
+        return _lay_out(case, case.algo, orders, found)
     small, large = _PREFERENCE[case.op]
-    return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large, orders)
+    return _lay_out(case, small if case.size_bytes <= _ONESHOT_UP_TO_BYTES else large, orders, found)
+
+
+def _islands(case: Case, hosts: tuple[str, ...]) -> net.Islands:
+    """Which ranks of a case share memory. Raises ScheduleError for a transport that they do not have."""
+    if case.transport not in ("auto", *CPU_TRANSPORTS):
+        raise ScheduleError(f"ranks on processors pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}", "leave --transport out")
+    if case.transport == "net" and case.backend != "cpu":
+        raise ScheduleError(f"the {case.backend} backend is one process: no message travels", "leave --transport out")
+    places = hosts if len(hosts) == case.ranks else ("",) * case.ranks
+    why = shm.why_not(places) if case.transport == "shm" else ""
+    if why:
+        raise ScheduleError(why, "use --transport net, or auto for both")
+    return net.islands(case.transport, places)
 
 
 def _orders(limits: Limits | None, case: Case) -> tuple[tuple[int, ...], ...]:
@@ -110,7 +123,7 @@ def algorithms_of(op: str) -> tuple[str, ...]:
     return tuple(name for name in FAMILY if op in FAMILY.load(name).SERVES)
 
 
-def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choice:
+def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], found: net.Islands) -> Choice:
     schedule = along(case.op, algo, case.ranks, case.root, orders)
     protocol = PROTOCOLS.load(CPU_PROTO)
     slots = case.slots or _SLOTS
@@ -123,7 +136,7 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choi
                 raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
             plan = lay_out(
                 case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes, slices=case.slices or 1,
-                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct),
+                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct), islands=found,
             )
             refuse_too_many(plan)
             if case.buffsize and not plan.slot_bytes:
@@ -134,7 +147,7 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choi
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
-            buffsize=plan.slots * plan.slot_bytes, transport=CPU_TRANSPORT, proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
+            buffsize=plan.slots * plan.slot_bytes, transport=plan.transport, proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
         )
         return Choice(case=done, plan=plan)
     assert first is not None

@@ -91,6 +91,7 @@ class Limits:
     has_peers: bool = True
     memory_bytes: int = DEFAULT_MEMORY
     orders: tuple[tuple[int, ...], ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from collbench.host import usable_cores
 from collbench.plan import Plan
 
 if TYPE_CHECKING:
+    from collbench.backends._proxy import Proxy
     from collbench.dtypes import Array
 
 LINE_WORDS = 8  # 64-bit words of a cache line
@@ -48,39 +49,47 @@ class Bound(NamedTuple):
 
 def flag_words(plan: Plan) -> int:
     """64-bit words of all flags."""
-    return 2 * len(plan.connections) * LINE_WORDS
+    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.islands else 1)
 
 
-def bind(plan: Plan, actors: Sequence[Actor], view: Callable[[Region], "Array"]) -> list[list[Bound]]:
-    """The actions of each actor with their regions resolved by `view`."""
-    return [[*(_bind_action(plan, action, view) for action in actor.actions), _last(plan, actor)] for actor in actors]
+def bind(plan: Plan, actors: Sequence[Actor], view: Callable[[Region], "Array"], proxy: "Proxy | None" = None) -> list[list[Bound]]:
+    """The actions of each actor with their regions resolved by `view`, and their messages to other islands handed to the proxy."""
+    return [[*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)] for actor in actors]
 
 
-def _filled(edge: int) -> int:
-    return 2 * edge * LINE_WORDS
+def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices sent. Between islands each end has one of its own."""
+    connection = plan.connections[edge]
+    shift = 0 if at_src or not plan.is_apart(connection.src, connection.dst) else len(plan.connections)
+    return 2 * (edge + shift) * LINE_WORDS
 
 
-def _freed(edge: int) -> int:
-    return (2 * edge + 1) * LINE_WORDS
+def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices read or, at the source of a connection between islands, slices that have left it."""
+    return filled(plan, edge, at_src=at_src) + LINE_WORDS
 
 
 def _last(plan: Plan, actor: Actor) -> Bound:
     """The end of a launch: what was lent is back."""
-    waits = tuple(Wait(_freed(edge), plan.connections[edge].slices, number + 1) for edge, number in actor.back)
+    waits = tuple(Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1) for edge, number in actor.back)
     return Bound(waits, (), ())
 
 
-def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> Bound:
+def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: "Proxy | None") -> Bound:
     connections = plan.connections
-    waits = [Wait(_filled(edge), connections[edge].slices, number + 1) for edge, number in action.take]
+    waits = [Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.take]
     waits += [
-        Wait(_freed(turn.edge), connections[turn.edge].slices, room_wanted(turn, connections[turn.edge].slices, plan.slots))
+        Wait(freed(plan, turn.edge, at_src=True), connections[turn.edge].slices, room_wanted(turn, connections[turn.edge].slices, plan.slots))
         for turn in action.room if connections[turn.edge].fifo_offset >= 0  # without a FIFO there is no slot to wait for
     ]
-    waits += [Wait(_freed(edge), connections[edge].slices, number + 1) for edge, number in action.back]
-    posts = [Wait(_filled(edge), connections[edge].slices, number + 1) for edge, number in action.post]
-    posts += [Wait(_freed(edge), connections[edge].slices, number + 1) for edge, number in action.free]
-    return Bound(tuple(waits), tuple(_calls(plan, action, view)), tuple(posts))
+    waits += [Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.back]
+    posts = [Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.post]
+    posts += [Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.free]
+    calls = _calls(plan, action, view)
+    if proxy is not None:
+        calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
+        calls += [proxy.free(turn.edge) for turn in action.free if turn.edge in proxy.receiving]
+    return Bound(tuple(waits), tuple(calls), tuple(posts))
 
 
 def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
@@ -130,17 +139,19 @@ def patience(n: int) -> int:
 class Runner:
     """Steps the bound actions of a rank's actors in turn, launch after launch.
 
-    flags: the shared words; is_aborted: whether somebody gave up.
+    flags: the shared words; is_aborted: whether somebody gave up; turn: what moves messages, if there are any.
     """
 
-    def __init__(self, plan: Plan, actors: Sequence[Actor], flags: "memoryview[int]", is_aborted: Callable[[], bool]) -> None:
-        self.plan, self.actors, self.flags, self.is_aborted = plan, actors, flags, is_aborted
+    def __init__(
+        self, plan: Plan, actors: Sequence[Actor], flags: "memoryview[int]", is_aborted: Callable[[], bool], turn: Callable[[], object] | None = None,
+    ) -> None:
+        self.plan, self.actors, self.flags, self.is_aborted, self.turn = plan, actors, flags, is_aborted, turn
         self.polls = patience(plan.n)
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
         """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody aborted."""
-        flags, launches = self.flags, self.launches
+        flags, launches, turn = self.flags, self.launches, self.turn
         blocked_since = 0.0
         positions = [0] * len(programs)
         running = list(range(len(programs)))
@@ -166,6 +177,8 @@ class Runner:
                     positions[index], polls = position, 0
             running = [index for index in running if positions[index] < len(programs[index])]
             polls += 1
+            if turn is not None:
+                turn()
             if polls > self.polls and running:
                 os.sched_yield()
                 if polls == self.polls + 1:
@@ -182,7 +195,7 @@ class Runner:
             missing = next((wait for wait in bound.waits if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset), None)
             if missing is None:
                 continue
-            connection = self.plan.connections[missing.word // (2 * LINE_WORDS)]
+            connection = self.plan.connections[missing.word // (2 * LINE_WORDS) % len(self.plan.connections)]
             wants_data = missing.word % (2 * LINE_WORDS) == 0
             me, peer = (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
             place = actor.actions[position].place if position < len(actor.actions) else Place(me, 0, -1, 0)

@@ -1,33 +1,39 @@
 """The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does the arithmetic.
 
-Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of the host. A rank interprets
-the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type.
+Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of each host. Between hosts, or
+where that is forced, slots travel as messages of MPI (see _proxy). A rank interprets the checked schedule's actions (see _interpreter);
+there is no other path for any algorithm, size or type.
 """
 
+import mmap
 import os
 import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
+from collbench.backends._proxy import Proxy, Road
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
-from collbench.group import Group, RankContext
+from collbench.group import Crew, Group, RankContext
+from collbench.group._launch import INSTALL_HINT
 from collbench.host import processor_name
 from collbench.plan import Plan
-from collbench.transports import shm
+from collbench.transports.net import label, seats
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 LINE_BYTES = 64
+MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
 _ORDERED = ("x86_64", "amd64", "i686")
@@ -37,12 +43,22 @@ def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     if platform.machine().lower() not in _ORDERED:
         return f"the cpu backend relies on the store order of x86, this is {platform.machine()}"
-    return shm.why_not(group.hosts)
+    return ""
+
+
+def why_waived(plan: Plan, group: Group) -> str:
+    """Why this backend cannot run a plan on that group, or an empty text."""
+    if plan.islands and group.kind == "local" and find_spec("mpi4py") is None:
+        return f"the network is MPI's, and mpi4py is not installed; {INSTALL_HINT}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a plan's parts lie in the shared arena, in bytes; `rotations` sets of user buffers, each n ranks of `stride`."""
+    """Where a plan's parts lie in an island's memory, in bytes; `rotations` sets of user buffers, each as many ranks of `stride` as an island has.
+
+    net: the rank's ends of its connections to other islands, behind all that, or in memory of the rank's own if the island's is shared.
+    """
 
     flags: int
     fifos: int
@@ -51,19 +67,32 @@ class Layout:
     stride: int
     rotations: int
     total: int
+    net: int
 
 
 @lru_cache(maxsize=256)
 def layout(plan: Plan, hot: bool) -> Layout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its own."""
+    ranks = max(seats(plan.islands, plan.n)) + 1
     stride, sets = stride_bytes(plan.problem), min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
-    tmp = _aligned(fifos + plan.fifo_bytes)
-    user = _aligned(tmp + plan.n * _aligned(plan.tmp_bytes), 4096)
+    tmp = _aligned(fifos + (0 if is_all_net(plan) else plan.fifo_bytes))
+    user = _aligned(tmp + ranks * _aligned(plan.tmp_bytes), 4096)
     return Layout(
-        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * plan.n * stride
+        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * ranks * stride,
+        net=max(len(ends(plan, rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
     )
+
+
+def is_all_net(plan: Plan) -> bool:
+    """Whether no two ranks share memory."""
+    return label(plan.islands) == "net"
+
+
+def ends(plan: Plan, rank: int) -> list[int]:
+    """The connections of a rank that go to other islands."""
+    return [number for number, c in enumerate(plan.connections) if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)] if plan.islands else []
 
 
 def _aligned(offset: int, to: int = LINE_BYTES) -> int:
@@ -72,67 +101,106 @@ def _aligned(offset: int, to: int = LINE_BYTES) -> int:
 
 @dataclass(slots=True)
 class _Loaded:
-    """A plan bound to the arena: a runner, and the rank's programs for each set of user buffers."""
+    """A plan bound to memory: a runner, the rank's programs for each set of user buffers, and what moves its messages."""
 
     plan: Plan
     layout: Layout
+    memory: "Array"
+    seats: list[int]
     runner: Runner
     programs: list[list[list[Bound]]]
+    proxy: Proxy | None
 
 
 class Rank:
-    """One rank's part: it binds plans to the shared arena and runs them with its peers."""
+    """One rank's part: it binds plans to its memory, the island's and its own, and runs them with its peers."""
 
     def __init__(self, context: RankContext) -> None:
-        assert context.arena is not None
         self.rank, self.n = context.rank, context.n
-        self.arena: Array = np.frombuffer(context.arena, np.uint8)
-        self.words = memoryview(context.arena)[: len(context.arena) // 8 * 8].cast("q")
+        self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
+        self.words = memoryview(self.arena[: (self.n + 1) * LINE_BYTES]).cast("q")
+        self.own: Array = np.empty(0, np.uint8)
+        self.road = Road(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
         self.epoch = 0
 
     def is_aborted(self) -> bool:
-        return bool(self.arena[0])
+        return bool(self.arena[0]) or (self.road is not None and self.road.is_aborted())
+
+    def abort(self) -> None:
+        """Tell ranks that wait for messages to give up."""
+        if self.road is not None:
+            self.road.abort()
+
+    def close(self) -> None:
+        """Give the communicator back."""
+        self.loaded.clear()
+        if self.road is not None:
+            self.road.close()
+
+    def reserve(self, own_bytes: int) -> None:
+        """Have so much memory of the rank's own; what is not touched takes none."""
+        self.loaded.clear()
+        self.own = np.frombuffer(mmap.mmap(-1, max(own_bytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE), np.uint8)
 
     def load(self, plan: Plan, hot: bool) -> str:
         """Bind a plan; returns its hash, which must be the same on every rank."""
         if len(self.loaded) >= 64:
             self.loaded.clear()
         where = layout(plan, hot)
-        if where.total > len(self.arena):
-            raise CollbenchError(f"a plan needs {where.total} bytes of shared memory, the session has {len(self.arena)}")
+        is_own = is_all_net(plan)
+        memory = self.own if is_own else self.arena
+        if where.total > len(memory):
+            raise CollbenchError(f"a plan needs {where.total} bytes, the session has {len(memory)}")
         mine = actors(plan, self.rank)
-        flags = self.words[where.flags // 8 : where.flags // 8 + flag_words(plan)]
-        runner = Runner(plan, mine, flags, self.is_aborted)
-        programs = [bind(plan, mine, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
-        self.loaded[plan.digest, hot] = _Loaded(plan, where, runner, programs)
+        flags = memoryview(memory[where.flags : where.flags + flag_words(plan) * 8]).cast("q")
+        fifo_bytes, first = plan.slots * plan.slot_bytes, _aligned(where.total, 4096) if is_own else 0
+        fifos = {edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes] for k, edge in enumerate(ends(plan, self.rank))}
+        proxy = None
+        if plan.islands:
+            assert self.road is not None
+            proxy = Proxy(self.road, plan, self.rank, flags, lambda edge, slot: fifos[edge][slot * plan.slot_bytes : (slot + 1) * plan.slot_bytes])
+        runner = Runner(plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None)
+        loaded = _Loaded(plan, where, memory, seats(plan.islands, plan.n), runner, [], proxy)
+        loaded.programs = [bind(plan, mine, self._viewer(loaded, fifos, rotation), proxy) for rotation in range(where.rotations)]
+        self.loaded[plan.digest, hot] = loaded
         return plan.digest
 
-    def _viewer(self, plan: Plan, where: Layout, rotation: int) -> Any:
+    def _viewer(self, loaded: _Loaded, fifos: dict[int, "Array"], rotation: int) -> Any:
+        plan, where = loaded.plan, loaded.layout
         element = dtype(plan.problem.dtype).numpy()
-        fifo = {number: where.fifos + connection.fifo_offset for number, connection in enumerate(plan.connections)}
 
         def view(region: Region) -> "Array":
-            if region.space == "slot":
-                base = fifo[region.owner]
-            elif region.space == "tmp":
-                base = where.tmp + region.owner * _aligned(plan.tmp_bytes)
-            else:
+            if region.space in ("in", "out"):
                 at = plan.problem.buffers(region.owner)
-                offset = at.in_offset if region.space == "in" else at.out_offset
-                base = where.user + (rotation * plan.n + region.owner) * where.stride + offset
-            return self.arena[base + region.offset : base + region.offset + region.size].view(element)
+                base = self._user(loaded, rotation, region.owner) + (at.in_offset if region.space == "in" else at.out_offset)
+            elif region.space == "tmp":
+                base = where.tmp + loaded.seats[region.owner] * _aligned(plan.tmp_bytes)
+            elif region.owner in fifos:
+                return fifos[region.owner][region.offset : region.offset + region.size].view(element)
+            else:
+                base = where.fifos + plan.connections[region.owner].fifo_offset
+            return loaded.memory[base + region.offset : base + region.offset + region.size].view(element)
 
         return view
 
-    def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
-        at, where = loaded.plan.problem.buffers(self.rank), loaded.layout
-        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
-        base = where.user + (rotation * self.n + self.rank) * where.stride + offset
-        return self.arena[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
+    def _user(self, loaded: _Loaded, rotation: int, rank: int) -> int:
+        """Where a rank's user memory begins."""
+        where = loaded.layout
+        ranks = max(loaded.seats) + 1
+        return where.user + (rotation * ranks + loaded.seats[rank]) * where.stride
 
-    def _barrier(self, limit_s: float) -> None:
+    def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
+        at = loaded.plan.problem.buffers(self.rank)
+        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        base = self._user(loaded, rotation, self.rank) + offset
+        return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
+
+    def _barrier(self, loaded: _Loaded, limit_s: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
+        if loaded.proxy is not None and self.road is not None:
+            self.road.meet(limit_s, loaded.proxy, self.is_aborted)
+            return
         deadline = time.monotonic() + limit_s
         self.epoch += 1
         words, mine = self.words, (self.rank + 1) * LINE_WORDS
@@ -146,25 +214,32 @@ class Rank:
                     if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
                         raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
+    def _clear(self, loaded: _Loaded, launches: int, deadline_s: float) -> None:
+        """Empty the FIFOs of a plan of which so many launches follow. What is written between this and a barrier, no peer sees before."""
+        self._barrier(loaded, deadline_s)
+        if loaded.seats[self.rank] == 0:
+            flags = loaded.layout.flags
+            loaded.memory[flags : flags + flag_words(loaded.plan) * 8] = 0
+        loaded.runner.launches = 0
+        if loaded.proxy is not None:
+            loaded.proxy.clear()
+            loaded.proxy.expect(launches)
+
     def prepare(self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> Answer:
         """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
-        self._barrier(deadline_s)
-        if self.rank == 0:
-            flags = loaded.layout.flags
-            self.arena[flags : flags + flag_words(plan) * 8] = 0
-        loaded.runner.launches = 0
+        self._clear(loaded, sets + max(warmup, 1), deadline_s)
         for rotation in range(sets):
             prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
-        self._barrier(deadline_s)
+        self._barrier(loaded, deadline_s)
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline_s)
         wrong = None
         for rotation in range(sets if is_checked else 0):
             wrong = wrong or compare_output(plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
-        self._barrier(deadline_s)
+        self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for launch in range(max(warmup, 1)):
             loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
@@ -178,14 +253,16 @@ class Rank:
         iterations, aggregate, blocking = how
         sets, launch = loaded.layout.rotations, loaded.runner.launch
         order = [loaded.programs[number % sets] for number in range(iterations * aggregate)]
-        self._barrier(deadline_s)
+        if loaded.proxy is not None:
+            loaded.proxy.expect(len(order))
+        self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for number, programs in enumerate(order, start=1):
             launch(programs, deadline_s)
             if blocking and number % aggregate == 0:
-                self._barrier(deadline_s)
+                self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
-        self._barrier(deadline_s)
+        self._barrier(loaded, deadline_s)
         wrong = None
         for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
             wrong = wrong or compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
@@ -194,52 +271,69 @@ class Rank:
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
-        self._barrier(deadline_s)
-        if self.rank == 0:
-            flags = loaded.layout.flags
-            self.arena[flags : flags + flag_words(loaded.plan) * 8] = 0
-        loaded.runner.launches = 0
+        self._clear(loaded, 1, deadline_s)
         self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
-        self._barrier(deadline_s)
+        self._barrier(loaded, deadline_s)
         loaded.runner.launch(loaded.programs[0], deadline_s)
-        self._barrier(deadline_s)
+        self._barrier(loaded, deadline_s)
         return self._buffer(loaded, 0, "out").copy()
 
 
 def shared_bytes(plan: Plan, *, hot: bool) -> int:
-    """Shared memory that a plan needs."""
-    return layout(plan, hot).total
+    """Shared memory that a plan needs on each host."""
+    return 0 if is_all_net(plan) else layout(plan, hot).total
+
+
+def private_bytes(plan: Plan, *, hot: bool) -> int:
+    """Memory of its own that a rank needs."""
+    where = layout(plan, hot)
+    return where.net + (_aligned(where.total, mmap.PAGESIZE) if is_all_net(plan) else 0)
 
 
 class Session:
-    """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls."""
+    """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls.
+
+    Under a launcher its ranks run all plans. Without one, those that need shared memory run in forks, and those that need MPI under an mpirun.
+    """
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = processor_name(), f"numpy {np.__version__}"
-        self.hot = hot
-        self._known: set[str] = set()
-        self._crew = group.shared_crew("cpu", plans[0].n, max(layout(plan, hot).total for plan in plans))
+        self.hot, n = hot, plans[0].n
+        self._known: dict[bool, set[str]] = {False: set(), True: set()}
+        self._crews: dict[bool, Crew] = {}
+        arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
+        if arena_bytes:
+            self._crews[False] = group.shared_crew("cpu", n, arena_bytes)
+        own = [private_bytes(plan, hot=hot) for plan in plans if plan.islands]
+        if own:
+            self._crews[True] = self._crews[False] if group.kind == "mpi" and arena_bytes else group.mpi_crew("cpu", n)
+            self._crews[True].call("reserve", max(own), timeout_s=ANSWER_S)
+
+    def _crew(self, plan: Plan) -> Crew:
+        return self._crews[bool(plan.islands)]
 
     def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
-        if len(self._known) >= 64:
-            self._known.clear()
-        if plan.digest in self._known:
+        known = self._known[bool(plan.islands)]
+        if len(known) >= 64:
+            known.clear()
+        if plan.digest in known:
             return
         slices = sum(connection.slices for connection in plan.connections)
-        digests = self._crew.call("load", plan, hot, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
+        digests = self._crew(plan).call("load", plan, hot, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
-        self._known.add(plan.digest)
+        known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
+        return repeat(self._crew(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
-        digests = self._crew.call("load", plan, True, timeout_s=60 + ANSWER_S)
-        return self._crew.call("once", digests[0], list(inputs), 10.0, timeout_s=10 + ANSWER_S)
+        digests = self._crew(plan).call("load", plan, True, timeout_s=60 + ANSWER_S)
+        return self._crew(plan).call("once", digests[0], list(inputs), 10.0, timeout_s=10 + ANSWER_S)
 
     def close(self) -> None:
-        self._crew.close()
+        for crew in dict.fromkeys(self._crews.values()):
+            crew.close()

@@ -1,0 +1,171 @@
+"""The proxy of a rank: it owns the communicator that data takes, and moves the slots of all connections that leave the rank's island.
+
+Of each connection it counts what was posted and what is done. The sending rank posts a slot, or what it lends, as soon as it is filled; the
+receiving one posts a receive into every free slot. Counts go into the flags that the interpreter polls, which so cannot tell a slot that came
+by message from one in shared memory.
+
+It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted at once.
+
+MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th message is synchronous: it is done once
+its receive is posted, and messages keep their order, so no more than 2 x slots messages of a connection wait at their receiver.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collbench.actions import Turn, room_wanted
+from collbench.backends._interpreter import YIELDS_A_LOOK, Call, filled, freed, patience
+from collbench.errors import RankLostError, StuckError
+from collbench.plan import Plan
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+_MEET_TAG, _ABORT_TAG, _FIRST_TAG = 1, 2, 3
+
+
+class Road:
+    """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective, and so is close()."""
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self.comm, self.fault, self.nothing = comm.Dup(), MPI.Exception, [b"", 0, MPI.BYTE]
+        self.rank, self.n = comm.Get_rank(), comm.Get_size()
+
+    def is_aborted(self) -> bool:
+        """Whether rank 0 gave up."""
+        return bool(self.comm.Iprobe(0, _ABORT_TAG))
+
+    def abort(self) -> None:
+        """Tell the other ranks to give up."""
+        for rank in range(self.n):
+            if rank != self.rank:
+                self.comm.Isend(self.nothing, rank, _ABORT_TAG)
+
+    def meet(self, limit_s: float, proxy: "Proxy", is_aborted: Callable[[], bool]) -> None:
+        """All ranks are here, and the messages that the proxy moves have left. Raises StuckError if one is not after limit_s, RankLostError if MPI lost it."""
+        others = [rank for rank in range(self.n) if rank != self.rank]
+        try:
+            tokens = [self.comm.Isend(self.nothing, rank, _MEET_TAG) for rank in others]
+            missing = {rank: self.comm.Irecv(bytearray(1), rank, _MEET_TAG) for rank in others}
+            deadline, polls = time.monotonic() + limit_s, 0
+            while True:
+                proxy.turn()
+                missing = {rank: request for rank, request in missing.items() if not request.Test()}
+                tokens = [request for request in tokens if not request.Test()]
+                if not missing and proxy.is_sent() and not tokens:
+                    return
+                polls += 1
+                if polls > patience(self.n):
+                    os.sched_yield()
+                    if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or is_aborted()):
+                        raise StuckError(f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing)) or 'none: its messages do not leave'}")
+        except self.fault as error:
+            raise RankLostError(f"rank {self.rank} lost a connection of MPI at a barrier: {error}") from None
+
+    def close(self) -> None:
+        """Free the communicator."""
+        self.comm.Free()
+
+
+class _Sending:
+    """The sending end of a connection. done: the first so many of the posted messages have left the rank's memory."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, slots: int, word: int) -> None:
+        self.comm, self.peer, self.tag, self.slots, self.word = comm, peer, tag, slots, word
+        self.posted = self.done = 0
+        self.pending: deque[Any] = deque()
+
+    def post(self, message: "Array") -> None:
+        """Send what the interpreter has filled."""
+        self.posted += 1
+        send = self.comm.Isend if self.posted % self.slots else self.comm.Issend
+        self.pending.append(send(message, self.peer, self.tag))
+
+
+class _Receiving:
+    """The receiving end of a connection. posted: receives; done: messages that have come; freed: slots that the interpreter has read."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, slots: Sequence["Array"], slices: int, word: int) -> None:
+        self.comm, self.peer, self.tag, self.slots, self.word = comm, peer, tag, slots, word
+        self.wanted = [room_wanted(Turn(0, number), slices, len(slots)) for number in range(slices)]
+        self.posted = self.done = self.freed = self.expected = 0
+        self.pending: deque[Any] = deque()
+
+    def free(self) -> None:
+        """The interpreter has read the oldest slot."""
+        self.freed += 1
+        self.post()
+
+    def post(self) -> None:
+        """Post a receive for every slot that is free, as far as messages are expected."""
+        slices = len(self.wanted)
+        while self.posted < self.expected:
+            number = self.posted % slices
+            if self.freed < self.posted - number + self.wanted[number]:
+                return
+            self.pending.append(self.comm.Irecv(self.slots[number % len(self.slots)], self.peer, self.tag))
+            self.posted += 1
+
+
+class Proxy:
+    """Moves the slots of one plan for one rank.
+
+    flags: the words that the interpreter polls. slot: the memory of a connection's slot at this rank, by the connection's number and the slot's.
+    """
+
+    def __init__(self, road: Road, plan: Plan, rank: int, flags: "memoryview[int]", slot: Callable[[int, int], "Array"]) -> None:
+        self.fault, self.rank, self.flags = road.fault, rank, flags
+        self.sending: dict[int, _Sending] = {}
+        self.receiving: dict[int, _Receiving] = {}
+        for edge, connection in enumerate(plan.connections):
+            if rank not in (connection.src, connection.dst) or not plan.is_apart(connection.src, connection.dst):
+                continue
+            if rank == connection.src:
+                self.sending[edge] = _Sending(road.comm, connection.dst, _FIRST_TAG + edge, plan.slots, freed(plan, edge, at_src=True))
+            else:
+                slots = [slot(edge, number) for number in range(plan.slots)]
+                word = filled(plan, edge, at_src=False)
+                self.receiving[edge] = _Receiving(road.comm, connection.src, _FIRST_TAG + edge, slots, connection.slices, word)
+        self._ends = (*self.sending.values(), *self.receiving.values())
+
+    def post(self, edge: int, message: "Array") -> Call:
+        """What the interpreter calls when a message is filled."""
+        return self.sending[edge].post, (message.view("u1"),)
+
+    def free(self, edge: int) -> Call:
+        """What the interpreter calls when a slot is read."""
+        return self.receiving[edge].free, ()
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches, between two meetings of all ranks."""
+        for end in self._ends:
+            end.posted = end.done = 0
+        for end in self.receiving.values():
+            end.freed = end.expected = 0
+
+    def expect(self, launches: int) -> None:
+        """So many launches will follow."""
+        for end in self.receiving.values():
+            end.expected += launches * len(end.wanted)
+            end.post()
+
+    def is_sent(self) -> bool:
+        """Whether every message has left."""
+        return not any(end.pending for end in self.sending.values())
+
+    def turn(self) -> None:
+        """Count what came and went since the last turn. Raises RankLostError if MPI lost a peer."""
+        try:
+            for end in self._ends:
+                pending = end.pending
+                while pending and pending[0].Test():
+                    pending.popleft()
+                    end.done += 1
+                    self.flags[end.word] = end.done
+        except self.fault as error:
+            raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None
