@@ -72,13 +72,21 @@ class Road:
         self.comm.Free()
 
 
-class _Sending:
-    """The sending end of a connection. done: the first so many of the posted messages have left the rank's memory."""
+class _End:
+    """What both ends of a connection have. pending: requests, oldest first; done: how many of those before are; word: the flag that says so."""
 
-    def __init__(self, comm: Any, peer: int, tag: int, slots: int, word: int) -> None:
-        self.comm, self.peer, self.tag, self.slots, self.word = comm, peer, tag, slots, word
+    def __init__(self, comm: Any, peer: int, tag: int, word: int) -> None:
+        self.comm, self.peer, self.tag, self.word = comm, peer, tag, word
         self.posted = self.done = 0
         self.pending: deque[Any] = deque()
+
+
+class _Sending(_End):
+    """The sending end. done: the first so many of the posted messages have left the rank's memory."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: int) -> None:
+        super().__init__(comm, peer, tag, word)
+        self.slots = slots
 
     def post(self, message: "Array") -> None:
         """Send what the interpreter has filled."""
@@ -87,14 +95,14 @@ class _Sending:
         self.pending.append(send(message, self.peer, self.tag))
 
 
-class _Receiving:
-    """The receiving end of a connection. posted: receives; done: messages that have come; freed: slots that the interpreter has read."""
+class _Receiving(_End):
+    """The receiving end. posted: receives; done: messages that have come; freed: slots that the interpreter has read."""
 
-    def __init__(self, comm: Any, peer: int, tag: int, slots: Sequence["Array"], slices: int, word: int) -> None:
-        self.comm, self.peer, self.tag, self.slots, self.word = comm, peer, tag, slots, word
+    def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int) -> None:
+        super().__init__(comm, peer, tag, word)
+        self.slots = slots
         self.wanted = [room_wanted(Turn(0, number), slices, len(slots)) for number in range(slices)]
-        self.posted = self.done = self.freed = self.expected = 0
-        self.pending: deque[Any] = deque()
+        self.freed = self.expected = 0
 
     def free(self) -> None:
         """The interpreter has read the oldest slot."""
@@ -112,6 +120,11 @@ class _Receiving:
             self.posted += 1
 
 
+def ends(plan: Plan, rank: int) -> list[int]:
+    """The connections of a rank that go to other islands."""
+    return [number for number, c in enumerate(plan.connections) if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)] if plan.islands else []
+
+
 class Proxy:
     """Moves the slots of one plan for one rank.
 
@@ -122,16 +135,15 @@ class Proxy:
         self.fault, self.rank, self.flags = road.fault, rank, flags
         self.sending: dict[int, _Sending] = {}
         self.receiving: dict[int, _Receiving] = {}
-        for edge, connection in enumerate(plan.connections):
-            if rank not in (connection.src, connection.dst) or not plan.is_apart(connection.src, connection.dst):
-                continue
+        for edge in ends(plan, rank):
+            connection = plan.connections[edge]
             if rank == connection.src:
-                self.sending[edge] = _Sending(road.comm, connection.dst, _FIRST_TAG + edge, plan.slots, freed(plan, edge, at_src=True))
+                self.sending[edge] = _Sending(road.comm, connection.dst, _FIRST_TAG + edge, freed(plan, edge, at_src=True), plan.slots)
             else:
                 slots = [slot(edge, number) for number in range(plan.slots)]
                 word = filled(plan, edge, at_src=False)
-                self.receiving[edge] = _Receiving(road.comm, connection.src, _FIRST_TAG + edge, slots, connection.slices, word)
-        self._ends = (*self.sending.values(), *self.receiving.values())
+                self.receiving[edge] = _Receiving(road.comm, connection.src, _FIRST_TAG + edge, word, slots, connection.slices)
+        self._ends: tuple[_End, ...] = (*self.sending.values(), *self.receiving.values())
 
     def post(self, edge: int, message: "Array") -> Call:
         """What the interpreter calls when a message is filled."""
@@ -145,14 +157,14 @@ class Proxy:
         """Forget the counts of earlier launches, between two meetings of all ranks."""
         for end in self._ends:
             end.posted = end.done = 0
-        for end in self.receiving.values():
-            end.freed = end.expected = 0
+        for into in self.receiving.values():
+            into.freed = into.expected = 0
 
     def expect(self, launches: int) -> None:
         """So many launches will follow."""
-        for end in self.receiving.values():
-            end.expected += launches * len(end.wanted)
-            end.post()
+        for into in self.receiving.values():
+            into.expected += launches * len(into.wanted)
+            into.post()
 
     def is_sent(self) -> bool:
         """Whether every message has left."""

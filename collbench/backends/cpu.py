@@ -19,7 +19,7 @@ import numpy as np
 
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
-from collbench.backends._proxy import Proxy, Road
+from collbench.backends._proxy import Proxy, Road, ends
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
@@ -90,11 +90,6 @@ def is_all_net(plan: Plan) -> bool:
     return label(plan.islands) == "net"
 
 
-def ends(plan: Plan, rank: int) -> list[int]:
-    """The connections of a rank that go to other islands."""
-    return [number for number, c in enumerate(plan.connections) if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)] if plan.islands else []
-
-
 def _aligned(offset: int, to: int = LINE_BYTES) -> int:
     return -(-offset // to) * to
 
@@ -118,7 +113,7 @@ class Rank:
     def __init__(self, context: RankContext) -> None:
         self.rank, self.n = context.rank, context.n
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
-        self.words = memoryview(self.arena[: (self.n + 1) * LINE_BYTES]).cast("q")
+        self.words = self.arena[: (self.n + 1) * LINE_BYTES].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
         self.road = Road(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
@@ -153,7 +148,7 @@ class Rank:
         if where.total > len(memory):
             raise CollbenchError(f"a plan needs {where.total} bytes, the session has {len(memory)}")
         mine = actors(plan, self.rank)
-        flags = memoryview(memory[where.flags : where.flags + flag_words(plan) * 8]).cast("q")
+        flags = memory[where.flags : where.flags + flag_words(plan) * 8].data.cast("q")
         fifo_bytes, first = plan.slots * plan.slot_bytes, _aligned(where.total, 4096) if is_own else 0
         fifos = {edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes] for k, edge in enumerate(ends(plan, self.rank))}
         proxy = None

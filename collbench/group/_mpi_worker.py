@@ -31,6 +31,7 @@ def main(address: str, backend: str) -> None:
     unlink_segments()
     endpoint.send((comm.Get_rank(), os.getpid(), ""))
     serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)))
+    watchdog.close()
     with watchdog.limit("the others to leave MPI", MEET_S):
         comm.Barrier()
     leave_mpi(mpi)

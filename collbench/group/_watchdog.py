@@ -9,13 +9,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from collbench.errors import StuckError
 from collbench.group._driver import RUNS, fate
+from collbench.group._lifeline import SILENT_S, Lifeline
 
 _TURN_S = 0.5  # a rank waits so long for a lower one to speak: one message is enough
 
@@ -48,13 +49,20 @@ class Watchdog:
     def __init__(self, comm: Any) -> None:
         self.rank: int = comm.Get_rank()
         everyone: list[tuple[str, str, int]] = comm.allgather((_boot_id(), socket.gethostname(), os.getpid()))
-        self.hosts = [host for _, host, _ in everyone]
+        self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self.pids = [pid for _, _, pid in everyone]
-        self._is_near = [(boot, host) == everyone[self.rank][:2] for boot, host, _ in everyone]
+        self._lifeline = Lifeline(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
-        """What became of a rank's process; one on another host seems to run."""
-        return fate(self.pids[rank], None) if self._is_near[rank] else RUNS
+        """What became of a rank's process; one on another host seems to run as long as it is heard of."""
+        if self.hosts[rank] == self.hosts[self.rank]:
+            return fate(self.pids[rank], None)
+        silence_s = self._lifeline.silence_s(rank)
+        return f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s" if silence_s > SILENT_S else RUNS
+
+    def close(self) -> None:
+        """Give no more signs of life."""
+        self._lifeline.stop()
 
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:
@@ -73,6 +81,16 @@ class Watchdog:
             time.sleep(_TURN_S)
         blame = "".join(f"; rank {rank} {fate}" for rank, fate in enumerate(fates) if fate != RUNS and rank != self.rank)
         leave(self.rank, f"waited {deadline_s:.1f} s for {what}{blame}")
+
+
+def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:
+    """A name for each host, given as (boot, name): two of one name are told apart by a number.
+
+    >>> _names([("1", "a"), ("2", "b"), ("3", "a"), ("1", "a")])
+    ['a', 'b', 'a#2', 'a']
+    """
+    boots = {name: list(dict.fromkeys(boot for boot, other in hosts if other == name)) for _, name in hosts}
+    return [name if boot == boots[name][0] else f"{name}#{boots[name].index(boot) + 1}" for boot, name in hosts]
 
 
 def _boot_id() -> str:

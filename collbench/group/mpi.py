@@ -25,6 +25,7 @@ _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
 _FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
+_SMALLER = "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size"
 _OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
 
 
@@ -48,12 +49,12 @@ class MpiGroup:
         self._windows: list[Any] = []
 
     def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
-        """All ranks around one MPI shared window."""
+        """All ranks, those of each host around an MPI shared window."""
         needed, free = arena_bytes, _shm_free()
         if needed > free:
             raise UnavailableError(
                 f"the ranks need {format_size(needed >> 20 << 20)} of shared memory, /dev/shm has {free >> 20}M left",
-                "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size",
+                _SMALLER,
             )
         crew = _MpiCrew(self, backend)
         crew.call("open", arena_bytes, timeout_s=_OPEN_S)
@@ -108,6 +109,7 @@ class MpiGroup:
                     part.close()
             self._parts.clear()
         self._arenas.clear()
+        self.watchdog.close()
         with self.watchdog.limit("the others to leave", _OPEN_S):
             for window in self._windows:
                 window.Unlock_all()
@@ -131,13 +133,17 @@ class MpiGroup:
             stopped_since = (stopped_since or now) if fate != RUNS else None
             if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
                 leave(self.rank, f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
-        return self.comm.recv(source=0, tag=_CALL_TAG)
+        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
+            return self.comm.recv(source=0, tag=_CALL_TAG)
 
     def perform(self, backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
         """Run one call on this rank's part of a backend; "open" makes the part."""
         if method == "open":
             arena_bytes = int(str(args[0]))
             with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
+                least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
+                if arena_bytes > least:  # each rank comes to the same
+                    return "error", UnavailableError(f"the ranks need {format_size(arena_bytes)} of shared memory, a host has {least >> 20}M left", _SMALLER)
                 arena = self._allocate(arena_bytes) if arena_bytes else None
             if arena is not None:
                 self._arenas[backend] = arena
@@ -145,18 +151,24 @@ class MpiGroup:
             if hasattr(self._parts.get(backend), "close"):
                 self._parts.pop(backend).close()
             context = RankContext(rank=self.rank, n=self.ranks, local_rank=local_rank, arena=arena, comm=self.comm, watchdog=self.watchdog)
-            self._parts[backend] = make_part(backend, context)
+            with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
+                self._parts[backend] = make_part(backend, context)
             return "ok", None
         return perform(self._parts[backend], method, args)
 
-    def abort_arenas(self) -> None:
-        """Tell ranks that wait in shared memory to give up."""
+    def abort_waits(self) -> None:
+        """Tell ranks that wait in shared memory, or for messages, to give up."""
         for arena in self._arenas.values():
             arena[0] = 1
+        for part in self._parts.values():
+            if hasattr(part, "abort"):
+                part.abort()
 
     def _allocate(self, arena_bytes: int) -> memoryview:
-        """One shared window whose memory rank 0 gives."""
-        window = self._mpi.Win.Allocate_shared(arena_bytes if self.rank == 0 else 0, 1, comm=self.comm)
+        """One shared window of each host, whose memory its first rank gives."""
+        here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
+        window = self._mpi.Win.Allocate_shared(arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here)
+        here.Free()
         window.Lock_all()
         self._windows.append(window)
         return memoryview(window.Shared_query(0)[0]).cast("B")
@@ -179,13 +191,14 @@ class _MpiCrew:
         while len(answers) < group.ranks:
             for rank in range(1, group.ranks):
                 if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
-                    answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
+                    with group.watchdog.limit(f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S):
+                        answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
             is_late = not is_aborted and time.monotonic() > deadline
             if is_late and extensions and all(group.watchdog.fate(rank) == RUNS for rank in range(group.ranks) if rank not in answers):
                 extensions, deadline = extensions - 1, time.monotonic() + timeout_s
             if not is_aborted and (time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
-                group.abort_arenas()
+                group.abort_waits()
             if is_aborted and time.monotonic() > deadline:
                 break
             os.sched_yield()

@@ -1,0 +1,60 @@
+"""Signs of life between rank 0 and the ranks of other hosts, whose processes nobody here can look at.
+
+A thread of each sends an empty message every second on a communicator of its own and notes when it last heard the other. A cut link or a host
+that is gone says nothing, and TCP gives up on it after many minutes only.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+BEAT_S = 1.0
+SILENT_S = 6.0  # after so long without a sign a rank counts as lost: five in a row were lost
+_STOP_S = 5.0
+
+
+class Lifeline:
+    """Beats between this rank and its partners: all ranks of other hosts for rank 0, rank 0 for those. Making it is collective.
+
+    Needs MPI's thread level multiple; with less nobody is ever silent.
+    """
+
+    def __init__(self, comm: Any, hosts: Sequence[str]) -> None:
+        from mpi4py import MPI
+
+        rank = comm.Get_rank()
+        others = [other for other in range(len(hosts)) if hosts[other] != hosts[0]]
+        self._partners = others if rank == 0 else [0] if rank in others else []
+        self._stopped, self._thread = threading.Event(), None
+        self._heard: dict[int, float] = {}
+        if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+            self._comm, self._nothing = comm.Dup(), [b"", 0, MPI.BYTE]
+            self._heard = dict.fromkeys(self._partners, time.monotonic())
+            self._fault = MPI.Exception
+            self._thread = threading.Thread(target=self._beat, daemon=True)
+            self._thread.start()
+
+    def silence_s(self, rank: int) -> float:
+        """Seconds since a rank was last heard, 0 if nobody listens to it."""
+        return time.monotonic() - self._heard[rank] if rank in self._heard else 0.0
+
+    def stop(self) -> None:
+        """No more beats, before MPI ends."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _beat(self) -> None:
+        under_way: dict[int, Any] = {}
+        into = bytearray(1)
+        while not self._stopped.wait(BEAT_S):
+            for rank in self._partners:
+                try:
+                    if rank not in under_way or under_way[rank].Test():  # one that does not leave needs no second
+                        under_way[rank] = self._comm.Isend(self._nothing, rank)
+                    while self._comm.Iprobe(rank):
+                        self._comm.Recv([into, 0, self._nothing[2]], rank)
+                        self._heard[rank] = time.monotonic()
+                except self._fault:  # MPI itself says that the connection is lost: it will stay silent
+                    continue
