@@ -15,6 +15,7 @@ pytestmark = needs_mpi
 
 SHORT = ("--algo", "ring", "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot", "--sizes", "1K")
 PEER = ("--backend", "mpi")
+NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
 
 
@@ -22,10 +23,11 @@ def long_sweep(folder: Path, *more: str) -> list[str]:
     return sweep("--ranks", "2", "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
+@pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_ends_all(tmp_path: Path, rank: int) -> None:
+def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
     """The launcher sees it first and kills the others, which have no time to speak: it names the process and picks the exit code."""
-    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path))) as run:
+    with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
         pid = run.ranks(2)[rank]
         kill(pid)
@@ -35,7 +37,7 @@ def test_a_killed_rank_ends_all(tmp_path: Path, rank: int) -> None:
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize("more", [(), PEER], ids=["cpu", "mpi"])
+@pytest.mark.parametrize("more", [(), PEER, NET], ids=["cpu", "mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stopped_rank_ends_all_within_a_deadline(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *STUCK, *more))) as run:
@@ -46,15 +48,16 @@ def test_a_stopped_rank_ends_all_within_a_deadline(tmp_path: Path, rank: int, mo
         assert run.csv.read_text().startswith(kept)
 
 
-def test_a_rank_that_stops_between_two_batches(tmp_path: Path) -> None:
-    command = sweep(*SHORT, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK)
+@pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
+def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
+    command = sweep(*SHORT, *more, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK)
     with Run(tmp_path, under_mpirun(2, corrupt("load", command))) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert run.errors() == ["Error: rank 1 is stopped (SIGSTOP)"]
         assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
 
 
-@pytest.mark.parametrize("more", [(), PEER], ids=["cpu", "mpi"])
+@pytest.mark.parametrize("more", [(), PEER, NET], ids=["cpu", "mpi", "net"])
 def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
@@ -147,9 +150,12 @@ def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
         assert run.errors() == ["Error: every point was waived: the launcher started 3 ranks, not 2"]
 
 
-@pytest.mark.parametrize(("defect", "backend", "placement"), [("element", "cpu", "out"), ("skip", "mpi", "out"), ("skip", "mpi", "in")])
+@pytest.mark.parametrize(
+    ("defect", "backend", "placement"), [("element", "cpu", "out"), ("element", "net", "out"), ("skip", "mpi", "out"), ("skip", "mpi", "in")],
+)
 def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placement: str) -> None:
-    command = sweep(*SHORT, "--backend", backend, "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
+    asked = NET if backend == "net" else ("--backend", backend)
+    command = sweep(*SHORT, *asked, "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
     with Run(tmp_path, under_mpirun(2, corrupt(defect, command))) as run:
         assert run.finish() == 1
         (row,) = run.rows()
@@ -159,9 +165,10 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         assert ", expected " in row.reason
 
 
+@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_of_the_peer_is_named(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *PEER, "--timeout", "600")) as run:
+def test_a_killed_rank_of_mpiruns_is_named(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
+    with Run(tmp_path, long_sweep(tmp_path, *more, "--timeout", "600")) as run:
         kept = run.wait_for_rows()
         kill(run.ranks(2)[rank])
         assert run.finish() == 4
@@ -170,9 +177,10 @@ def test_a_killed_rank_of_the_peer_is_named(tmp_path: Path, rank: int) -> None:
         assert run.rows()[-1].status == "error"
 
 
+@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_of_the_peer_is_named(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *PEER, *STUCK)) as run:
+def test_a_stopped_rank_of_mpiruns_is_named(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
+    with Run(tmp_path, long_sweep(tmp_path, *more, *STUCK)) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)
         assert run.finish(STUCK_LIMIT_S) == 4
@@ -181,8 +189,9 @@ def test_a_stopped_rank_of_the_peer_is_named(tmp_path: Path, rank: int) -> None:
         assert run.rows()[-1].status == "error"
 
 
-def test_ctrl_c_with_the_peer(tmp_path: Path) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, *PEER)) as run:
+@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
+def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> None:
+    with Run(tmp_path, long_sweep(tmp_path, *more)) as run:
         kept = run.wait_for_rows()
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130

@@ -28,12 +28,10 @@ _MEET_TAG, _ABORT_TAG, _FIRST_TAG = 1, 2, 3
 
 
 class Road:
-    """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective, and so is close()."""
+    """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective, and so is close(). fault: what MPI raises."""
 
-    def __init__(self, comm: Any) -> None:
-        from mpi4py import MPI
-
-        self.comm, self.fault, self.nothing = comm.Dup(), MPI.Exception, [b"", 0, MPI.BYTE]
+    def __init__(self, comm: Any, fault: type[Exception]) -> None:
+        self.comm, self.fault = comm.Dup(), fault
         self.rank, self.n = comm.Get_rank(), comm.Get_size()
 
     def is_aborted(self) -> bool:
@@ -44,14 +42,14 @@ class Road:
         """Tell the other ranks to give up."""
         for rank in range(self.n):
             if rank != self.rank:
-                self.comm.Isend(self.nothing, rank, _ABORT_TAG)
+                self.comm.Isend(bytearray(), rank, _ABORT_TAG)
 
     def meet(self, limit_s: float, proxy: "Proxy", is_aborted: Callable[[], bool]) -> None:
         """All ranks are here, and the messages that the proxy moves have left. Raises StuckError if one is not after limit_s, RankLostError if MPI lost it."""
         others = [rank for rank in range(self.n) if rank != self.rank]
         try:
-            tokens = [self.comm.Isend(self.nothing, rank, _MEET_TAG) for rank in others]
-            missing = {rank: self.comm.Irecv(bytearray(1), rank, _MEET_TAG) for rank in others}
+            tokens = [self.comm.Isend(bytearray(), rank, _MEET_TAG) for rank in others]
+            missing = {rank: self.comm.Irecv(bytearray(), rank, _MEET_TAG) for rank in others}
             deadline, polls = time.monotonic() + limit_s, 0
             while True:
                 proxy.turn()

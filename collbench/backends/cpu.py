@@ -115,7 +115,7 @@ class Rank:
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
         self.words = self.arena[: (self.n + 1) * LINE_BYTES].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
-        self.road = Road(context.comm) if context.comm is not None else None
+        self.road = _road(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
         self.epoch = 0
 
@@ -272,6 +272,13 @@ class Rank:
         loaded.runner.launch(loaded.programs[0], deadline_s)
         self._barrier(loaded, deadline_s)
         return self._buffer(loaded, 0, "out").copy()
+
+
+def _road(comm: Any) -> Road:
+    """The road of an MPI communicator."""
+    from mpi4py import MPI
+
+    return Road(comm, MPI.Exception)
 
 
 def shared_bytes(plan: Plan, *, hot: bool) -> int:

@@ -29,7 +29,7 @@ class Lifeline:
         self._stopped, self._thread = threading.Event(), None
         self._heard: dict[int, float] = {}
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self._comm, self._nothing = comm.Dup(), [b"", 0, MPI.BYTE]
+            self._comm = comm.Dup()
             self._heard = dict.fromkeys(self._partners, time.monotonic())
             self._fault = MPI.Exception
             self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -47,14 +47,13 @@ class Lifeline:
 
     def _beat(self) -> None:
         under_way: dict[int, Any] = {}
-        into = bytearray(1)
         while not self._stopped.wait(BEAT_S):
             for rank in self._partners:
                 try:
                     if rank not in under_way or under_way[rank].Test():  # one that does not leave needs no second
-                        under_way[rank] = self._comm.Isend(self._nothing, rank)
+                        under_way[rank] = self._comm.Isend(bytearray(), rank)
                     while self._comm.Iprobe(rank):
-                        self._comm.Recv([into, 0, self._nothing[2]], rank)
+                        self._comm.Recv(bytearray(), rank)
                         self._heard[rank] = time.monotonic()
                 except self._fault:  # MPI itself says that the connection is lost: it will stay silent
                     continue

@@ -1,0 +1,47 @@
+"""Several hosts, played by network namespaces with MPI over TCP between them: every collective is right, and a cut link is named."""
+
+from pathlib import Path
+
+import pytest
+
+from collbench.collectives import OPS
+from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, sweep
+from tests._two_hosts import two_hosts
+
+
+def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as hosts:
+        asked = sweep(
+            "--op", "all", "--algo", "auto", "--backend", "cpu", "--transport", "auto,net,shm", "--sizes", "1K,100000", "-n", "3", "--repeats", "1",
+            "--csv", str(tmp_path / "rows.csv"),
+        )
+        with Run(tmp_path, hosts.command((2, 1), asked)) as run:
+            assert run.finish() == 0, run.stderr
+            found = {(row.op, row.transport, row.status) for row in run.rows()}
+            assert found == {(op, road, "waived" if road == "shm" else "ok") for op in OPS for road in ("shm", "net", "shm+net")}
+            assert {(row.hosts, row.ranks, row.wrong) for row in run.rows() if row.status == "ok"} == {(2, 3, 0)}
+            assert "the ranks are on 2 hosts and share no memory" in run.rows()[0].reason
+
+
+def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
+    """Algorithms whose neighbours are on other hosts: rank order does not keep hosts together."""
+    with two_hosts(tmp_path) as hosts:
+        asked = sweep("--backend", "cpu,mpi", "--sizes", "60000", "-n", "3", "--repeats", "1", "--csv", str(tmp_path / "rows.csv"))
+        command = hosts.command((2, 2), asked)
+        at = command.index("-n")
+        with Run(tmp_path, [*command[:at], "-rankmap", "(vector,0,1,0,1)", *command[at:]]) as run:
+            assert run.finish() == 0, run.stderr
+            assert {(row.backend, row.status, row.hosts) for row in run.rows()} == {("cpu", "ok", 2), ("mpi", "ok", 2)}
+
+
+@pytest.mark.parametrize("ranks", [(1, 1), (2, 1)], ids=["net", "shm+net"])
+def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int]) -> None:
+    with two_hosts(tmp_path) as hosts:
+        asked = sweep("--csv", str(tmp_path / "rows.csv"), *LONG, "--timeout", str(STUCK_TIMEOUT_S))
+        with Run(tmp_path, hosts.command(ranks, asked)) as run:
+            kept = run.wait_for_rows()
+            hosts.cut(1)
+            assert run.finish(STUCK_LIMIT_S) == 4
+            assert any(f"rank {sum(ranks) - 1} " in line for line in run.errors()), run.stderr
+            assert run.csv.read_text().startswith(kept)
+            assert run.rows()[-1].status == "error"
