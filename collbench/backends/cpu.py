@@ -136,7 +136,9 @@ class Rank:
     def reserve(self, own_bytes: int) -> None:
         """Have so much memory of the rank's own; what is not touched takes none."""
         self.loaded.clear()
-        self.own = np.frombuffer(mmap.mmap(-1, max(own_bytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE), np.uint8)
+        memory = mmap.mmap(-1, max(own_bytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        self.own = np.frombuffer(memory, np.uint8)
 
     def load(self, plan: Plan, hot: bool) -> str:
         """Bind a plan; returns its hash, which must be the same on every rank."""
