@@ -4,7 +4,9 @@ Of each connection it counts what was posted and what is done. The sending rank 
 receiving one posts a receive into every free slot. Counts go into the flags that the interpreter polls, which so cannot tell a slot that came
 by message from one in shared memory.
 
-It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted at once.
+It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted at once. A thread of its own would need Python's
+lock, which the waiting interpreter holds: measured with 2 ranks on 2 cores, ring allreduce in a loop of its own / in a thread takes 25 / 296 us
+at 64 KiB, 106 / 332 at 1 MiB, 1470 / 4000 at 16 MiB.
 
 MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th message is synchronous: it is done once
 its receive is posted, and messages keep their order, so no more than 2 x slots messages of a connection wait at their receiver.
