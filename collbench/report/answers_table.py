@@ -235,7 +235,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     """
     found = bands(rows_of(frame))
     if not found:
-        raise UsageError("no band to tell: no size has both a row of ours that is marked auto, or one only, and NCCL's own choice", "collbench sweep measures both")
+        raise UsageError("no band to tell: no size has both our choice (a row marked auto, or one only) and NCCL's own", "collbench sweep measures both")
     names = titles(found)
     if len({problem.ranks for problem in found}) == 1:
         names = {problem: ", ".join([problem.op, *name.split(", ")[2:]]) for problem, name in names.items()}
