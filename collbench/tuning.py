@@ -119,9 +119,9 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choi
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None
     modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}  # who sizes a buffer wants one
-    parts = widest_message(schedule) if has_lines else 1  # each chunk begins on a line
+    parts, grain = (widest_message(schedule), 16) if has_lines else (1, 1)  # each chunk begins on a line
     for direct in (False,) if has_lines else modes[case.direct]:
-        slot_bytes = parts * protocol.payload_bytes(case.buffsize // slots // parts)
+        slot_bytes = parts * (protocol.payload_bytes(case.buffsize // slots // parts) // grain * grain)
         try:
             if case.buffsize and not slot_bytes:
                 raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
