@@ -10,6 +10,7 @@ import pytest
 from collbench.actions import actors
 from collbench.backends import _lines, cpu
 from collbench.backends._lines import fifo_wire_bytes, refuse_repeats
+from collbench.backends._session import Batch
 from collbench.case import Case
 from collbench.cli import run
 from collbench.dtypes import DtypeName
@@ -150,6 +151,13 @@ def test_flags_that_would_repeat_are_refused() -> None:
     with pytest.raises(ScheduleError, match="flags of ll count them in 32 bits"):
         refuse_repeats(plan, -(-(1 << 32) // slices))
     refuse_repeats(replace(plan, proto="ll128"), 1 << 40)
+    session = cpu.Session(LocalGroup(), [plan], hot=True)
+    try:
+        with pytest.raises(ScheduleError, match="count them"):
+            session.run(plan, Batch(iterations=1 << 31))
+        assert session.run(plan, Batch(iterations=3)).wrong == ()
+    finally:
+        session.close()
 
 
 @pytest.mark.parametrize("proto", PROTOS)

@@ -1,7 +1,8 @@
 """Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then each launch is waits, calls and posts.
 
 Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed` slices read, over all launches. Each
-stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not).
+stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not). Where data carries flags of its
+own nobody uses `filled` (see _lines).
 """
 
 import os

@@ -114,7 +114,10 @@ def refuse_repeats(plan: Plan, launches: int) -> None:
 
 
 class Binder:
-    """Binds actors of a plan to FIFOs made of lines. Chunks, flags and scratch memory are the same for every set of user buffers."""
+    """Binds actors of a plan to FIFOs made of lines. Chunks, flags and scratch memory are the same for every set of user buffers.
+
+    An action takes up to 3.6 KB and 120 us to bind, twice what it takes with counters (see actions.MAX_ACTIONS).
+    """
 
     def __init__(self, plan: Plan, fifos: "Array") -> None:
         self.plan, self.fifos = plan, fifos

@@ -1,7 +1,8 @@
 """The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does the arithmetic.
 
 Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of the host. A rank interprets
-the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type.
+the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type. Slots hold data as it is (simple) or
+lines of data and flags (ll, ll128: see _lines).
 """
 
 import os
@@ -17,7 +18,7 @@ import numpy as np
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
 from collbench.backends._lines import Binder, fifo_wire_bytes, refuse_repeats
-from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
@@ -138,10 +139,8 @@ class Rank:
         base = where.user + (rotation * self.n + self.rank) * where.stride + offset
         return self.arena[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
-    def _clear(self, loaded: _Loaded, launches: int) -> None:
-        """Between two barriers: flags as before the first of so many launches. Raises ScheduleError if they could not count them."""
-        if has_lines(loaded.plan):
-            refuse_repeats(loaded.plan, launches)
+    def _clear(self, loaded: _Loaded) -> None:
+        """Between two barriers: flags as before the first launch."""
         if self.rank == 0:
             where = loaded.layout
             self.arena[where.flags : where.tmp if has_lines(loaded.plan) else where.fifos] = 0
@@ -168,7 +167,7 @@ class Rank:
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
         self._barrier(deadline_s)
-        self._clear(loaded, sets + max(warmup, 1))
+        self._clear(loaded)
         for rotation in range(sets):
             prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
         self._barrier(deadline_s)
@@ -190,8 +189,6 @@ class Rank:
         loaded = self.loaded[digest, hot]
         iterations, aggregate, blocking = how
         sets, launch = loaded.layout.rotations, loaded.runner.launch
-        if has_lines(loaded.plan):
-            refuse_repeats(loaded.plan, loaded.runner.launches + iterations * aggregate)
         order = [loaded.programs[number % sets] for number in range(iterations * aggregate)]
         self._barrier(deadline_s)
         start = time.perf_counter()
@@ -210,7 +207,7 @@ class Rank:
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
         self._barrier(deadline_s)
-        self._clear(loaded, 1)
+        self._clear(loaded)
         self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
         self._barrier(deadline_s)
         loaded.runner.launch(loaded.programs[0], deadline_s)
@@ -244,9 +241,12 @@ class Session:
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat: prepare, check, time."""
+        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than flags can count."""
+        sets = layout(plan, self.hot).rotations
+        if has_lines(plan):
+            refuse_repeats(plan, sets + max(batch.warmup, 1) + (batch.iterations or MAX_ITERATIONS) * batch.aggregate)
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
+        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=sets)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
