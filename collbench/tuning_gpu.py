@@ -52,7 +52,10 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
-_SHM_LL_UP_TO = 64 * _K
+# Through host memory: allreduce of 64 KiB two-shot ll 14.0 us, simple 26.1; of 256 KiB ring simple. Ring of 1 MiB with 8 channels 23.0 GB/s, 16 21.3; of
+# 16 MiB 32 channels by 64K 37.4, 8 33.4; of 256 MiB 32 by 64K 39.9, by 512K 21: its FIFOs leave the processor's cache.
+_SHM_LL_UP_TO = 128 * _K
+_SHM_CHANNELS, _SHM_CHUNK_BYTES = ((_M, 8), (_ANY, 32)), 64 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -255,7 +258,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
-    if pipelined and proto == "simple":
+    if proto == "simple" and road_of(case, limits) == "shm":
+        largest = _SHM_CHUNK_BYTES // slices
+    elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
         largest = _M // slices
@@ -282,7 +287,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
 
 def _is_clustered(case: Case, proto: str, limits: Limits) -> bool:
     """Whether CTAs are to be placed in clusters, if their number allows it."""
-    return limits.has_clusters and case.cluster != 1 and proto != "ll" and case.size_bytes >= _CLUSTERED_FROM
+    return limits.has_clusters and case.cluster != 1 and case.size_bytes >= _CLUSTERED_FROM
 
 
 def _cluster(channels: int, tracks: int) -> int:
@@ -300,6 +305,8 @@ def _cluster(channels: int, tracks: int) -> int:
 
 def _simple_channels(case: Case, schedule: Schedule, limits: Limits, *, pipelined: bool) -> tuple[tuple[int, int], ...]:
     """Which table says how many channels protocol simple uses."""
+    if road_of(case, limits) == "shm":
+        return _SHM_CHANNELS
     if not widest_message(schedule):
         return _SIMPLE_CHANNELS_NO_FIFO
     if not _is_clustered(case, "simple", limits):
