@@ -19,7 +19,8 @@ _ANY = 1 << 62
 # (largest S, algorithm, protocol). Allreduce, us: 64 KiB one-shot ll 4.9, ll128 5.0; 128 KiB one-shot ll128 5.7, two-shot ll 6.4; 256 KiB
 # one-shot ll128 7.0, two-shot ll 7.4; 512 KiB two-shot ll128 9.1, ring ll128 9.9; 1 MiB ring ll128 10.9, two-shot 11.2; 8 MiB ring
 # ll128 41.9, two-shot simple 45.6; 16 MiB ring simple 77.7, ring ll128 82.0; 1 GiB ring simple 4378. Ring of 8 MiB: allgather ll128 22.8, direct
-# simple 25.0; reducescatter ll128 23.3, simple 30.7.
+# simple 25.0; reducescatter ll128 23.3, simple 30.7. Broadcast of 4 KiB direct 1.79, chain 1.95, of 32 KiB 2.31, 2.09: and alone
+# one hop is less than three.
 _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     "allreduce": (
         (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
@@ -28,7 +29,7 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
         (256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
     "reducescatter": ((256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
-    "broadcast": ((128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "broadcast": ((8 * _K, "direct", "ll"), (128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "reduce": ((64 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "gather": ((256 * _K, "direct", "ll"), (16 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
@@ -40,6 +41,8 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
 _LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (8 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_REDUCING = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 8), (_ANY, 32))
+# Threads of LL with one peer: ring allreduce of 1 MiB 13.9 us with 256 threads and two lines each, 15.5 with 512; of 1 GiB 145 and 182 GB/s.
+_LL_WIDE_FROM = 16 * _M
 _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
 # Allreduce of 1 MiB 10.6 us, 10.9 with 24; of 8 MiB 41.9, 42.6 with 64.
 _LL128_CHANNELS_RING = ((16 * _K, 8), (64 * _K, 16), (256 * _K, 40), (512 * _K, 24), (_ANY, 48))
@@ -270,7 +273,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         roomy = PROTOCOLS.load(proto).payload_bytes(roomy)
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
     lines = -(-min(own, chunk) // 8)
-    most_threads = 512 if conns > 1 else 256  # LL: ring allreduce of 1 MiB 13.9 us with 256 threads and two lines each, 15.5 with 512
+    most_threads = 512 if conns > 1 or case.size_bytes >= _LL_WIDE_FROM else 256
     threads = case.threads or {"ll": max(64, min(most_threads, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]
     if threads % 32 or not 64 <= threads <= 1024:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
