@@ -18,7 +18,7 @@ from collbench.passes import widest_message
 from collbench.plan import Plan, along, lay_out
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
-from collbench.tuning_gpu import Limits, best_of, lay_out_gpu
+from collbench.tuning_gpu import Limits, best_of, lay_out_gpu, refuse_in_place, slot_wire_bytes
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
 # one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115 at 256 KiB (119), 436 at 1 MiB (392).
@@ -41,8 +41,11 @@ _PREFERENCE = {
 _DIRECT_CHUNK_BYTES = 512 << 10
 _FIFO_CHUNK_BYTES = 128 << 10
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
+# Lines of data and flags gain nothing here, because a message costs what Python does for it, and flags add to that. Simple / ll / ll128, sent and
+# received on one core (2026-11-21): 2.4 / 3.3 / 3.1 us at 8 B, 3.0 / 8.1 / 4.4 at 16 KiB, 54 / 307 / 82 at 1 MiB. Allreduce of 2 ranks through
+# FIFOs, beside other work, the least of nine repeats: one-shot 2.4 / 3.7 / 4.1 us at 8 B; ring 3.8 / 7.1 / 7.6 at 1 KiB, 4.9 / 10.6 / 7.8 ms at 16 MiB.
 CPU_THREADS, CPU_PROTO, CPU_TRANSPORT = 1, "simple", "shm"
-GPU_BACKENDS = ("cuda",)
+GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)  # on GPUs; on processors, and their slots may be lines with flags
 MAX_CHANNELS = 64
 
 
@@ -63,7 +66,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         algo, proto = best_of(case, limits or Limits())
         schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case))
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
-    if case.proto not in ("auto", CPU_PROTO):
+    if case.proto not in ("auto", CPU_PROTO) and case.backend not in LINE_BACKENDS:
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
     if case.transport not in ("auto", CPU_TRANSPORT):
         raise ScheduleError(f"ranks on processors share memory ({CPU_TRANSPORT}); {case.transport} is not theirs", "leave --transport out")
@@ -112,18 +115,22 @@ def algorithms_of(op: str) -> tuple[str, ...]:
 
 def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choice:
     schedule = along(case.op, algo, case.ranks, case.root, orders)
-    protocol = PROTOCOLS.load(CPU_PROTO)
+    proto = CPU_PROTO if case.proto == "auto" else case.proto
+    protocol, has_lines = PROTOCOLS.load(proto), proto != CPU_PROTO
+    if has_lines:
+        refuse_in_place(case, proto)
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None
     modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}  # who sizes a buffer wants one
-    for direct in modes[case.direct]:
-        slot_bytes = protocol.payload_bytes(case.buffsize // slots)
+    parts, grain = (widest_message(schedule), 16) if has_lines else (1, 1)  # each chunk begins on a line
+    for direct in (False,) if has_lines else modes[case.direct]:
+        slot_bytes = parts * (protocol.payload_bytes(case.buffsize // slots // parts) // grain * grain)
         try:
             if case.buffsize and not slot_bytes:
                 raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
             plan = lay_out(
                 case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes, slices=case.slices or 1,
-                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct),
+                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct), proto=proto,
             )
             refuse_too_many(plan)
             if case.buffsize and not plan.slot_bytes:
@@ -134,7 +141,8 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...]) -> Choi
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
-            buffsize=plan.slots * plan.slot_bytes, transport=CPU_TRANSPORT, proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
+            buffsize=plan.slots * (slot_wire_bytes(plan) if has_lines else plan.slot_bytes), transport=CPU_TRANSPORT, proto=proto, slices=plan.slices,
+            p2p="pull" if direct else "push",
         )
         return Choice(case=done, plan=plan)
     assert first is not None

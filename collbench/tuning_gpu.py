@@ -143,8 +143,8 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     """The case with nothing left to decide, and its plan. Raises ScheduleError if it cannot be done."""
     flagged = proto != "simple"
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
-    if flagged and (case.p2p == "pull" or case.direct == "on"):
-        raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+    if flagged:
+        refuse_in_place(case, proto)
     road = road_of(case, limits)
     if road == "shm" and (proto == "ll128" or case.direct == "on"):
         raise ScheduleError(
@@ -201,10 +201,15 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     return done, plan
 
 
+def refuse_in_place(case: Case, proto: str) -> None:
+    """Raise ScheduleError if a case wants messages of a protocol with flags to go past the FIFO."""
+    if case.p2p == "pull" or case.direct == "on":
+        raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+
+
 def slot_wire_bytes(plan: Plan) -> int:
     """Bytes of a slot as it lies in memory: each chunk of a message begins where the protocol can."""
-    assert plan.kernel is not None
-    return plan.widest * int(PROTOCOLS.load(plan.kernel.proto).wire_bytes(plan.piece_bytes))
+    return plan.widest * int(PROTOCOLS.load(plan.proto).wire_bytes(plan.piece_bytes))
 
 
 def memory_bytes(plan: Plan) -> int:

@@ -23,10 +23,11 @@ def problem(
 
 
 def plan_of(
-    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0
+    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0,
+    slices: int = 1,
 ) -> Plan:
     schedule = registered(what.op, algo, World(n=what.n, root=what.root))
-    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes)
+    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes, slices=slices)
 
 
 def roots(op: OpName, n: int) -> Sequence[int]:

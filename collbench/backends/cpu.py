@@ -1,7 +1,8 @@
 """The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does the arithmetic.
 
 Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of the host. A rank interprets
-the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type.
+the checked schedule's actions (see _interpreter); there is no other path for any algorithm, size or type. Slots hold data as it is (simple) or
+lines of data and flags (ll, ll128: see _lines).
 """
 
 import os
@@ -9,14 +10,15 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
-from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends._lines import Binder, fifo_wire_bytes, refuse_repeats
+from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Group, RankContext
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
 LINE_BYTES = 64
 MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
-_ORDERED = ("x86_64", "amd64", "i686")
+_ORDERED = ("x86_64", "amd64")
 
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     if platform.machine().lower() not in _ORDERED:
-        return f"the cpu backend relies on the store order of x86, this is {platform.machine()}"
+        return f"the cpu backend relies on the store order of x86-64, this is {platform.machine()}"
     return shm.why_not(group.hosts)
 
 
@@ -59,11 +61,16 @@ def layout(plan: Plan, hot: bool) -> Layout:
     stride, sets = stride_bytes(plan.problem), min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
-    tmp = _aligned(fifos + plan.fifo_bytes)
+    tmp = _aligned(fifos + (fifo_wire_bytes(plan) if has_lines(plan) else plan.fifo_bytes))
     user = _aligned(tmp + plan.n * _aligned(plan.tmp_bytes), 4096)
     return Layout(
         flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * plan.n * stride
     )
+
+
+def has_lines(plan: Plan) -> bool:
+    """Whether the plan's data carries its own flags."""
+    return plan.proto != "simple"
 
 
 def _aligned(offset: int, to: int = LINE_BYTES) -> int:
@@ -104,7 +111,8 @@ class Rank:
         mine = actors(plan, self.rank)
         flags = self.words[where.flags // 8 : where.flags // 8 + flag_words(plan)]
         runner = Runner(plan, mine, flags, self.is_aborted)
-        programs = [bind(plan, mine, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
+        bound = Binder(plan, self.arena[where.fifos : where.tmp]).bind if has_lines(plan) else partial(bind, plan)
+        programs = [bound(mine, self._viewer(plan, where, rotation)) for rotation in range(where.rotations)]
         self.loaded[plan.digest, hot] = _Loaded(plan, where, runner, programs)
         return plan.digest
 
@@ -131,6 +139,13 @@ class Rank:
         base = where.user + (rotation * self.n + self.rank) * where.stride + offset
         return self.arena[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
+    def _clear(self, loaded: _Loaded) -> None:
+        """Between two barriers: flags as before the first launch."""
+        if self.rank == 0:
+            where = loaded.layout
+            self.arena[where.flags : where.tmp if has_lines(loaded.plan) else where.fifos] = 0
+        loaded.runner.launches = 0
+
     def _barrier(self, limit_s: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
         deadline = time.monotonic() + limit_s
@@ -152,10 +167,7 @@ class Rank:
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
         self._barrier(deadline_s)
-        if self.rank == 0:
-            flags = loaded.layout.flags
-            self.arena[flags : flags + flag_words(plan) * 8] = 0
-        loaded.runner.launches = 0
+        self._clear(loaded)
         for rotation in range(sets):
             prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
         self._barrier(deadline_s)
@@ -195,10 +207,7 @@ class Rank:
         """One launch on given inputs; returns this rank's output."""
         loaded = self.loaded[digest, True]
         self._barrier(deadline_s)
-        if self.rank == 0:
-            flags = loaded.layout.flags
-            self.arena[flags : flags + flag_words(loaded.plan) * 8] = 0
-        loaded.runner.launches = 0
+        self._clear(loaded)
         self._buffer(loaded, 0, "in")[...] = inputs[self.rank]
         self._barrier(deadline_s)
         loaded.runner.launch(loaded.programs[0], deadline_s)
@@ -232,9 +241,12 @@ class Session:
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat: prepare, check, time."""
+        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than flags can count."""
+        sets = layout(plan, self.hot).rotations
+        if has_lines(plan):
+            refuse_repeats(plan, sets + max(batch.warmup, 1) + (batch.iterations or MAX_ITERATIONS) * batch.aggregate)
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
+        return repeat(self._crew, plan.digest, plan.problem, batch, hot=self.hot, sets=sets)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
