@@ -171,8 +171,9 @@ class Measurement:
     progress is called after every repeat with the seconds of work that the estimate says are done.
     """
 
-    def __init__(self, points: Sequence[Point], group: Group, settings: Settings, progress: Callable[[float], None] = lambda done_s: None) -> None:
-        self.points, self.group, self.settings, self.progress = points, group, settings, progress
+    def __init__(self, points: Sequence[Point], group: Group, settings: Settings) -> None:
+        self.points, self.group, self.settings = points, group, settings
+        self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = machine()
         self.yardstick: Callable[[Case], Yardstick | None] = lambda case: None
         self.sessions: dict[SessionKey, Any] = {}

@@ -115,7 +115,7 @@ def made_direct(schedule: Schedule, p2p: P2p, in_place: bool) -> Schedule:
 
 def lay_out(
     problem: Problem, schedule: Schedule, *, direct: bool = False, p2p: P2p = "pull", channels: int = 1, slots: int = 4,
-    chunk_bytes: int = 1 << 17, slot_bytes: int = 0, slices: int = 1, kernel: Kernel | None = None,
+    chunk_bytes: int = 1 << 17, slot_bytes: int = 0, slices: int = 1, kernel: Kernel | None = None, transport: str = "",
 ) -> "Plan":
     """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for that.
 
@@ -147,7 +147,7 @@ def lay_out(
     proof = proved(ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place)
     return Plan(
         problem=problem, schedule=ready, proof=proof, direct=direct, p2p=p2p, channels=channels, slots=slots, slot_bytes=slot_bytes or widest * piece_bytes,
-        chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel,
+        chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel, transport=transport or ("p2p" if kernel else "shm"),
     )
 
 
@@ -157,7 +157,7 @@ class Plan:
 
     `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a loop and travels in slices of
     piece_bytes. p2p: who moves what needs no FIFO, the reader (pull) or the writer (push). widest: chunks of the largest message through a
-    FIFO. kernel: how a GPU runs it, None elsewhere.
+    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory.
     """
 
     problem: Problem
@@ -172,6 +172,7 @@ class Plan:
     piece_bytes: int
     widest: int
     kernel: Kernel | None = None
+    transport: str = "shm"
 
     @property
     def n(self) -> int:
@@ -189,7 +190,7 @@ class Plan:
         ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
         text = repr((
             self.schedule.op, self.schedule.name, self.schedule.programs, lent, placed, ready, self.problem, self.p2p, self.channels, self.slots,
-            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel,
+            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport,
         ))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

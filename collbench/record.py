@@ -144,10 +144,12 @@ def read(file: Path) -> list[Record]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
-    return list(_parse(file, text[: text.rfind("\n") + 1]))
+    return list(parse(str(file), text))
 
 
-def _parse(file: Path, text: str) -> Iterator[Record]:
+def parse(file: str, text: str) -> Iterator[Record]:
+    """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises UsageError at another schema or a broken row."""
+    text = text[: text.rfind("\n") + 1]
     if not text:
         return
     rows = csv.DictReader(io.StringIO(text))
@@ -155,6 +157,8 @@ def _parse(file: Path, text: str) -> Iterator[Record]:
         raise UsageError(f"{file} has not the columns of schema {SCHEMA}", "it was written by another version, or is no sweep: give another file")
     for number, row in enumerate(rows, start=2):
         try:
+            if tuple(row.values()) == COLUMNS:
+                raise UsageError(f"{file}, line {number} is a heading again: several files in one", "give each file by itself, or delete that line")
             if row["schema"] != str(SCHEMA):
                 raise UsageError(f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}", "give another file")
             yield from_cells({name: value or "" for name, value in row.items() if name is not None})
@@ -185,7 +189,7 @@ class Writer:
     def _open(self, file: Path) -> IO[str]:
         if file.exists() and file.stat().st_size:
             text = file.read_text(encoding="utf-8", errors="replace")
-            list(_parse(file, text[: text.rfind("\n") + 1]))
+            list(parse(str(file), text))
             if not text.endswith("\n"):  # a crash cut the last line
                 os.truncate(file, len(text[: text.rfind("\n") + 1].encode()))
         return file.open("a", encoding="utf-8")

@@ -60,7 +60,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     'twoshot'
     """
     if case.backend in GPU_BACKENDS:
-        algo, proto = best_of(case)
+        algo, proto = best_of(case, limits or Limits())
         schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case))
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
     if case.proto not in ("auto", CPU_PROTO):

@@ -52,6 +52,7 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
+_SHM_LL_UP_TO = 64 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -74,16 +75,20 @@ MAX_ENDS = 70  # of connections that a rank has: what a launch's arguments, 4096
 MAX_CHUNK_BYTES = 1 << 30
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
-TRANSPORT = "p2p"  # peer access or CUDA IPC, which rows do not tell apart
+TRANSPORTS = ("p2p", "shm")  # peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take, clusters. orders: of ranks, that use the wires best."""
+    """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take, clusters, whether all reach their peers' memory.
+
+    orders: of ranks, that use the wires best.
+    """
 
     ctas: int = 132
     has_clusters: bool = True
+    has_peers: bool = True
     memory_bytes: int = DEFAULT_MEMORY
     orders: tuple[tuple[int, ...], ...] = ()
 
@@ -101,12 +106,14 @@ class _Knobs:
     cluster: int
 
 
-def best_of(case: Case) -> tuple[str, str]:
-    """Algorithm and protocol of a case that leaves one of them open.
+def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
+    """Algorithm and protocol of a case that leaves one of them open. Raises ScheduleError.
 
     >>> best_of(Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8))
     ('oneshot', 'll')
     """
+    if case.proto == "auto" and road_of(case, limits) == "shm":
+        case = replace(case, proto="ll" if case.size_bytes <= _SHM_LL_UP_TO else "simple")
     for largest, algo, proto in _BEST[case.op]:
         if case.algo == "auto" and case.size_bytes <= largest and case.proto in ("auto", proto):
             return algo, proto
@@ -115,20 +122,35 @@ def best_of(case: Case) -> tuple[str, str]:
     return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest) if case.proto == "auto" else case.proto
 
 
+def road_of(case: Case, limits: Limits) -> str:
+    """Where the case's connections have their memory. Raises ScheduleError for one that GPUs do not have."""
+    if case.transport == "auto":
+        return "p2p" if limits.has_peers else "shm"
+    if case.transport not in TRANSPORTS:
+        raise ScheduleError(f"GPUs pass data by {' or '.join(TRANSPORTS)}, not by {case.transport}", "leave --transport out")
+    if case.transport == "p2p" and not limits.has_peers:
+        raise ScheduleError("not every GPU can reach the memory of every other", "use --transport shm, or see `collbench topo --p2p`")
+    return case.transport
+
+
 def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> tuple[Case, Plan]:
     """The case with nothing left to decide, and its plan. Raises ScheduleError if it cannot be done."""
     flagged = proto != "simple"
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
     if flagged and (case.p2p == "pull" or case.direct == "on"):
         raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
-    if case.transport not in ("auto", TRANSPORT):
-        raise ScheduleError(f"GPUs reach each other's memory by {TRANSPORT}, not by {case.transport}", "leave --transport out")
+    road = road_of(case, limits)
+    if road == "shm" and (proto == "ll128" or case.direct == "on"):
+        raise ScheduleError(
+            "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise" if proto == "ll128" else
+            "through host memory nothing reaches a peer's buffers in place", "use --transport p2p",
+        )
     if case.unroll and proto == "ll128":
         raise ScheduleError("ll128 has always four vectors of a line on their way: nothing to unroll", "use --proto simple or ll")
     if case.reload != "auto" and proto != "ll128":
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
     pipelined = _is_pipelined(schedule, case.in_place)
-    direct = not flagged and case.direct != "off"
+    direct = not flagged and case.direct != "off" and road == "p2p"
     if case.direct == "auto" and (case.buffsize or pipelined):
         direct = False
     facts = PROTOCOLS.load(proto)
@@ -155,7 +177,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     kernel = Kernel(proto=proto, threads=knobs.threads, unroll=knobs.unroll, cluster=knobs.cluster, reload=case.reload != "off", specialized=specialized)
     plan = lay_out(
         case.problem(), schedule, direct=direct, p2p=p2p, channels=knobs.channels, slots=knobs.slots, chunk_bytes=knobs.chunk, slot_bytes=slot_bytes,
-        slices=knobs.slices, kernel=kernel,
+        slices=knobs.slices, kernel=kernel, transport=road,
     )
     needed = memory_bytes(plan)
     if needed > limits.memory_bytes:
@@ -165,7 +187,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         )
     _refuse_too_large(plan, schedule)
     done = replace(
-        case, proto=proto, algo=schedule.name, transport=TRANSPORT, direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
+        case, proto=proto, algo=schedule.name, transport=road, direct="on" if direct and direct_count(plan.schedule) else "off", p2p=p2p,
         channels=plan.channels, threads=knobs.threads, slots=plan.slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=knobs.unroll,
         cluster=knobs.cluster, buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off", specialize="on" if specialized else "off",

@@ -1,4 +1,4 @@
-"""What a case could reach on the wires under it: its ceiling in GB/s, and the hop that sets it.
+"""What a case could reach on the wires under it: its ceiling in GB/s, the hop that sets it, and the algorithm of the lowest price.
 
 The traffic is the schedule's own; the protocol's share is what a slot carries of what it takes on the wire. A library's algorithm is not
 known, so its rows are measured by the best of ours, in the numbering of the ranks or spread over all orders that the wires allow side by side.

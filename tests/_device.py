@@ -20,7 +20,7 @@ from collbench.backends._gpu import stride_bytes
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.compile import kernel_source
-from collbench.device.layout import Memory, layout, pack_args, pack_program
+from collbench.device.layout import ABORT_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import lower
 from collbench.dtypes import divide, dtype, ufunc
 from collbench.pattern import PERIOD, inputs, reduced
@@ -212,6 +212,7 @@ def memory_of(problem: Problem, viewer: int) -> Memory:
         arenas=tuple(base(rank, ARENA) for rank in range(problem.n)),
         inputs=tuple(base(rank, USER) + at.in_offset for rank, at in enumerate(buffers)),
         outputs=tuple(base(rank, USER) + at.out_offset for rank, at in enumerate(buffers)),
+        own=base(viewer, ARENA), abort=base(viewer, ARENA) + ABORT_AT,
         program=base(viewer, PROGRAM), aborts=base(viewer, PROGRAM) + _SIZE // 2,
     )
 

@@ -242,7 +242,9 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         "empty": sweep(Noise(), 5)[:0], "hot": sweep(Noise(), 6).assign(notes="hot"), "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
     module = ModuleType("collbench.compare.load")
-    module.load = lambda file: Loaded(frame=made[Path(file).stem], name=Path(file).name, said=("one line left out",))  # type: ignore[attr-defined]
+    module.load_all = lambda files: [  # type: ignore[attr-defined]
+        Loaded(frame=made[Path(file).stem], name=Path(file).name, said=("one line left out",)) for file in files
+    ]
     monkeypatch.setitem(sys.modules, "collbench.compare.load", module)
 
     def invoked(*args: str) -> tuple[int, str, str]:

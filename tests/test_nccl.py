@@ -229,7 +229,7 @@ def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise UnavailableError("CuPy finds no NCCL", "install it")
 
-    monkeypatch.setattr(nccl, "why_no_gpus", lambda group: "")
+    monkeypatch.setattr(nccl, "why_no_gpus", lambda: "")
     monkeypatch.setattr(nccl, "load_nccl", missing)
     assert nccl.why_not(SimpleNamespace(hosts=("a",))) == "CuPy finds no NCCL"
 

@@ -42,7 +42,7 @@ def test_memory_is_what_the_layout_takes_and_within_its_limit(op: str, algo: str
         ({"chunk": 1 << 30, "direct": "off", "channels": 1, "memory": 1 << 40}, "4G a channel"),
         ({"chunk": 1 << 20, "direct": "off", "channels": 1, "memory": 16 << 20, "slots": 8}, "16M are allowed"),
         ({"proto": "ll128", "unroll": 4}, "four vectors"),
-        ({"transport": "shm"}, "not by shm"),
+        ({"transport": "shm", "proto": "ll128"}, "128 bytes"), ({"transport": "shm", "direct": "on"}, "nothing reaches"),
     ],
 )
 def test_what_kernels_cannot_take_is_refused(knobs: dict[str, Any], match: str) -> None:
@@ -54,7 +54,7 @@ def test_what_kernels_cannot_take_is_refused(knobs: dict[str, Any], match: str) 
 
 def test_the_largest_numbers_fit_their_fields() -> None:
     plan = plan_of(op="alltoall", algo="direct", proto="simple", direct="on", chunk=1 << 30, size_bytes=1 << 36)
-    memory = Memory(arenas=(1 << 46,) * 4, inputs=(1 << 46,) * 4, outputs=(1 << 46,) * 4, program=1, aborts=1)
+    memory = Memory(arenas=(1 << 46,) * 4, inputs=(1 << 46,) * 4, outputs=(1 << 46,) * 4, own=1 << 46, abort=1, program=1, aborts=1)
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 

@@ -75,6 +75,7 @@ class Lane:
         self.rank, self.n, self.card, self.is_alone = rank, n, card, is_alone
         self.arena = self.user = self.tables = 0
         self.arenas: list[int] = []
+        self.host_arenas: list[int] = []
         self.users: list[int] = []
         self._pool = self._pool_end = 0
         self._known: dict[Any, int] = {}
@@ -82,10 +83,11 @@ class Lane:
         self._events: list[int] = []
         self._meetings: dict[int, Launch] = {}
         self.timeout_s = 10.0
+        self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
 
-    def allocate(self, arena_bytes: int, user_bytes: int) -> tuple[Any, Any]:
-        """Allocate the arena (control words, flags, FIFOs) and the user buffers; returns what the others need to reach them."""
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
+        """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for such an arena; returns what others need to reach them."""
         card = self.card
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
@@ -96,19 +98,25 @@ class Lane:
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (card.function(made, "collbench_fill"), card.function(made, "collbench_compare"))
-        return card.export(self.arena, to_processes=not self.is_alone), card.export(self.user, to_processes=not self.is_alone)
+        exported = [card.export(pointer, to_processes=not self.is_alone) for pointer in (self.arena, self.user)]
+        return exported[0], exported[1], card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None
 
-    def connect(self, exported: Sequence[tuple[Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None) -> None:
-        """Reach the others' memory. Where that cannot be, on several hosts, `assemble` queues something that all ranks must be there for."""
-        self.timeout_s, self.assemble = timeout_s, assemble
+    def connect(
+        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True
+    ) -> None:
+        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for."""
+        self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
         mine = (self.arena, self.user)
         opened = [mine]
-        if assemble is None:
-            opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b) in enumerate(exported)]
+        if assemble is None and is_peered:
+            opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b, _) in enumerate(exported)]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
+        self.host_arenas = [self.card.open_host(host) for _, _, host in exported if host is not None]
+        controls = self.arenas if is_peered else self.host_arenas
         me = self.rank if assemble is None else 0
-        self.aborts = self.keep("aborts", struct.pack(f"<{len(opened)}Q", *(arena + ABORT_AT for arena in self.arenas)))
-        self._peers = self.keep("meeting", struct.pack(f"<{len(opened)}Q", *(arena + MEETING_AT + me * 8 for arena in self.arenas)))
+        self.control, self._ranks_met = controls[me], len(controls)
+        self.aborts = self.keep("aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls)))
+        self._peers = self.keep("meeting", struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)))
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
 
     def keep(self, key: Any, data: bytes) -> int:
@@ -128,8 +136,8 @@ class Lane:
             self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
             args = struct.pack(
-                "<7Q2I", self.arena + MEETING_AT, self._peers, self.arena + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0,
-                self.rank if self.assemble is None else 0, len(self.arenas),
+                "<7Q2I", self.control + MEETING_AT, self._peers, self.control + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0,
+                self.rank if self.assemble is None else 0, self._ranks_met,
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
@@ -286,14 +294,14 @@ class Lane:
         """Until all that was queued is done. Raises StuckError if a kernel gave up."""
         self.card.wait(deadline_s)
         if self.is_aborted():
-            (missing,) = struct.unpack("<Q", self.card.download(self.arena + MEETING_AT + (len(self.arenas) + 1) * 8, 8))
+            (missing,) = struct.unpack("<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8))
             if missing:
                 raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin", suspect=((-1,), missing - 1))
             raise StuckError(f"rank {self.rank} was told to stop")
 
     def is_aborted(self) -> bool:
         """Whether any rank gave up."""
-        return self.card.download(self.arena + ABORT_AT, 4) != bytes(4)
+        return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
 
     def close(self) -> None:
         self.card.close()

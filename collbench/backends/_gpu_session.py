@@ -37,8 +37,8 @@ class GpuOptions:
     inject: str = ""
 
 
-def why_no_gpus(group: Group) -> str:
-    """Why no GPU backend can run on that group, or an empty text."""
+def why_no_gpus() -> str:
+    """Why no GPU backend can run here, or an empty text."""
     if not has_nvidia_gpus() and find_spec("cupy") is None:
         return "this host has no NVIDIA GPU"
     if device_count() == 0:
@@ -89,10 +89,10 @@ def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:
     return ", ".join(f"{sum(fact['name'] == name for fact in facts)} x {name}" for name in names), str(facts[0]["version"])
 
 
-def share_memory(crew: Crew, arena_bytes: int, user_bytes: int, options: GpuOptions) -> None:
-    """Allocate on every rank, and let every rank reach the others' memory."""
-    exported = crew.call("allocate", arena_bytes, user_bytes, timeout_s=START_S)
-    crew.call("connect", exported, options.timeout_s, timeout_s=START_S)
+def share_memory(crew: Crew, arena_bytes: int, user_bytes: int, options: GpuOptions, host_bytes: int = 0, *, is_peered: bool = True) -> None:
+    """Allocate on every rank, and let every rank reach the others' memory: their GPUs' if is_peered, and host_bytes of each in host memory."""
+    exported = crew.call("allocate", arena_bytes, user_bytes, host_bytes, timeout_s=START_S)
+    crew.call("connect", exported, options.timeout_s, is_peered, timeout_s=START_S)
 
 
 class Watch:

@@ -19,7 +19,7 @@ from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
-from collbench.device.card import Launch, all_have_clusters, cuda_errors, least_multiprocessors
+from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import SIGNALS, ctas, launches_counted, lower
@@ -47,13 +47,15 @@ _WAITED_FOR = {
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    return p2p.why_not(group.hosts) or why_no_gpus(group)
+    return p2p.why_not(group.hosts) or why_no_gpus()
 
 
 def limits(memory_bytes: int) -> Limits:
     """What a GPU of this host has for one launch: a CTA a multiprocessor can always be resident."""
     most = least_multiprocessors()
-    return Limits(ctas=most, memory_bytes=memory_bytes, has_clusters=all_have_clusters()) if most else Limits(memory_bytes=memory_bytes)
+    if not most:
+        return Limits(memory_bytes=memory_bytes)
+    return Limits(ctas=most, memory_bytes=memory_bytes, has_clusters=all_have_clusters(), has_peers=all_reach_each_other())
 
 
 @dataclass(slots=True)
@@ -82,13 +84,13 @@ class Rank:
         self.inject = options.inject
         return facts
 
-    def allocate(self, arena_bytes: int, user_bytes: int) -> Any:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
         """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes)
+        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
 
-    def connect(self, exported: Sequence[Any], timeout_s: float) -> None:
+    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool) -> None:
         """Reach the others' memory."""
-        self.lane.connect(exported, timeout_s)
+        self.lane.connect(exported, timeout_s, is_peered=is_peered)
 
     def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
         """Load a plan's kernel and program, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
@@ -100,16 +102,18 @@ class Rank:
         resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster), ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
-        memory = self._memory(plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
+        memory = self._memory(plan.problem, plan.transport, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
         self.loaded[plan.digest] = _Loaded(plan, sets, function, memory)
         return plan.digest
 
-    def _memory(self, problem: Problem, program: int) -> Memory:
+    def _memory(self, problem: Problem, transport: str, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
         lane, buffers = self.lane, [problem.buffers(peer) for peer in range(problem.n)]
+        users = [lane.user if rank == self.context.rank else user for rank, user in enumerate(lane.users if lane.is_peered else [0] * problem.n)]
         return Memory(
-            arenas=tuple(lane.arenas), inputs=tuple(user + at.in_offset for user, at in zip(lane.users, buffers, strict=True)),
-            outputs=tuple(user + at.out_offset for user, at in zip(lane.users, buffers, strict=True)), program=program, aborts=lane.aborts,
+            arenas=tuple(lane.host_arenas if transport == "shm" else lane.arenas), own=lane.arena, abort=lane.control + ABORT_AT, aborts=lane.aborts,
+            inputs=tuple(user + at.in_offset for user, at in zip(users, buffers, strict=True)),
+            outputs=tuple(user + at.out_offset for user, at in zip(users, buffers, strict=True)), program=program,
         )
 
     def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
@@ -128,8 +132,10 @@ class Rank:
         """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be running."""
         lane, loaded = self.lane, self.loaded[digest]
         where = layout(loaded.plan, self.context.rank)
-        lane.card.clear(lane.arena + ABORT_AT, 4)
+        lane.card.clear(lane.control + ABORT_AT, 4)
         lane.card.clear(lane.arena + STATES_AT, where.total - STATES_AT)
+        if loaded.plan.transport == "shm":
+            lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.tmp - where.tails)
         if is_filled:
             lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
         lane.card.wait(lane.timeout_s)
@@ -166,7 +172,7 @@ class Rank:
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             lane.prepare(problem, range(number, number + 1), stride)
             args = pack_args(
-                plan, rank, self._memory(problem, loaded.memory.program), set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9),
+                plan, rank, self._memory(problem, plan.transport, loaded.memory.program), set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9),
                 delay_ns=delay_ns, block_bytes=problem.block_bytes,
             )
             kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster))
@@ -246,7 +252,8 @@ class Session:
             self._sources(plan)
         self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in range(1 if plan.schedule.is_symmetric else plan.n))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
-        share_memory(self._crew, self.memory_bytes, user, options)
+        in_host = [layout(plan, rank).tmp for plan in plans if plan.transport == "shm" for rank in range(1 if plan.schedule.is_symmetric else plan.n)]
+        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=any(plan.transport == "p2p" for plan in plans))
         self._watch = Watch(self.facts)
         self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU"
 

@@ -45,7 +45,7 @@ def load_nccl() -> Any:
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    why = why_no_gpus(group)
+    why = why_no_gpus()
     if why:
         return why
     try:
@@ -81,13 +81,13 @@ class Rank:
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
-    def allocate(self, arena_bytes: int, user_bytes: int) -> Any:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
         """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes)
+        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
 
-    def connect(self, exported: Sequence[Any], timeout_s: float) -> None:
+    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool) -> None:
         """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
-        self.lane.connect(exported, timeout_s, self._assemble if self.is_spread else None)
+        self.lane.connect(exported, timeout_s, self._assemble if self.is_spread else None, is_peered=is_peered)
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
@@ -150,7 +150,7 @@ class Rank:
     def reset(self, key: tuple[Problem, int]) -> None:
         """Write inputs and poison."""
         problem, sets = key
-        self.lane.card.clear(self.lane.arena + ABORT_AT, 4)
+        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
         self.lane.prepare(problem, range(sets), stride_bytes(problem))
         self.lane.card.wait(self.lane.timeout_s)
 

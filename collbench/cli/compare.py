@@ -1,13 +1,20 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from collbench.catalog import results
 from collbench.errors import UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collbench.compare.load import Loaded
 
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
@@ -28,7 +35,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(name="compare")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @click.option("--force", is_flag=True, help="Compare unlike machines too: other devices, other numbers of ranks.")
 @click.option(
     "--fail-below", type=Percent(), metavar="PERCENT",
@@ -37,7 +44,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option("--all", "show_all", is_flag=True, help="Show every row.")
 @click.option(
     "--against", metavar="NAME", is_flag=False, flag_value="", default=None,
-    help="Of one file: is it normal? NAME: a shipped reference, for example h200x4, or a file; without: that of the nearest machine.",
+    help=f"Of one file: is it normal? NAME: a shipped reference ({', '.join(results())}) or a file; without: that of the nearest machine.",
 )
 @click.option("--bands", is_flag=True, help="Of one file: the worst ratio to NCCL's own choice in each band of sizes.")
 @click.option("--env", is_flag=True, help="Of one file: the NCCL_* settings that its forced rows justify, with the gain of each.")
@@ -52,7 +59,7 @@ def command(
 ) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of the others.
 
-    Reads our CSV, and the results of nccl-tests and of the OSU micro-benchmarks. Exit code 1: nothing to compare, or --fail-below.
+    Reads our CSV, and the results of nccl-tests and of the OSU micro-benchmarks; - is stdin. Exit code 1: nothing to compare, or --fail-below.
 
     \b
     Examples:
@@ -78,59 +85,79 @@ def command(
         return _page(files, html, is_forced=force)
     if len(files) == 1:
         if fail_below is not None and against is None:
-            raise UsageError("--fail-below needs a base to compare with", "give a second file")
+            raise UsageError("--fail-below needs a base to compare with", "give a second file, or --against")
         documents = {name: file for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows)) if file is not None}
-        if bands or env or documents:
-            return _derive(files[0], has_bands=bands, has_env=env, documents=documents)
+        if "-" in documents.values() and len(documents) + bands + env + (against is not None) > 1:
+            raise UsageError("a document on stdout stands alone", "give files with --tuner and --nccl-rows, or one of the options")
+        loaded = _loaded(files)[0]
+        codes = [_derive(loaded.frame, has_bands=bands, has_env=env, documents=documents)] if bands or env or documents else []
         if against is not None:
-            return _judge(files[0], against, fail_below)
-        return _answer(files[0], width(sys.stdout), show_all=show_all, plot=plot)
+            codes.append(_judge(loaded.frame, against, fail_below))
+        return max(codes) if codes else _answer(loaded, width(sys.stdout), show_all=show_all, plot=plot)
     if against is not None or bands or env or tuner or nccl_rows:
         raise UsageError("--against, --bands, --env, --tuner and --nccl-rows are of one file", "give one file")
+    new, *bases = _loaded(files)
     codes = [
-        _compare(files[0], base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place, plot=plot)
-        for place, base in enumerate(files[1:])
+        _compare(new, base, width(sys.stdout), is_forced=force, fail_below=fail_below, show_all=show_all, is_colored=is_colored, place=place, plot=plot)
+        for place, base in enumerate(bases)
     ]
     return max(codes)
 
 
-def _answer(file: Path, columns: int, *, show_all: bool, plot: Path | None) -> int:
+def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
+    """The files, with what a reader must know of them on stderr; what one file alone repeats is taken together."""
+    from collbench.compare.load import load_all
+
+    found = load_all(files)
+    for loaded in found:
+        for said in loaded.said:
+            click.echo(f"{loaded.name}: {said}", err=True)
+    if len(found) > 1:
+        return found
+    from collbench.compare._join import together
+
+    frame, again = together(found[0].frame)
+    if again:
+        click.echo(f"{found[0].name}: {again} rows measure what a row before them does: their repeats are taken together", err=True)
+    return [replace(found[0], frame=frame)]
+
+
+def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
     from collbench.cli._draw_results import plot as draw
     from collbench.cli._options import bars, is_terminal
-    from collbench.compare.load import load
     from collbench.report.answers_table import answer_lines
 
-    loaded = load(file)
-    for said in loaded.said:
-        click.echo(said, err=True)
     for line in answer_lines(loaded.frame, columns, show_all, bars(sys.stdout) if is_terminal(sys.stdout) else ""):
         click.echo(line)
     if plot is not None:
         draw(plot, [loaded])
-    return 0
+    return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
 
 
-def _judge(file: Path, against: str, fail_below: float | None) -> int:
-    """One file against a reference; with fail_below, exit code 1 if any size falls that far behind."""
-    from collbench.compare.load import load
-    from collbench.compare.normal import normal, reference
+def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
+    """One file against a reference; with fail_below, exit code 1 if any size falls that far behind, or any row is wrong or failed."""
+    from collbench.compare.normal import BEHIND, normal, reference
     from collbench.report.normal_table import normal_lines
 
-    frame = load(file).frame
     found = reference(against, frame)
-    verdicts = normal(frame, found.frame)
-    click.echo("\n".join(normal_lines(verdicts, Path(found.name).stem)))
-    is_late = fail_below is not None and any(span.least < 1 - fail_below / 100 for verdict in verdicts for span in verdict.spans)
-    return CHANGED_CODE if is_late or not verdicts else 0
+    behind = BEHIND if fail_below is None else 1 / (1 + fail_below / 100)
+    verdicts = normal(frame, found.frame, behind)
+    click.echo("\n".join(normal_lines(verdicts, frame, found, behind)))
+    if fail_below is None or not verdicts:
+        return 0 if verdicts else CHANGED_CODE
+    failed = int(frame["status"].isin(["wrong", "error"]).sum())
+    if failed:
+        click.echo(f"{failed} rows are wrong or failed", err=True)
+    if is_late := any(verdict.is_behind for verdict in verdicts):
+        click.echo(f"slower than {found.name} by more than {fail_below:g}%", err=True)
+    return CHANGED_CODE if is_late or failed else 0
 
 
-def _derive(file: Path, *, has_bands: bool, has_env: bool, documents: Mapping[str, str]) -> int:
+def _derive(frame: "pd.DataFrame", *, has_bands: bool, has_env: bool, documents: Mapping[str, str]) -> int:
     """What follows from one file: bands and settings to the screen, documents to files."""
     from collbench.compare import tuner
-    from collbench.compare.load import load
     from collbench.report.answers_table import band_lines
 
-    frame = load(file).frame
     lines = [*(band_lines(frame) if has_bands else ()), *(tuner.env_lines(frame) if has_env else ())]
     made = {name: getattr(tuner, f"{name}_lines")(frame) for name in documents}
     if lines:
@@ -142,15 +169,11 @@ def _derive(file: Path, *, has_bands: bool, has_env: bool, documents: Mapping[st
 
 def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
-    from collbench.compare.load import load_all
     from collbench.report.page import page
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
-    sides = load_all(files)
-    for loaded in sides:
-        for said in loaded.said:
-            click.echo(f"{loaded.name}: {said}", err=True)
+    sides = _loaded(files)
     text = page(*sides, is_forced=is_forced)
     _write(text, target, "html")
     click.echo(f"# {len(text.encode()) / 1e6:.2g} MB", err=True)
@@ -170,31 +193,29 @@ def _write(text: str, target: str, option: str) -> None:
 
 
 def _compare(
-    new: Path, base: Path, columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int, plot: Path | None,
+    new: "Loaded", base: "Loaded", columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int,
+    plot: Path | None,
 ) -> int:
     from collbench.cli._draw_results import plot as draw
     from collbench.compare.changes import SAME, compare
-    from collbench.compare.load import load
     from collbench.report.changes_table import lines
 
-    sides = load(new), load(base)
-    for loaded in sides if not place else sides[1:]:
-        for said in loaded.said:
-            click.echo(f"{loaded.name}: {said}", err=True)
-    found = compare(sides[0].frame, sides[1].frame, is_forced=is_forced)
+    found = compare(new.frame, base.frame, is_forced=is_forced)
     if place:
         click.echo()
-    for line in lines(found, (sides[0].name, sides[1].name), columns, show_all=show_all, is_colored=is_colored):
+    for line in lines(found, (new.name, base.name), columns, show_all=show_all, is_colored=is_colored):
         click.echo(line, color=is_colored)
     if not len(found.rows):
         return CHANGED_CODE
     if plot is not None:
-        draw(plot, sides)
+        draw(plot, [new, base])
     if fail_below is None:
         return 0
     if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:
-        click.echo(f"{sides[1].name}: single rows show a slowdown of {fail_below:g}% only where their intervals are narrower: more --repeats", err=True)
+        click.echo(f"{base.name}: single rows show a slowdown of {fail_below:g}% only where their intervals are narrower: more --repeats", err=True)
+    if missing := found.not_compared.get("only in base", 0):
+        click.echo(f"{new.name} lacks {missing} rows of {base.name}: they are not judged", err=True)
     if not found.is_worse_by(fail_below):
         return 0
-    click.echo(f"slower than {sides[1].name} by more than {fail_below:g}%, or wrong where it was right", err=True)
+    click.echo(f"slower than {base.name} by more than {fail_below:g}%, or wrong where it was right", err=True)
     return CHANGED_CODE

@@ -139,6 +139,19 @@ def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) 
     return kept, [f"{title}: {left} rows are of something that is in the file before; repeats are taken together, a wrong one counts for all"]
 
 
+def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """A frame without rows that measure what a row before them does, whose repeats go to that row; and how many those were."""
+    if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
+        return frame, 0
+    kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
+    before = frame["time_us"].to_numpy()[kept.index]
+    slower = kept["time_us"] / before
+    rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
+    times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
+    found = kept.assign(**rates, repeat_times_us=times).drop(columns=["conditions", "_times"]).reset_index(drop=True)
+    return found, len(frame) - len(found)
+
+
 def _outcomes(both: pd.DataFrame) -> pd.Series:
     """What becomes of every row: compared, or in words why not."""
     found = pd.Series("compared", index=both.index)

@@ -144,6 +144,8 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []
     known: set[bytes] = set()
+    if "backend_base" in rows:  # matched by the problem: what stands against another backend is a group of its own
+        rows = rows.assign(backend=rows["backend"].where(rows["backend"] == rows["backend_base"], rows["backend"] + " vs " + rows["backend_base"]))
     for level in LEVELS:
         keys = rows.groupby(list(level), sort=True)
         numbered = keys.ngroup().to_numpy(dtype=np.intp)

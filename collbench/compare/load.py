@@ -5,7 +5,6 @@ Not what the numbers mean side by side. A file comes from anyone: it becomes a t
 
 import csv
 import io
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,17 +14,18 @@ from typing import TYPE_CHECKING, Literal, get_args
 from collbench.compare import nccl_tests, nccl_tests_json, osu
 from collbench.compare._rows import FLOATS, frame_of
 from collbench.errors import UsageError
-from collbench.record import COLUMNS, INTEGERS, SCHEMA, Record, Status, read
+from collbench.record import COLUMNS, INTEGERS, SCHEMA, Record, Status, parse
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
+STDIN = Path("/dev/stdin")
 MOST_BYTES = 1 << 30  # of our CSV: two million rows
 MOST_FOREIGN_BYTES = 32 << 20  # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 _KNOWN = "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU micro-benchmarks"
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # but tab, line ends, form feed, and escape, which colours a log
+_CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])  # but tab, line ends, form feed, and escape, which colours a log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class Loaded:
 
 
 def load(file: Path) -> Loaded:
-    """The rows of a file. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
-    name, data = str(file), _bytes_of(file)
+    """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
+    name, data = ("stdin", _bytes_of(STDIN)) if str(file) == "-" else (str(file), _bytes_of(file))
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     if data[: len(COLUMNS[0]) + 1] == f"{COLUMNS[0]},".encode():
-        return _own(file, data)
+        return _own(name, data)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
             f"{name} has {len(data)} bytes; other tools' results are read up to {MOST_FOREIGN_BYTES}", "leave NCCL's own lines out: grep -v 'NCCL '",
@@ -67,7 +67,7 @@ def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
     """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given twice."""
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
-            raise UsageError(f"{file} is given twice", "give each file once")
+            raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
     return tuple(load(file) for file in files)
 
 
@@ -83,8 +83,9 @@ def _bytes_of(file: Path) -> bytes:
         raise UsageError(f"{file} has more than {MOST_BYTES} bytes", "give a part of it")
     if not data.strip():
         raise UsageError(f"{file} is empty", "the run that wrote it may have failed")
-    if found := _CONTROL.search(data):
-        raise UsageError(f"{file} is no text: byte {data[found.start()]:#04x} at offset {found.start()}", _KNOWN)
+    if len(data.translate(None, _CONTROL)) < len(data):
+        place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
+        raise UsageError(f"{file} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
     return data
 
 
@@ -99,8 +100,8 @@ def _reader(text: str, name: str) -> tuple[Kind, Reader]:
     raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _KNOWN)
 
 
-def _own(file: Path, data: bytes) -> Loaded:
-    """Our CSV. Fast where every cell is what its column holds; where one is not, record.read says which."""
+def _own(name: str, data: bytes) -> Loaded:
+    """Our CSV. Fast where every cell is what its column holds; where one is not, record.parse says which."""
     import pandas as pd
 
     whole = data[: data.rfind(b"\n") + 1]
@@ -108,10 +109,10 @@ def _own(file: Path, data: bytes) -> Loaded:
     try:
         frame = _fast(whole)
     except (ValueError, OverflowError, pd.errors.ParserWarning):  # ParserError and UnicodeDecodeError are ValueErrors
-        frame = _slow(file)
+        frame = _slow(name, whole)
     if frame.empty:
-        raise UsageError(f"{file} has no rows", "the sweep that wrote it may have failed")
-    return Loaded(frame=frame, name=str(file), kind="collbench", said=said)
+        raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
+    return Loaded(frame=frame, name=name, kind="collbench", said=said)
 
 
 def _fast(data: bytes) -> "pd.DataFrame":
@@ -144,8 +145,8 @@ def _has_times(cells: "pd.Series[str]") -> bool:
         return len(np.fromstring(joined, sep=";")) == joined.count(";") + 1
 
 
-def _slow(file: Path) -> "pd.DataFrame":
+def _slow(name: str, data: bytes) -> "pd.DataFrame":
     try:
-        return frame_of(read(file))
-    except (csv.Error, OverflowError) as error:
-        raise UsageError(f"{file}: {error}", "mend or delete that line") from None
+        return frame_of(list(parse(name, data.decode())))
+    except (csv.Error, OverflowError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name}: {error}", "mend or delete that line") from None

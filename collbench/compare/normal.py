@@ -8,13 +8,14 @@ protocol somewhere between them; outside of its sizes nothing does.
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collbench import catalog
 from collbench.compare.load import Loaded, load
 from collbench.errors import UsageError
+from collbench.sweep import UNASKED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 BEHIND = 0.9  # of the reference's rate: below it a size counts as behind; machines of one kind differ by less
 _MODEL = re.compile(r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b", re.IGNORECASE)
 
+_OWN = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
+
+Key = tuple[str, str, int, str]  # operation, backend, ranks, placement
 Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to most; None: the reference has none."""
+    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to most."""
 
     first: int
     last: int
@@ -43,6 +47,7 @@ class Verdict:
     op: str
     backend: str
     ranks: int
+    placement: str
     spans: tuple[Span, ...]
 
     @property
@@ -53,32 +58,40 @@ class Verdict:
 def reference(name: str, frame: "pd.DataFrame") -> Loaded:
     """A shipped reference by name, any file by its path; without a name the shipped one of the nearest machine.
 
-    Nearest: the same GPU model, then as many ranks. Raises UsageError if there is none.
+    Nearest: the same GPU model, then the same form (PCIe cards or not), then the nearest number of ranks, then a curve of ours before a published
+    one. Raises UsageError if there is none.
     """
     shipped = catalog.results()
+    known = f"shipped: {', '.join(shipped)}"
     if name:
-        return load(shipped.get(name, Path(name)))
-    wanted, ranks = models(frame), set(frame["ranks"])
+        if name not in shipped and not Path(name).exists() and name != "-":
+            raise UsageError(f"there is no reference '{name}'", f"{known}; or give a file")
+        return _named(name, shipped[name]) if name in shipped else load(Path(name))
+    wanted, forms, ranks = models(frame), _forms(frame), set(frame["ranks"])
     found = []
     for label, file in shipped.items():
-        loaded = load(file)
+        loaded = _named(label, file)
         if models(loaded.frame) & wanted:
-            found.append((not set(loaded.frame["ranks"]) & ranks, "published" in label, label, loaded))
+            apart = min(abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks)
+            found.append((not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded))
     if not found:
-        known = ", ".join(shipped)
-        raise UsageError(f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}", f"give one by name ({known}) or a file of your own")
-    return min(found, key=lambda entry: entry[:3])[3]
+        raise UsageError(f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}", f"give one by name, or a file of your own; {known}")
+    return min(found, key=lambda entry: entry[:4])[4]
 
 
-def normal(frame: "pd.DataFrame", against: "pd.DataFrame") -> list[Verdict]:
-    """Every curve of the frame that the reference has, with where it falls behind."""
-    theirs = _curves(against)
+def _named(label: str, file: Path) -> Loaded:
+    return replace(load(file), name=label)
+
+
+def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND) -> list[Verdict]:
+    """Every curve of the frame that the reference has, with where it falls behind: below that share of the reference's rate."""
+    theirs = curves(against)
     found = []
-    for key, curve in _curves(frame).items():
+    for key, curve in curves(frame).items():
         if key in theirs:
             shares = {size: rate / at for size, rate in sorted(curve.items()) if (at := rate_at(theirs[key], size)) is not None}
             if shares:
-                found.append(Verdict(op=key[0], backend=key[1], ranks=key[2], spans=tuple(_spans(shares))))
+                found.append(Verdict(op=key[0], backend=key[1], ranks=key[2], placement=key[3], spans=tuple(_spans(shares, behind))))
     return found
 
 
@@ -95,28 +108,36 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
     return min(curve[sizes[place - 1]], curve[sizes[place]]) if 0 < place < len(sizes) else None
 
 
-def _curves(frame: "pd.DataFrame") -> dict[tuple[str, str, int, str], Curve]:
+def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     """The best rate of every backend at each size; of a library its own choice, where it has rows of that."""
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
-    found: dict[tuple[str, str, int, str], Curve] = {}
-    keys = zip(*(right[name].tolist() for name in ("op", "backend", "ranks", "placement")), strict=True)
-    for key, size, rate in zip(keys, right["size_bytes"].tolist(), right["busbw_gbs"].tolist(), strict=True):
-        curve = found.setdefault(key, {})
-        curve[size] = max(curve.get(size, 0.0), rate)
-    return found
+    found: dict[Key, Curve] = {}
+    own: dict[Key, Curve] = {}
+    names = ("op", "backend", "ranks", "placement", "algo", "proto", "channels", "buffsize", "size_bytes", "busbw_gbs")
+    for op, backend, ranks, placement, algo, proto, channels, buffsize, size, rate in zip(*(right[name].tolist() for name in names), strict=True):
+        is_own = (algo, proto, channels, buffsize) == _OWN
+        for curve in (found, own) if is_own else (found,):
+            here = curve.setdefault((op, backend, ranks, placement), {})
+            here[size] = max(here.get(size, 0.0), rate)
+    return found | own
 
 
-def _spans(shares: Mapping[int, float]) -> Sequence[Span]:
+def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
     """Neighbouring sizes of one verdict together."""
     found: list[Span] = []
     for size, share in shares.items():
-        is_behind = share < BEHIND
+        is_behind = share < behind
         if found and found[-1].is_behind == is_behind:
             before = found[-1]
             found[-1] = Span(first=before.first, last=size, is_behind=is_behind, least=min(before.least, share), most=max(before.most, share))
         else:
             found.append(Span(first=size, last=size, is_behind=is_behind, least=share, most=share))
     return found
+
+
+def _forms(frame: "pd.DataFrame") -> set[bool]:
+    """Whether GPUs are PCIe cards: the same model with fewer links."""
+    return {"PCIE" in str(device).upper() for device in frame["device"].unique() if _MODEL.search(str(device))}
 
 
 def models(frame: "pd.DataFrame") -> set[str]:

@@ -231,7 +231,7 @@ def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
     """Problems in words: the operation and ranks, and what else tells them apart."""
     known = list(problems)
     telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
-    return {one: ", ".join([one.op, f"{one.ranks} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
+    return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
 
 
 def _said(problem: Problem, name: str) -> str:

@@ -1,8 +1,10 @@
 """What to tell NCCL: lines for its CSV tuner plugin, variables of its environment, and rows for its optimizer script. Pure.
 
 Only from NCCL's own rows that were forced to an algorithm, a protocol or a number of channels, against its own choice in the same file: our
-kernels' best says nothing about NCCL's. What is not told to be better is left to NCCL. Formats: NCCL's ext-tuner/example (plugin.c,
-scripts/optimize_config.py), which takes the first line that matches and reads unknown words as ring and simple, so none are written.
+kernels' best says nothing about NCCL's. What is not told to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
+ext-tuner/example (plugin.c, scripts/optimize_config.py). The plugin takes the first line that matches and reads unknown words as ring and simple.
+Where no line matches, or a line leaves channels open (-1), it asks for one channel (*nChannels = 1, up to NCCL 2.30 at least): so lines name
+channels and cover all sizes. While a CUDA graph is captured NCCL says that buffers are registered, whether they are or not: lines match any.
 """
 
 import re
@@ -45,8 +47,8 @@ class Setting(NamedTuple):
 
     @property
     def is_for_tuner(self) -> bool:
-        """Whether a line of the plugin can say it: it always names an algorithm and a protocol, and has no word for a buffer."""
-        return self.algo in _ALGOS and self.proto in _PROTOS and self.buffsize == 0
+        """Whether a line of the plugin can say it: an algorithm, a protocol and channels; it has no word for a buffer."""
+        return self.algo in _ALGOS and self.proto in _PROTOS and self.channels > 0 and self.buffsize == 0
 
 
 class Place(NamedTuple):
@@ -146,12 +148,22 @@ class Range:
     setting: Setting | None
     gains: tuple[tuple[int, Gain], ...]
 
+    @property
+    def is_gain(self) -> bool:
+        """Whether it gains at any of its sizes."""
+        return any(gain.is_better for _, gain in self.gains)
+
 
 def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[Range]:
-    """Measured sizes in a row with the same best setting (None: no change). They do not overlap and leave gaps between them."""
+    """Measured sizes in a row with the same best setting (None: no change). They do not overlap and leave gaps between them.
+
+    is_for_tuner: where nothing gains, the setting that comes closest to NCCL's own choice; None where nothing that a line can say was measured.
+    """
     found: list[Range] = []
     for size, told in sizes.items():
         best = best_gain(told, is_for_tuner=is_for_tuner)
+        if best is None and is_for_tuner:
+            best = _closest(told, found[-1].setting if found else None)
         setting = best.setting if best is not None else None
         more = ((size, best),) if best is not None else ()
         if found and found[-1].setting == setting:
@@ -161,42 +173,55 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     return found
 
 
+def _closest(told: Iterable[Gain], before: Setting | None) -> Gain | None:
+    """The setting that loses least, or that of the size before if it loses as little."""
+    able = [one for one in told if one.setting.is_for_tuner]
+    least = max(able, key=lambda one: one.chosen_by, default=None)
+    kept = next((one for one in able if one.setting == before), None)
+    return kept if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by else least
+
+
 def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     """The configuration of NCCL's CSV tuner plugin, comments with the gains among its lines. Raises UsageError if there is nothing to go by.
 
-    A range ends at the sizes that were measured; between two ranges that touch, at the geometric middle. Sizes of NCCL are total bytes, as ours.
+    All sizes have a line; two ranges meet at the geometric middle of the sizes that were measured. Sizes of NCCL are total bytes, as ours. Without
+    any gain there is no line.
     """
     rows = rows_of(frame)
-    told = gains(rows)
-    lines = [*(f"# {part}" for text in _measured(rows) for part in wrap(text, _COMMENT_WIDTH)), f"# {TUNER_COLUMNS}"]
-    buffers = _registration(rows)
-    count = 0
-    for place, sizes in sorted(told.items()):
-        if place.op not in OPS:
-            continue
-        for one, first, last in _limits(ranges(sizes, is_for_tuner=True)):
+    told = {place: ranges(sizes, is_for_tuner=True) for place, sizes in sorted(gains(rows).items()) if place.op in OPS}
+    chosen = [one for found in told.values() for one in found if one.setting is not None]
+    if not chosen:
+        raise UsageError("no row of NCCL was forced to an algorithm, a protocol and channels, beside its own choice: a line of the plugin needs all", _HINT)
+    told_first = [*_measured(rows), *(_plugin(told) if any(one.is_gain for one in chosen) else ())]
+    lines = [*(f"# {part}" for text in told_first for part in wrap(text, _COMMENT_WIDTH)), f"# {TUNER_COLUMNS}"]
+    if not any(one.is_gain for one in chosen):
+        return [*lines, "# no change: nothing gained more than the noise over NCCL's own choice; do not load the plugin"]
+    for place, found in told.items():
+        for one, first, last in _limits([one for one in found if one.setting is not None]):
             setting = one.setting
-            if setting is None:
-                lines.append(f"# {place.op} {_between(one)}: no change")
-                continue
-            count += 1
-            lines.append(f"# {place.op} {_between(one)}: {_gain_text(one)}")
-            channels = setting.channels or _ANY
-            cells = (place.op, first, last, _ALGOS[setting.algo], setting.proto, channels, place.hosts or _ANY, place.ranks or _ANY, _ANY, buffers)
-            lines.append(",".join(map(str, cells)))
-    if not count:
-        lines.append("# no change: no algorithm and protocol together gained more than the noise over NCCL's own choice")
+            assert setting is not None
+            lines.append(f"# {place.op} {_between(one)}: {_gain_text(one)}{'' if one.is_gain else ', no gain: what comes closest to its own choice'}")
+            where = place.hosts or _ANY, place.ranks or _ANY, _ANY, _ANY
+            lines.append(",".join(map(str, (place.op, first, last, _ALGOS[setting.algo], setting.proto, setting.channels, *where))))
     return lines
 
 
+def _plugin(told: Mapping[Place, object]) -> list[str]:
+    """What the plugin does that its user must know."""
+    open_ops = [op for op in OPS if op not in {place.op for place in told}]
+    rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
+    return [
+        "NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=<this file>; the plugin of NCCL 2.27 to 2.29 crashes at its first match"
+        " (NVIDIA/nccl issue 1974): take that of a later NCCL",
+        f"The plugin takes one channel where no line matches. {rest} numbers of ranks or nodes, and sizes above 4 GiB have none.",
+    ]
+
+
 def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
-    """Ranges with their bounds in bytes as the plugin takes them, both included."""
-    first, last = [one.first_bytes for one in found], [one.last_bytes for one in found]
-    for place, (one, after) in enumerate(pairwise(found)):
-        if one.setting is not None and after.setting is not None:
-            last[place] = min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
-            first[place + 1] = last[place] + 1
-    return [(one, low, min(high, MOST_BYTES)) for one, low, high in zip(found, first, last, strict=True) if low <= MOST_BYTES]
+    """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the largest, without a gap."""
+    last = [min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1) for one, after in pairwise(found)]
+    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, MOST_BYTES], strict=True)
+    return [(one, low, min(high, MOST_BYTES)) for one, low, high in bounds if low <= MOST_BYTES]
 
 
 def _between(one: Range) -> str:
@@ -208,14 +233,9 @@ def _between(one: Range) -> str:
 def _gain_text(one: Range) -> str:
     """The gains at the measured sizes of a range: NCCL's own choice takes so many times as long."""
     low, high = min(one.gains, key=lambda pair: pair[1].ratio.median), max(one.gains, key=lambda pair: pair[1].ratio.median)
-    if len(one.gains) == 1:
+    if f"{low[1].ratio.median:.2f}" == f"{high[1].ratio.median:.2f}":
         return f"{low[1].ratio.median:.2f}x"
     return f"{low[1].ratio.median:.2f}x at {format_size(low[0])}, {high[1].ratio.median:.2f}x at {format_size(high[0])}"
-
-
-def _registration(rows: Iterable[Row]) -> int:
-    """What the plugin's last column must be: 0 where no buffer was registered, -1 (any) where that is not known."""
-    return 0 if all(row.has_note("unregistered") for row in rows if row.backend == "nccl" and row.status == "ok") else _ANY
 
 
 def _measured(rows: Iterable[Row]) -> list[str]:
@@ -290,20 +310,20 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
     """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are none that it can use.
 
     The script takes the fastest row of a size and knows no types or placements: of several problems of one operation only the one with most
-    rows is written. It has no row for NCCL's own choice, so it cannot tell whether anything is gained: tuner_lines can.
+    rows is written. It has no row for NCCL's own choice, so it cannot tell whether anything is gained: tuner_lines can. Rows that left channels to
+    NCCL are left out, because the plugin reads what the script would make of them as one channel.
     """
     known = by_problem(row for row in rows_of(frame) if row.backend == "nccl" and row.op in OPS and setting_of(row).is_for_tuner and not row.is_disturbed)
     if not known:
-        raise UsageError("no row of NCCL was forced to both an algorithm and a protocol: its optimizer script needs both", _HINT)
+        raise UsageError("no row of NCCL was forced to an algorithm, a protocol and channels: its optimizer script needs all", _HINT)
     lines = [NCCL_ROWS_COLUMNS]
     for place, problems in sorted(_places(known).items()):
         problem = max(problems, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[problem].items():
             for row in rows:
                 setting, time_us = setting_of(row), middle(row.times_us)
-                nodes, buffers = place.hosts or _ANY, 0 if row.has_note("unregistered") else _ANY
                 cells = (
-                    place.op, size, _ALGOS[setting.algo], setting.proto, setting.channels or _ANY, nodes, place.ranks, _ANY, buffers,
+                    place.op, size, _ALGOS[setting.algo], setting.proto, setting.channels, place.hosts or _ANY, place.ranks, _ANY, _ANY,
                     f"{time_us:.6g}", f"{row.busbw_gbs:.6g}", f"{time_us:.6g}",
                 )
                 lines.append(",".join(map(str, cells)))

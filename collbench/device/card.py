@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from collbench import gpus
-from collbench.device import clusters
+from collbench.device import clusters, host_memory
+from collbench.device.host_memory import Handle, HostMemory
 from collbench.errors import StuckError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
@@ -48,6 +49,12 @@ def least_multiprocessors() -> int:
     """Multiprocessors of the GPU that has fewest; 0 where there is none. Makes no context."""
     runtime = load_cupy().cuda.runtime
     return min((int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)) for index in range(device_count())), default=0)
+
+
+def all_reach_each_other() -> bool:
+    """Whether every GPU can use the memory of every other. Makes no context."""
+    runtime = load_cupy().cuda.runtime
+    return all(runtime.deviceCanAccessPeer(a, b) for a in range(device_count()) for b in range(device_count()) if a != b)
 
 
 def all_have_clusters() -> bool:
@@ -101,6 +108,7 @@ class Card:
         self._allocated: list[int] = []
         self._is_exported = False
         self._opened: list[int] = []
+        self._host: list[HostMemory] = []
         self._modules: dict[bytes, int] = {}
 
     def allocate(self, size: int) -> int:
@@ -137,6 +145,18 @@ class Card:
         address = int(self.runtime.ipcOpenMemHandle(handle, self.runtime.cudaIpcMemLazyEnablePeerAccess))
         self._opened.append(address)
         return address
+
+    def allocate_host(self, size: int) -> Handle:
+        """Host memory that this GPU and others use, zeroed, and what they need to open it. Raises UnavailableError."""
+        self._host.append(host_memory.make(self.runtime, self.index, size))
+        return self._host[-1].handle()
+
+    def open_host(self, handle: Handle) -> int:
+        """The address of host memory that a rank has allocated."""
+        if (found := host_memory.reach(self.runtime, handle)) is None:
+            return handle[3]
+        self._host.append(found)
+        return found.address
 
     def _enable_peer(self, device: int) -> None:
         if not self.runtime.deviceCanAccessPeer(self.index, device):
@@ -215,7 +235,10 @@ class Card:
         """Give back what is not other processes' any more; what they may still have open goes with this process."""
         for address in self._opened:
             self.runtime.ipcCloseMemHandle(address)
+        for memory in self._host:
+            memory.close()
         for pointer in () if self._is_exported else self._allocated:
             self.runtime.free(pointer)
         self._opened.clear()
+        self._host.clear()
         self._allocated.clear()

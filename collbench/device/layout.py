@@ -92,9 +92,15 @@ END = struct.Struct("<5Q3I2H")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Addresses, as one rank sees them: every rank's arena, and the input and output of every rank's first set of user buffers."""
+    """Addresses, as one rank sees them.
+
+    arenas: where every rank has its flags and FIFOs, on the plan's road; own: its own arena, in its GPU's memory; abort: its abort word, and aborts: a
+    table of everybody's; inputs, outputs: of every rank's first set of user buffers.
+    """
 
     arenas: tuple[int, ...]
+    own: int
+    abort: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     program: int
@@ -107,13 +113,13 @@ def pack_args(
     """The arguments of a launch on a rank; block_bytes where the problem has another size than the plan's."""
     if block_bytes is None:
         block_bytes = plan.problem.block_bytes
-    program, own, base = lower(plan, rank), layout(plan, rank), memory.arenas[rank]
+    program, own, base = lower(plan, rank), layout(plan, rank), memory.own
     schedule, n = plan.schedule, plan.n
     shift = rank if schedule.is_symmetric else 0
     shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
     out = [ARGS.pack(
         memory.inputs[rank], memory.outputs[rank], base + own.tmp, set_offset, block_bytes, plan.share_of(block_bytes),
-        base + STATES_AT, base + ABORT_AT, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
+        base + STATES_AT, memory.abort, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
         plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
     )]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from collbench.compare.answers import BANDS, WORTH, Answers, Winner, Worth, answers, bands, span_text, spans, worth
 from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collector_at_rest, label, middle, rows_of, titles
 from collbench.compare.suspects import Suspect, suspects
+from collbench.errors import UsageError
 from collbench.report.sparkline import sparkline
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
@@ -116,7 +117,7 @@ def _largest(found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[i
 def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, show_all: bool) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        agree = ", repeats agree" if any(len(row.times_us) > 1 for row in found.rows) else "; there are no repeats to compare"
+        agree = ", repeats agree" if any(len(row.times_us) > 1 for row in found.rows) else "; no repeats to compare"
         return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
     count = Counter(one.kind for one in strange)
     names = {"wrong": "wrong or failed", "curve": "far from a smooth curve", "ceiling": "above the ceiling", "spread": "spread too wide to tell"}
@@ -152,7 +153,7 @@ def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[st
     has_auto = any(one.excess is not None for one in sizes.values())
     shared = {one.row.backend for one in sizes.values()}
     labels = {size: label(one.row, found.asked, has_backend=len(shared) > 1) for size, one in sizes.items()}
-    fixed = 6 + 2 + 2 + 8 + 2 + 7 + 7 * (has_percent + has_next + has_auto) + sum(2 + (18 if is_wide else max(6, 2 + len(peer))) for peer in peers)
+    fixed = 6 + 2 + 2 + 8 + 2 + 7 + 8 * has_percent + 7 * (has_next + has_auto) + sum(2 + (18 if is_wide else max(6, 2 + len(peer))) for peer in peers)
     width = max(4, min(max(map(len, labels.values())), max(columns - fixed, 12)))
     heading = [f"{'size':>6}", f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
     heading += [f"{'of max':>6}"[-6:]] if has_percent else []
@@ -230,11 +231,11 @@ def _every_row(found: Answers, problem: Problem, columns: int) -> list[str]:
 def band_lines(frame: "pd.DataFrame") -> list[str]:
     """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes, and below it its interval; a line a problem.
 
-    Rows marked auto against NCCL's, repeat by repeat; nothing is chosen, so all repeats count.
+    Rows marked auto against NCCL's, repeat by repeat; nothing is chosen, so all repeats count. Raises UsageError if no size has both.
     """
     found = bands(rows_of(frame))
     if not found:
-        return ["No band to tell: it takes rows of ours that are marked auto and NCCL's own choice at the same sizes."]
+        raise UsageError("no band to tell: no size has both a row of ours that is marked auto and NCCL's own choice", "collbench sweep measures both")
     names = titles(found)
     if len({problem.ranks for problem in found}) == 1:
         names = {problem: ", ".join([problem.op, *name.split(", ")[2:]]) for problem, name in names.items()}

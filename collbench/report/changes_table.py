@@ -3,6 +3,7 @@
 import math
 import textwrap
 
+import numpy as np
 import pandas as pd
 
 from collbench.compare.changes import MINOR, VERDICTS, Change, Changes
@@ -76,24 +77,28 @@ def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> s
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
     """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
     told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
-    return " ".join(value if name in NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto"))
+    words = [value if name in NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto")]
+    if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
+        words += ["vs", row["backend_base"], *(row[f"{name}_base"] for name in ("algo", "proto") if row[f"{name}_base"] not in ("", "library"))]
+    return " ".join(words)
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
     """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first; more than needed are left out."""
     least = ["size_bytes", *NAMES]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
-    together = int((~rows.duplicated([*least, *found])).sum())
-    for name in _KNOBS:
-        apart = int((~rows.duplicated([*least, *found, name])).sum())
-        if apart > together:
-            found, together = [*found, name], apart
+    cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
+    for name in (name for name in _KNOBS if rows[name].nunique() > 1):
+        values, _ = pd.factorize(rows[name])
+        finer, _ = pd.factorize(cells * (int(values.max()) + 1) + values)
+        if finer.max() > cells.max():
+            found, cells = [*found, name], finer
     return found
 
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows that changed most first."""
-    return rows.assign(_far=rows["ratio"].map(lambda ratio: -abs(math.log(ratio)))).sort_values("_far", kind="stable").drop(columns="_far")
+    return rows.iloc[np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")]
 
 
 def _not_compared(changes: Changes, columns: int) -> list[str]:
@@ -126,8 +131,9 @@ def _differences(changes: Changes, columns: int) -> list[str]:
 
 def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
-    parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in ("worse", "better", "cannot tell", "same")]
-    parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part) and (show_all or verdict != "same")]
+    shown = [verdict for verdict in ("worse", "better", "cannot tell", "same") if show_all or verdict != "same"]
+    parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
+    parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part)]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
     if not rows.groupby("algo")["backend"].nunique().gt(1).any():  # then the algorithm tells the backend, a library's name its own choice

@@ -1,26 +1,78 @@
-"""The verdicts of `compare --against` in words: one line a curve, with the size ranges that fall behind."""
+"""The verdicts of `compare --against` in words: what the reference is and is not, and one line a curve, with the size ranges that fall behind."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
 
-from collbench.compare.normal import BEHIND, Span, Verdict
+from collbench.compare.normal import Key, Span, Verdict, curves
+from collbench.sweep import UNASKED
 from collbench.units import format_size
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def normal_lines(verdicts: Sequence[Verdict], name: str) -> list[str]:
-    """What is normal and what falls behind the reference of that name."""
+    from collbench.compare.load import Loaded
+
+_COLUMNS = 80
+
+
+def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float) -> list[str]:
+    """What is normal and what falls behind the reference, below that share of its rate; what of the file the reference does not have."""
+    found = _wrapped(f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  ")
+    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement) for verdict in verdicts}
+    left = [key for key in curves(frame) if key not in told]
     if not verdicts:
-        return [f"nothing of {name} is comparable: no curve of one collective, backend and number of ranks is in both"]
-    found = [f"against {name}: behind is below {BEHIND:.0%} of its bus bandwidth"]
+        theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
+        sizes = sorted({size for curve in theirs.values() for size in curve})
+        known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
+        return [*found, *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  ")]
+    found.append(f"behind is below {behind:.0%} of its bus bandwidth")
     for verdict in verdicts:
-        who = f"{verdict.op}, {verdict.backend}, {verdict.ranks} ranks"
-        behind = [span for span in verdict.spans if span.is_behind]
-        if not behind:
+        place = " in place" if verdict.placement == "in" else ""
+        who = f"  {verdict.op}, {verdict.backend}, {verdict.ranks} ranks{place}"
+        late = [span for span in verdict.spans if span.is_behind]
+        if not late:
             least = min(span.least for span in verdict.spans)
-            found.append(f"  {who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {least:.0%})")
+            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {least:.0%})")
         else:
-            ranges = "; ".join(f"{_range(span.first, span.last)} at {_share([span])}" for span in behind)
-            found.append(f"  {who}: falls behind at {ranges}")
+            found += _wrapped(f"{who}: falls behind at {'; '.join(f'{_range(span.first, span.last)} at {_share([span])}' for span in late)}")
+    if left:
+        found += _wrapped(f"not in it, or only at other sizes: {_listed(left)}", "  ")
     return found
+
+
+def _origin(frame: "pd.DataFrame") -> str:
+    """Machine, date and versions of a reference as its rows tell them."""
+    devices = ", ".join(sorted({str(device) for device in frame["device"].unique() if device})) or "an unknown machine"
+    dates = sorted({str(time)[:10] for time in frame["timestamp"].unique() if time})
+    when = (dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}") if dates else "no date"
+    own = frame[frame["algo"] == UNASKED["algo"]]["versions"]  # of a library itself, which are the ones that matter most
+    versions = (own if len(own) else frame["versions"]).mode().iloc[0]
+    return f"{devices}; {when}" + (f"; {versions}" if versions else "")
+
+
+def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
+    """The file's machine, where it is called otherwise."""
+    ours, theirs = ({str(device) for device in one["device"].unique() if device} for one in (frame, against))
+    return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
+
+
+def _listed(found: Iterable[Key]) -> str:
+    """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for op, backend, number, placement in found:
+        ranks.setdefault((op, f"{backend} in place" if placement == "in" else backend), []).append(number)
+    ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (op, backend), here in ranks.items():
+        ops.setdefault((backend, tuple(sorted(here))), []).append(op)
+    backends: dict[tuple[str, str], list[str]] = {}
+    for (backend, numbers), names in ops.items():
+        backends.setdefault((", ".join(names), ", ".join(map(str, numbers))), []).append(backend)
+    return "; ".join(f"{names} by {' and '.join(who)} on {numbers} ranks" for (names, numbers), who in backends.items())
+
+
+def _wrapped(text: str, indent: str = "    ") -> list[str]:
+    return wrap(text, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True, replace_whitespace=False)
 
 
 def _range(first: int, last: int) -> str:

@@ -53,14 +53,14 @@ def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     return packed_chains(wires) or (_tour(topology, names, is_closed=False),)
 
 
-def ring_rate_gbs(topology: Topology, orders: Sequence[Order], gpus: Sequence[str] | None = None) -> float | None:
+def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
     """GB/s that all rings carry at once, by usable rates: each ring's slowest link, shared by all hops over it. None if a rate is unknown.
 
     >>> from collbench.topology.machines import machine_topology
     >>> [round(ring_rate_gbs(m, rings(m))) for m in map(machine_topology, ("dgx-1", "dgx-1v", "pcie-4", "pcie-2x2"))]
     [64, 120, 12, 6]
     """
-    names = _names(topology, gpus)
+    names = [gpu.id for gpu in topology.gpus]
     hops = [[_directed(path(topology, names[a], names[b])) for a, b in zip(order, order[1:] + order[:1], strict=True)] for order in orders]
     uses = Counter((a, b) for ring in hops for hop in ring for a, b, _ in hop)
     total = 0.0

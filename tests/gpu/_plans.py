@@ -32,6 +32,7 @@ class Form:
     kernel: Kernel
     direct: bool = False
     p2p: P2p = "push"
+    transport: str = "p2p"
     shapes: int = 2
     each: int = 1
 
@@ -54,10 +55,13 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), shapes=4),
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2), direct=True, p2p="pull", shapes=4),
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2), p2p="pull", shapes=3),
+        Form(kernel=Kernel(proto="simple", threads=96, unroll=4), transport="shm", each=2),
+        Form(kernel=Kernel(proto="simple", threads=64, unroll=2), transport="shm", p2p="pull", each=3),
     ),
     "ll": (
         Form(kernel=Kernel(proto="ll", threads=64, specialized=True)),
         Form(kernel=Kernel(proto="ll", threads=96, unroll=2)),
+        Form(kernel=Kernel(proto="ll", threads=96, unroll=2), transport="shm", each=2),
     ),
     "ll128": (
         Form(kernel=Kernel(proto="ll128", threads=64, specialized=True), shapes=1),
@@ -101,7 +105,7 @@ def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan
         return lay_out(
             what, schedule, direct=form.direct, p2p=form.p2p, channels=shape.channels, slots=shape.slots, chunk_bytes=shape.chunk_bytes,
             slices=shape.slices if form.kernel.proto == "simple" else 1,
-            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 else 1),
+            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 else 1), transport=form.transport,
         )
     except ScheduleError:
         return None

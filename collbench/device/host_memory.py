@@ -1,0 +1,77 @@
+"""Host memory that GPUs of several ranks read and write: pages of an unnamed file, mapped by every rank and registered with CUDA.
+
+The file has no name, so nothing is left behind whoever dies; a rank of another process opens it through /proc. Pages lie on the NUMA node of the
+GPU of the rank that made them, where there is a choice. Source of mbind's numbers: linux/mempolicy.h.
+"""
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+from collbench.errors import UnavailableError
+
+_SYS_MBIND, _PREFERRED = 237, 1  # x86-64; elsewhere pages go where the kernel puts them
+_PORTABLE_AND_MAPPED = 3  # cudaHostRegisterPortable | cudaHostRegisterMapped
+_CAN_USE_HOST_POINTER = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
+Handle = tuple[int, int, int, int]  # process, file, bytes, address there
+
+
+class HostMemory:
+    """One rank's mapping: its own file (made here) or another's (opened)."""
+
+    def __init__(self, runtime: Any, size: int, file: int, *, node: int = -1) -> None:
+        """Raises UnavailableError if CUDA does not take it."""
+        self._runtime, self.size, self.file = runtime, size, file
+        self._map = mmap.mmap(file, size)
+        self._anchor = ctypes.c_char.from_buffer(self._map)
+        self.address = ctypes.addressof(self._anchor)
+        if node >= 0 and os.uname().machine == "x86_64":
+            mask = ctypes.c_ulong(1 << node)
+            start, length, bits = ctypes.c_void_p(self.address), ctypes.c_ulong(size), ctypes.c_ulong(64)
+            ctypes.CDLL(None).syscall(_SYS_MBIND, start, length, _PREFERRED, ctypes.byref(mask), bits, 0)
+        try:
+            runtime.hostRegister(self.address, size, _PORTABLE_AND_MAPPED)
+        except runtime.CUDARuntimeError as error:
+            raise UnavailableError(f"the GPU cannot map {size >> 20}M of host memory: {error}", "see ulimit -l, or use a smaller --buffsize") from error
+
+    def handle(self) -> Handle:
+        """What another rank needs to open it."""
+        return os.getpid(), self.file, self.size, self.address
+
+    def close(self) -> None:
+        """Give it back; what others have mapped stays."""
+        self._runtime.hostUnregister(self.address)
+        del self._anchor
+        self._map.close()
+        os.close(self.file)
+
+
+def make(runtime: Any, device: int, size: int) -> HostMemory:
+    """Memory of this rank, zeroed, near its GPU. Raises UnavailableError where GPUs use other addresses for it than processors."""
+    if not runtime.deviceGetAttribute(_CAN_USE_HOST_POINTER, device):
+        raise UnavailableError(f"GPU {device} reaches host memory by other addresses than the processors", "use --transport p2p")
+    file = os.memfd_create("collbench", os.MFD_CLOEXEC)
+    os.truncate(file, size)
+    return HostMemory(runtime, size, file, node=_numa_node(runtime.deviceGetPCIBusId(device)))
+
+
+def reach(runtime: Any, handle: Handle) -> HostMemory | None:
+    """Another rank's memory; None if it is this process's own, where its address serves. Raises UnavailableError."""
+    process, file, size, _ = handle
+    if process == os.getpid():
+        return None
+    try:
+        return HostMemory(runtime, size, os.open(f"/proc/{process}/fd/{file}", os.O_RDWR))
+    except OSError as error:
+        raise UnavailableError(f"the memory of process {process} cannot be opened: {error.strerror}", "start all ranks of a host in one container") from error
+
+
+def _numa_node(bus_id: str) -> int:
+    """The node of a PCI device; -1 where the host has one only or does not say."""
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    try:
+        return int(Path(f"/sys/bus/pci/devices/{bus_id.lower()}/numa_node").read_text()) if nodes > 1 else -1
+    except (OSError, ValueError):
+        return -1

@@ -1,0 +1,30 @@
+"""Sweeps in which no GPU reaches another's memory: everything goes through host memory, and faults are named as over NVLink."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.gpu._running import MODELS, run, started
+
+LIMIT_S = 60.0
+SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "shm", "--repeats", "1", "--iters", "5")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    ended = run(started(model, gpus, [*SWEEP, "--op", "all", "--proto", "all", "--sizes", "100,64K,1M", "--csv", str(file)]), LIMIT_S)
+    rows = list(csv.DictReader(file.open()))
+    assert ended.code == 0, ended.stderr[-1000:]
+    assert {row["status"] for row in rows if row["proto"] != "ll128" and row["size_bytes"] != "100"} == {"ok"}
+    assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
+    assert all("128 bytes" in row["reason"] for row in rows if row["proto"] == "ll128" and row["size_bytes"] == "1048576")
+
+
+@pytest.mark.parametrize(("fault", "said"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
+@pytest.mark.parametrize("model", MODELS)
+def test_faults_are_named(gpus: int, model: str, fault: str, said: str) -> None:
+    ended = run(started(model, gpus, [*SWEEP, "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--timeout", "1", "--inject", fault]), LIMIT_S)
+    assert ended.code == 4
+    assert said in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)
