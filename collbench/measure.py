@@ -103,11 +103,12 @@ def forced_by(case: Case) -> Variables:
 
 def plan_points(
     cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
-    algorithm: Callable[[Case], str] = lambda case: "auto",
+    algorithm: Callable[[Case], str] = lambda case: "auto", hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
 ) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
 
-    orders: in which the ranks of a case use their wires best. algorithm: what auto means for a case, where the wires decide that.
+    orders: in which the ranks of a case use their wires best. algorithm: what auto means for a case, where the wires decide that. hosts: of
+    the ranks of a case, where there are several.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
@@ -121,7 +122,7 @@ def plan_points(
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend], orders, algorithm(case))
+        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], hosts=hosts(case)), orders, algorithm(case))
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
