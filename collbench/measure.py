@@ -107,8 +107,7 @@ def plan_points(
 ) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
 
-    orders: in which the ranks of a case use their wires best. algorithm: what auto means for a case, where the wires decide that. hosts: of
-    the ranks of a case, where there are several.
+    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where wires decide that; hosts of its ranks, if several.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
