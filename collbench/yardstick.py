@@ -43,7 +43,7 @@ class Yardstick:
 
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
         self.topology, self.gpus = topology, tuple(gpus)
-        self._host_of = [topology.by_id[gpu].host for gpu in self.gpus]
+        self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._cheapest: dict[Case, str] = {}
         self._known: dict[tuple[str, str, int, int, str], Ceiling | None] = {}
@@ -66,8 +66,8 @@ class Yardstick:
         return rings(self.topology, self.gpus[:ranks])
 
     def hosts(self, ranks: int) -> tuple[int, ...]:
-        """The hosts of the first so many ranks, where they are on several."""
-        return host_numbers(self._host_of[:ranks])
+        """The hosts of the first so many ranks, where they are on several; hosts whose GPUs share an NVLink switch are one."""
+        return host_numbers(self._place_of[:ranks])
 
     def orders_for(self, case: Case) -> Orders:
         """The orders in which the case's algorithm gets most out of the wires; none where the numbering of the ranks does as well."""
@@ -106,6 +106,12 @@ class Yardstick:
         except ScheduleError:
             return 0.0
         return found.gbs if found is not None else 0.0
+
+
+def _place(topology: Topology, gpu: str) -> str | int:
+    """The switch that joins a GPU to those of other hosts, or else its host."""
+    near = [topology.by_id[link.other(gpu)] for link in topology.links_of[gpu]]
+    return next((node.id for node in near if node.kind == "nvswitch" and node.host < 0), topology.by_id[gpu].host)
 
 
 def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:

@@ -239,6 +239,12 @@ def test_on_two_described_hosts_it_beats_all_others(capfd: pytest.CaptureFixture
     assert rate["hierarchical"] > 7 * rate["ring"]  # eight network cards instead of one
 
 
+def test_hosts_on_one_nvlink_switch_are_one() -> None:
+    wires = Wires(["model"], "gb200-nvl72", LocalGroup(), (), None)
+    assert not wires.has_hosts
+    assert wires.hosts(Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)) == ()
+
+
 def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["algos", "--op", "allreduce", "--ranks", "8", "--hosts", "2"]) == 0
     rows = {line.split()[1]: line.split() for line in capfd.readouterr().out.splitlines()}

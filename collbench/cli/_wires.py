@@ -51,7 +51,8 @@ class Wires:
     @property
     def has_hosts(self) -> bool:
         """Whether any backend has ranks on several hosts."""
-        return bool(host_numbers(self._group.hosts)) or any(len(topology.hosts) > 1 for topology in self._topologies.values())
+        described = [self._yardsticks[MODEL]] if MODEL in self._yardsticks else []
+        return bool(host_numbers(self._group.hosts)) or any(yardstick.hosts(len(yardstick.gpus)) for yardstick in described)
 
     def algorithm(self, case: Case) -> str:
         """What `auto` means: on wires that the model prices, the lowest price; else `auto`, which a table of measured numbers decides."""
