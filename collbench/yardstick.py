@@ -46,17 +46,21 @@ class Yardstick:
         self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._cheapest: dict[Case, str] = {}
-        self._known: dict[tuple[str, str, int, int, str], Ceiling | None] = {}
+        self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
         """The ceiling of a case, as bus bandwidth; None if it is not known."""
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
-        key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto)
+        through_host = plan is not None and plan.kernel is not None and plan.transport == "shm"
+        key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto, through_host)
         if key not in self._known:
-            ways = [pair_traffic(plan.schedule)] if plan is not None else _all(case.op, case.ranks, case.root, self.orders(case.ranks), self.hosts(case.ranks))
-            found = [one for traffic in ways if (one := ceiling(self.topology, self.gpus, traffic)) is not None]
+            ways = (
+                [pair_traffic(plan.schedule)] if plan is not None
+                else _all(case.op, case.ranks, case.root, self.orders(case.ranks), self.hosts(case.ranks))
+            )
+            found = [one for traffic in ways if (one := ceiling(self.topology, self.gpus, traffic, through_host=through_host)) is not None]
             best, share = max(found, key=lambda one: one.gbs, default=None), collective(case.op).factor(case.ranks) * efficiency(proto)
             self._known[key] = None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
         return self._known[key]

@@ -13,6 +13,7 @@ from collbench.case import Problem
 from collbench.collectives import OPS, OpName, collective
 from collbench.cost import machine, price
 from collbench.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.dtypes import dtype as kind_of
 from collbench.errors import ScheduleError
 from collbench.group.local import LocalGroup
 from collbench.plan import Plan, lay_out
@@ -81,6 +82,17 @@ def test_every_type_and_reduction(crowd: Crowd, dtype: DtypeName, redop: RedopNa
         assert_right(plan)
         inputs = random_inputs(what, 7)
         assert_same_bits(crowd.once(plan, inputs), expected(plan, inputs), plan)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_fp8_results_beyond_the_range_become_its_ends(crowd: Crowd, dtype: DtypeName, largest: float) -> None:
+    what = problem("allreduce", 3, count=64, dtype=dtype, redop="prod")
+    plan = plan_of(what, "ring", chunk_bytes=64)
+    one = np.array([-largest, *[largest] * 62, np.nan]).astype(kind_of(dtype).numpy())
+    for outputs in (crowd.once(plan, [one] * 3), expected(plan, [one] * 3)):
+        for found in (output.astype(np.float32) for output in outputs):
+            assert np.isnan(found[-1])
+            assert found[:-1].tolist() == [-largest, *[largest] * 62]
 
 
 @settings(max_examples=60)

@@ -13,7 +13,7 @@ import numpy as np
 
 from collbench.actions import Action, Actor, Region, room_wanted
 from collbench.check import Place
-from collbench.dtypes import divide, dtype, ufunc
+from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.errors import StuckError
 from collbench.host import usable_cores
 from collbench.plan import Plan
@@ -108,6 +108,8 @@ def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> lis
                 calls += [_copy(widened, part), (function, (total, widened, total))]
         if divides:
             calls.append((divide, (total, plan.n)))
+        if kind.largest < float("inf"):
+            calls.append((saturate, (total, kind)))
         rest = targets[1:] if in_itself else targets
         calls += [_copy(target[start : start + block], total) for target in rest]
     return calls

@@ -44,9 +44,8 @@ class Wires:
         return yardstick.orders_for(case) if yardstick is not None else ()
 
     def hosts(self, case: Case) -> tuple[int, ...]:
-        """The hosts of the case's ranks as numbers; nothing where they are on one. A described machine's are its own."""
-        yardstick = self._yardsticks.get(case.backend)
-        return yardstick.hosts(case.ranks) if yardstick is not None and case.backend == MODEL else host_numbers(self._group.hosts)
+        """The hosts of the case's ranks where a described machine says that they are on several."""
+        return self._yardsticks[MODEL].hosts(case.ranks) if case.backend == MODEL and MODEL in self._yardsticks else ()
 
     @property
     def has_hosts(self) -> bool:
