@@ -89,7 +89,8 @@ def _between(case: Case, hosts: tuple[int, ...]) -> str:
     Hosts are joined by less than what joins the ranks of one, so that bytes between hosts decide. With L ranks a host, the table's direct exchanges
     send each to L ranks of every other host; hierarchical sends it there once, and each rank sends its part, through the nearest card where hosts
     have several. Where hosts have unlike numbers of ranks, a ring that enters each host once does almost as little, through one rank. Small messages
-    cost hops, not bytes. The price says the same (cost.wire_price): two hgx-h100 with 8 cards of 50 GB/s each, allreduce of 64 MiB.
+    cost hops, not bytes. The price says the same (cost.wire_price): two hgx-h100, 8 cards of 50 GB/s each, allreduce of 64 MiB 364 us,
+    tree 861, two-shot 1424, ring 2926; of 64 KiB 42.3, one-shot 23.3.
 
     >>> case = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
     >>> _between(case, (0, 0, 1, 1)), _between(case, (0, 1, 1, 1)), _between(case, (0, 1, 2, 3))
