@@ -82,16 +82,22 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")
     what = collective(op)
-    order = world.order if what.follows_order else ()
+    together = world if what.is_rooted else replace(world, root=0)
+    order = (world.order or together.together(ends_at_root=what.is_reduction)) if what.follows_order else ()
     positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
     return reorder(build(op, algo, serves[op], positions), order)
 
 
 @lru_cache(maxsize=256)
-def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...]) -> Schedule:
-    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut."""
+def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...] = ()) -> Schedule:
+    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut.
+
+    hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm that needs several where there is one.
+    """
+    if getattr(FAMILY.load(algo), "NEEDS_HOSTS", False) and not hosts:
+        raise ScheduleError(f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring")
     followed = orders if collective(op).is_interleaved else orders[:1]
-    found = [registered(op, algo, World(n=n, root=root, order=order)) for order in followed or ((),)]
+    found = [registered(op, algo, World(n=n, root=root, order=order, hosts=hosts)) for order in followed or ((),)]
     return braid(found)
 
 

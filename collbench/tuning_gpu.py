@@ -89,7 +89,7 @@ DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 class Limits:
     """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take, clusters, whether all reach their peers' memory.
 
-    orders: of ranks, that use the wires best.
+    orders: of ranks, that use the wires best. hosts: of the ranks, where there are several (world.host_numbers).
     """
 
     ctas: int = 132
@@ -97,6 +97,7 @@ class Limits:
     has_peers: bool = True
     memory_bytes: int = DEFAULT_MEMORY
     orders: tuple[tuple[int, ...], ...] = ()
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
