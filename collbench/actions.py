@@ -208,3 +208,16 @@ def room_wanted(turn: Turn, slices: int, slots: int) -> int:
         return turn.number - slots + 1
     before = turn.number + slots * ((slices - 1 - turn.number) // slots)
     return before + 1 - slices
+
+
+def writer_of(plan: Plan, rank: int, offset: int) -> str:
+    """The last action that writes a byte of the rank's output, in words; nothing if there is none."""
+    found = ""
+    for actor in actors(plan, rank):
+        for action in actor.actions:
+            for region in action.targets:
+                if region.space == "out" and region.offset <= offset < region.offset + region.size:
+                    sources = {plan.connections[edge].src for edge, _ in action.take}
+                    received = f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
+                    found = f"written by channel {actor.channel}, track {actor.track}, round {action.place.round}{received}"
+    return found

@@ -52,9 +52,17 @@ class Dtype:
         """The NumPy dtype (bfloat16 and float8 from ml_dtypes)."""
         return _numpy_dtype(self.name)
 
+    @property
+    def largest(self) -> float:
+        """What larger results become, as GPUs convert to fp8 (cvt's satfinite, which NCCL uses too); infinity for types that have it as a result."""
+        return _LARGEST.get(self.name, float("inf"))
+
     def accumulator(self) -> "np.dtype[Any]":
         """The type in which one step of a schedule accumulates: float32 for floats of 16 and of 8 bits."""
         return _numpy_dtype("float32" if self.is_float and self.item_bytes <= 2 else self.name)
+
+
+_LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 
 
 @cache
@@ -91,6 +99,21 @@ def ufunc(redop: RedopName) -> "Ufunc":
     functions: dict[str, Any] = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": minimum, "max": maximum}
     function: Ufunc = functions[redop]
     return function
+
+
+def saturate(values: "Array", kind: Dtype) -> None:
+    """Bring accumulated values in place into the range that the type has; NaN stays.
+
+    >>> import numpy as np
+    >>> values = np.array([460, -1e9, 3], np.float32)
+    >>> saturate(values, dtype("float8_e4m3fn"))
+    >>> values.tolist()
+    [448.0, -448.0, 3.0]
+    """
+    import numpy as np
+
+    if kind.largest < float("inf"):
+        np.clip(values, -kind.largest, kind.largest, out=values)
 
 
 def divide(values: "Array", n: int) -> None:

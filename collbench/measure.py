@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from collbench import __version__
-from collbench.actions import actors
+from collbench.actions import writer_of
 from collbench.backends import FAMILY
 from collbench.backends._apart import Variables
 from collbench.backends._gpu_session import GpuOptions, LaunchMode
@@ -33,6 +33,7 @@ from collbench.stats import interval, is_noisy
 from collbench.tuning import chosen, resolve
 from collbench.tuning_gpu import DEFAULT_MEMORY, Limits
 from collbench.units import rate_gbs, to_us
+from collbench.world import host_numbers
 from collbench.yardstick import Yardstick, is_far_below
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
@@ -103,25 +104,26 @@ def forced_by(case: Case) -> Variables:
 
 def plan_points(
     cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
-    algorithm: Callable[[Case], str] = lambda case: "auto",
+    algorithm: Callable[[Case], str] = lambda case: "auto", hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
 ) -> list[Point]:
     """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
 
-    orders: in which the ranks of a case use their wires best. algorithm: what auto means for a case, where the wires decide that.
+    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where wires decide that; hosts of its ranks, if not the group's.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], Point] = {}
+    here = host_numbers(group.hosts)
     for case in cases:
         module = FAMILY.load(case.backend)
         if case.backend not in refused:
             refused[case.backend] = module.why_not(group)
             has_limits = hasattr(module, "limits") and not refused[case.backend]
-            limits[case.backend] = replace(module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory), hosts=tuple(group.hosts))
+            limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
             why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
-        point = Point(case, waived=why) if why else _planned(case, module, limits[case.backend], orders, algorithm(case))
+        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], hosts=hosts(case) or here), orders, algorithm(case))
         if point.plan is not None and hasattr(module, "why_waived"):
             point.waived = module.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
@@ -385,18 +387,5 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
 def describe_wrong(wrong: Any, plan: Plan | None) -> str:
     """Rank, index, values, and which round should have written the first wrong element."""
     text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
-    writer = _writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes) if plan is not None else ""
+    writer = writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes) if plan is not None else ""
     return f"{text}; {writer}" if writer else text
-
-
-def _writer_of(plan: Plan, rank: int, offset: int) -> str:
-    """The last action that writes a byte of the rank's output."""
-    found = ""
-    for actor in actors(plan, rank):
-        for action in actor.actions:
-            for region in action.targets:
-                if region.space == "out" and region.offset <= offset < region.offset + region.size:
-                    sources = {plan.connections[edge].src for edge, _ in action.take}
-                    received = f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
-                    found = f"written by channel {actor.channel}, track {actor.track}, round {action.place.round}{received}"
-    return found

@@ -237,6 +237,21 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
     return found
 
 
+def between_hosts(schedule: Schedule, hosts: Sequence[int]) -> Fraction:
+    """What the busiest host sends to other hosts in one loop, as a fraction of the size S; hosts[r] is the host of rank r.
+
+    >>> from collbench.algorithms import ring
+    >>> from collbench.schedule import build
+    >>> from collbench.world import World
+    >>> between_hosts(build("allreduce", "ring", ring.allreduce, World(n=4)), (0, 0, 1, 1))
+    Fraction(3, 2)
+    """
+    leaving = dict.fromkeys(hosts, Fraction(0))
+    for (source, target), share in pair_traffic(schedule).items():
+        leaving[hosts[source]] += share if hosts[source] != hosts[target] else 0
+    return max(leaving.values())
+
+
 def braid(schedules: Sequence[Schedule]) -> Schedule:
     """Schedules of one algorithm in different rank orders as one: each has its part of the vector, and tracks of its own.
 

@@ -83,16 +83,22 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")
     what = collective(op)
-    order = world.order if what.follows_order else ()
+    together = world if what.is_rooted else replace(world, root=0)
+    order = (world.order or together.together(ends_at_root=what.is_reduction)) if what.follows_order else ()
     positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
     return reorder(build(op, algo, serves[op], positions), order)
 
 
 @lru_cache(maxsize=256)
-def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...]) -> Schedule:
-    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut."""
+def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...] = ()) -> Schedule:
+    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut.
+
+    hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm that needs several where there is one.
+    """
+    if getattr(FAMILY.load(algo), "NEEDS_HOSTS", False) and not hosts:
+        raise ScheduleError(f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring")
     followed = orders if collective(op).is_interleaved else orders[:1]
-    found = [registered(op, algo, World(n=n, root=root, order=order)) for order in followed or ((),)]
+    found = [registered(op, algo, World(n=n, root=root, order=order, hosts=hosts)) for order in followed or ((),)]
     return braid(found)
 
 
@@ -111,7 +117,7 @@ def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = 
 def lay_out(
     problem: Problem, schedule: Schedule, *, direct: bool = False, p2p: P2p = "pull", channels: int = 1, slots: int = 4,
     chunk_bytes: int = 1 << 17, slot_bytes: int = 0, slices: int = 1, kernel: Kernel | None = None, transport: str = "",
-    islands: Islands = (),
+    proto: str = "simple", islands: Islands = (),
 ) -> "Plan":
     """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for that.
 
@@ -146,7 +152,7 @@ def lay_out(
     return Plan(
         problem=problem, schedule=ready, proof=proof, direct=direct, p2p=p2p, channels=channels, slots=slots, slot_bytes=slot_bytes or widest * piece_bytes,
         chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel, transport=transport or ("p2p" if kernel else label(islands)),
-        islands=islands,
+        proto=kernel.proto if kernel else proto, islands=islands,
     )
 
 
@@ -156,8 +162,9 @@ class Plan:
 
     `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a loop and travels in slices of
     piece_bytes. p2p: who moves what needs no FIFO, the reader (pull) or the writer (push). widest: chunks of the largest message through a
-    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory. islands: ranks that
-    share memory (transports/net.py); a message that is lent between two of them is sent from where it lies, into a slot of the receiver's FIFO.
+    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory.
+    proto: what a slot looks like, the kernel's where there is one. islands: ranks that share memory (transports/net.py); a message that
+    is lent between two of them is sent from where it lies, into a slot of the receiver's FIFO.
     """
 
     problem: Problem
@@ -173,6 +180,7 @@ class Plan:
     widest: int
     kernel: Kernel | None = None
     transport: str = "shm"
+    proto: str = "simple"
     islands: Islands = ()
 
     @property
@@ -191,7 +199,7 @@ class Plan:
         ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
         text = repr((
             self.schedule.op, self.schedule.name, self.schedule.programs, lent, placed, ready, self.problem, self.p2p, self.channels, self.slots,
-            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport, self.islands,
+            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport, self.proto, self.islands,
         ))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -73,27 +73,27 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
 Knobs = Mapping[str, tuple[str, ...]]
 
 
-def cases(sweep: Sweep, peers: Mapping[str, Knobs]) -> list[Case]:
+def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -> list[Case]:
     """All cases, sizes together, so that what is compared is measured close in time; each once.
 
     Backends in `peers` choose their own way: they are asked once for every problem, not once for every algorithm and knob of ours. Of the
-    knobs that a peer has, and the values (none named: any number), those in sweep.asked add a case for each combination. Raises UsageError
-    if there are too many.
+    knobs that a peer has, and the values (none named: any number), those in sweep.asked add a case for each combination. Without several hosts,
+    algorithms that need them are left out unless they are named. Raises UsageError if there are too many.
     """
-    points = dict.fromkeys(_cases(sweep, peers))
+    points = dict.fromkeys(_cases(sweep, peers, has_hosts))
     if len(points) > MAX_POINTS:
         raise UsageError(f"{len(points)} points", f"at most {MAX_POINTS}: give fewer values")
     return list(points)
 
 
-def _cases(sweep: Sweep, peers: Mapping[str, Knobs]) -> Iterator[Case]:
+def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterator[Case]:
     from collbench.tuning import algorithms_of
 
     outer = product(sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes)
     count = 0
     for ranks, op, dtype, redop, root, placement, size in outer:
         for backend in sweep.backend:
-            ours = product(sweep.algo or algorithms_of(op), *(getattr(sweep, name) for name in UNASKED if name != "algo"))
+            ours = product(sweep.algo or algorithms_of(op, has_hosts=has_hosts), *(getattr(sweep, name) for name in UNASKED if name != "algo"))
             for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
                 count += 1
                 if count > 10 * MAX_POINTS:

@@ -6,6 +6,7 @@ Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 
 ranks, float32 sum, 1 KiB to 64 MiB.
 """
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from collbench.plan import Plan, along, lay_out
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 from collbench.transports import net, shm
-from collbench.tuning_gpu import Limits, best_of, lay_out_gpu
+from collbench.tuning_gpu import Limits, best_of, lay_out_gpu, refuse_in_place, slot_wire_bytes
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
 # one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115 at 256 KiB (119), 436 at 1 MiB (392).
@@ -47,8 +48,11 @@ _NET_CHUNK_BYTES = 1 << 20
 # One-shot and two-shot: 2 ranks 25 and 26 us at 128 KiB, 40 and 36 at 256 KiB; 4 ranks on 2 cores 240 and 330 at 256 KiB, 580 and 350 at 1 MiB.
 _NET_ONESHOT_UP_TO_BYTES, _NET_ONESHOT_RANKS = 64 << 10, 4  # a rank, and the most ranks that count
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
+# Lines of data and flags gain nothing here, because a message costs what Python does for it, and flags add to that. Simple / ll / ll128, sent and
+# received on one core (2026-11-21): 2.4 / 3.3 / 3.1 us at 8 B, 3.0 / 8.1 / 4.4 at 16 KiB, 54 / 307 / 82 at 1 MiB. Allreduce of 2 ranks through
+# FIFOs, beside other work, the least of nine repeats: one-shot 2.4 / 3.7 / 4.1 us at 8 B; ring 3.8 / 7.1 / 7.6 at 1 KiB, 4.9 / 10.6 / 7.8 ms at 16 MiB.
 CPU_THREADS, CPU_PROTO, CPU_TRANSPORTS = 1, "simple", ("shm", "net")
-GPU_BACKENDS = ("cuda",)
+GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)  # on GPUs; on processors, and their slots may be lines with flags
 MAX_CHANNELS = 64
 
 
@@ -65,13 +69,15 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
     'twoshot'
     """
+    hosts = limits.hosts if limits is not None and len(limits.hosts) == case.ranks else ()
+    case = replace(case, algo=_between(case, hosts)) if case.algo == "auto" and hosts else case
     if case.backend in GPU_BACKENDS:
         algo, proto = best_of(case, limits or Limits())
-        schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case))
+        schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case), hosts)
         return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
-    if case.proto not in ("auto", CPU_PROTO):
+    if case.proto not in ("auto", CPU_PROTO) and case.backend not in LINE_BACKENDS:
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
-    found = _islands(case, limits.hosts if limits is not None else ())
+    found = _islands(case, hosts)
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
     if case.unroll or case.cluster or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
@@ -80,23 +86,47 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     orders = _orders(limits, case)
     if case.algo != "auto":
-        return _lay_out(case, case.algo, orders, found)
+        return _lay_out(case, case.algo, orders, hosts, found)
     small, large = _PREFERENCE[case.op]
     up_to = _NET_ONESHOT_UP_TO_BYTES * min(case.ranks, _NET_ONESHOT_RANKS) if found else _ONESHOT_UP_TO_BYTES
-    return _lay_out(case, small if case.size_bytes <= up_to else large, orders, found)
+    return _lay_out(case, small if case.size_bytes <= up_to else large, orders, hosts, found)
 
 
-def _islands(case: Case, hosts: tuple[str, ...]) -> net.Islands:
+def _islands(case: Case, hosts: tuple[int, ...]) -> net.Islands:
     """Which ranks of a case share memory. Raises ScheduleError for a transport that they do not have."""
     if case.transport not in ("auto", *CPU_TRANSPORTS):
         raise ScheduleError(f"ranks on processors pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}", "leave --transport out")
-    if case.transport == "net" and case.backend != "cpu":
-        raise ScheduleError(f"the {case.backend} backend is one process: no message travels", "leave --transport out")
-    places = hosts if len(hosts) == case.ranks else ("",) * case.ranks
+    if case.backend not in LINE_BACKENDS:
+        if case.transport == "net":
+            raise ScheduleError(f"the {case.backend} backend is one process: no message travels", "leave --transport out")
+        return ()
+    places = hosts or (0,) * case.ranks
     why = shm.why_not(places) if case.transport == "shm" else ""
     if why:
         raise ScheduleError(why, "use --transport net, or auto for both")
-    return net.islands(case.transport, places)
+    found = net.islands(case.transport, places)
+    if found and case.proto not in ("auto", CPU_PROTO):
+        raise ScheduleError(f"{case.proto} carries flags for a reader that sees memory change; a message of MPI comes whole", "use --proto simple")
+    return found
+
+
+def _between(case: Case, hosts: tuple[int, ...]) -> str:
+    """What auto means for ranks on several hosts, or auto, which leaves it to the table of one host.
+
+    Hosts are joined by less than what joins the ranks of one, so that bytes between hosts decide. With L ranks a host, the table's direct exchanges
+    send each to L ranks of every other host; hierarchical sends it there once, and each rank sends its part, through the nearest card where hosts
+    have several. Where hosts have unlike numbers of ranks, a ring that enters each host once does almost as little, through one rank. Small messages
+    cost hops, not bytes. The price says the same (cost.wire_price): two hgx-h100, 8 cards of 50 GB/s each, allreduce of 64 MiB 364 us,
+    tree 861, two-shot 1424, ring 2926; of 64 KiB 42.3, one-shot 23.3.
+
+    >>> case = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
+    >>> _between(case, (0, 0, 1, 1)), _between(case, (0, 1, 1, 1)), _between(case, (0, 1, 2, 3))
+    ('hierarchical', 'ring', 'auto')
+    """
+    ranks_of = Counter(hosts).values()
+    algo = "hierarchical" if len(set(ranks_of)) == 1 else "ring"
+    is_bound_by_bytes = case.size_bytes > _ONESHOT_UP_TO_BYTES and max(ranks_of) > 1
+    return algo if is_bound_by_bytes and algo in algorithms_of(case.op) else "auto"
 
 
 def _orders(limits: Limits | None, case: Case) -> tuple[tuple[int, ...], ...]:
@@ -124,25 +154,29 @@ def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case
     ), limits)
 
 
-def algorithms_of(op: str) -> tuple[str, ...]:
-    """The registered algorithms that serve a collective."""
-    return tuple(name for name in FAMILY if op in FAMILY.load(name).SERVES)
+def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
+    """The registered algorithms that serve a collective; without several hosts, those that need none."""
+    return tuple(name for name in FAMILY if op in FAMILY.load(name).SERVES and (has_hosts or not getattr(FAMILY.load(name), "NEEDS_HOSTS", False)))
 
 
-def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], found: net.Islands) -> Choice:
-    schedule = along(case.op, algo, case.ranks, case.root, orders)
-    protocol = PROTOCOLS.load(CPU_PROTO)
+def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...], found: net.Islands) -> Choice:
+    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    proto = CPU_PROTO if case.proto == "auto" else case.proto
+    protocol, has_lines = PROTOCOLS.load(proto), proto != CPU_PROTO
+    if has_lines:
+        refuse_in_place(case, proto)
     slots = case.slots or _SLOTS
     first: ScheduleError | None = None
     modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}  # who sizes a buffer wants one
-    for direct in modes[case.direct]:
-        slot_bytes = protocol.payload_bytes(case.buffsize // slots)
+    parts, grain = (widest_message(schedule), 16) if has_lines else (1, 1)  # each chunk begins on a line
+    for direct in (False,) if has_lines else modes[case.direct]:
+        slot_bytes = parts * (protocol.payload_bytes(case.buffsize // slots // parts) // grain * grain)
         try:
             if case.buffsize and not slot_bytes:
                 raise ScheduleError(f"a buffer of {case.buffsize} bytes has no room for {slots} slots", "use a larger --buffsize")
             plan = lay_out(
                 case.problem(), schedule, direct=direct, channels=case.channels or 1, slots=slots, slot_bytes=slot_bytes, slices=case.slices or 1,
-                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct, is_net=bool(found)), islands=found,
+                chunk_bytes=_chunk_bytes(case, schedule, slot_bytes, direct=direct, is_net=bool(found)), proto=proto, islands=found,
             )
             refuse_too_many(plan)
             if case.buffsize and not plan.slot_bytes:
@@ -153,7 +187,8 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], found: 
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
-            buffsize=plan.slots * plan.slot_bytes, transport=plan.transport, proto=CPU_PROTO, slices=plan.slices, p2p="pull" if direct else "push",
+            buffsize=plan.slots * (slot_wire_bytes(plan) if has_lines else plan.slot_bytes), transport=plan.transport, proto=proto, slices=plan.slices,
+            p2p="pull" if direct else "push",
         )
         return Choice(case=done, plan=plan)
     assert first is not None

@@ -19,7 +19,8 @@ _ANY = 1 << 62
 # (largest S, algorithm, protocol). Allreduce, us: 64 KiB one-shot ll 4.9, ll128 5.0; 128 KiB one-shot ll128 5.7, two-shot ll 6.4; 256 KiB
 # one-shot ll128 7.0, two-shot ll 7.4; 512 KiB two-shot ll128 9.1, ring ll128 9.9; 1 MiB ring ll128 10.9, two-shot 11.2; 8 MiB ring
 # ll128 41.9, two-shot simple 45.6; 16 MiB ring simple 77.7, ring ll128 82.0; 1 GiB ring simple 4378. Ring of 8 MiB: allgather ll128 22.8, direct
-# simple 25.0; reducescatter ll128 23.3, simple 30.7.
+# simple 25.0; reducescatter ll128 23.3, simple 30.7. Broadcast of 4 KiB direct 1.79, chain 1.95, of 32 KiB 2.31, 2.09: and alone
+# one hop is less than three.
 _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
     "allreduce": (
         (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
@@ -28,7 +29,7 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
         (256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
     "reducescatter": ((256 * _K, "direct", "ll"), (512 * _K, "direct", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple")),
-    "broadcast": ((128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
+    "broadcast": ((8 * _K, "direct", "ll"), (128 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "reduce": ((64 * _K, "chain", "ll"), (16 * _M, "chain", "ll128"), (_ANY, "chain", "simple")),
     "alltoall": ((256 * _K, "direct", "ll"), (_M, "direct", "ll128"), (_ANY, "direct", "simple")),
     "gather": ((256 * _K, "direct", "ll"), (16 * _M, "direct", "ll128"), (_ANY, "direct", "simple")),
@@ -40,6 +41,8 @@ _BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
 _LL_CHANNELS = ((512, 1), (2 * _K, 4), (4 * _K, 8), (64 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_ONE_PEER = ((512, 1), (2 * _K, 4), (4 * _K, 8), (8 * _K, 16), (_ANY, 32))
 _LL_CHANNELS_REDUCING = ((512, 1), (2 * _K, 4), (4 * _K, 8), (32 * _K, 16), (64 * _K, 8), (_ANY, 32))
+# Threads of LL with one peer: ring allreduce of 1 MiB 13.9 us with 256 threads and two lines each, 15.5 with 512; of 1 GiB 145 and 182 GB/s.
+_LL_WIDE_FROM = 16 * _M
 _LL128_CHANNELS = ((16 * _K, 8), (64 * _K, 16), (512 * _K, 24), (_M, 48), (_ANY, 64))
 # Allreduce of 1 MiB 10.6 us, 10.9 with 24; of 8 MiB 41.9, 42.6 with 64.
 _LL128_CHANNELS_RING = ((16 * _K, 8), (64 * _K, 16), (256 * _K, 40), (512 * _K, 24), (_ANY, 48))
@@ -52,7 +55,10 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
-_SHM_LL_UP_TO = 64 * _K
+# Through host memory: allreduce of 64 KiB two-shot ll 14.0 us, simple 26.1; of 256 KiB ring simple. Ring of 1 MiB with 8 channels 23.0 GB/s, 16 21.3; of
+# 16 MiB 32 channels by 64K 37.4, 8 33.4; of 256 MiB 32 by 64K 39.9, by 512K 21: its FIFOs leave the processor's cache.
+_SHM_LL_UP_TO = 128 * _K
+_SHM_CHANNELS, _SHM_CHUNK_BYTES = ((_M, 8), (_ANY, 32)), 64 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -83,7 +89,7 @@ DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 class Limits:
     """What a GPU has for one launch: CTAs that can be resident, bytes that FIFOs may take, clusters, whether all reach their peers' memory.
 
-    orders: of ranks, that use the wires best.
+    orders: of ranks, that use the wires best. hosts: of the ranks, where there are several (world.host_numbers).
     """
 
     ctas: int = 132
@@ -91,7 +97,7 @@ class Limits:
     has_peers: bool = True
     memory_bytes: int = DEFAULT_MEMORY
     orders: tuple[tuple[int, ...], ...] = ()
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +144,8 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     """The case with nothing left to decide, and its plan. Raises ScheduleError if it cannot be done."""
     flagged = proto != "simple"
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
-    if flagged and (case.p2p == "pull" or case.direct == "on"):
-        raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+    if flagged:
+        refuse_in_place(case, proto)
     road = road_of(case, limits)
     if road == "shm" and (proto == "ll128" or case.direct == "on"):
         raise ScheduleError(
@@ -196,10 +202,15 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     return done, plan
 
 
+def refuse_in_place(case: Case, proto: str) -> None:
+    """Raise ScheduleError if a case wants messages of a protocol with flags to go past the FIFO."""
+    if case.p2p == "pull" or case.direct == "on":
+        raise ScheduleError(f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor pulled", "use --proto simple")
+
+
 def slot_wire_bytes(plan: Plan) -> int:
     """Bytes of a slot as it lies in memory: each chunk of a message begins where the protocol can."""
-    assert plan.kernel is not None
-    return plan.widest * int(PROTOCOLS.load(plan.kernel.proto).wire_bytes(plan.piece_bytes))
+    return plan.widest * int(PROTOCOLS.load(plan.proto).wire_bytes(plan.piece_bytes))
 
 
 def memory_bytes(plan: Plan) -> int:
@@ -251,7 +262,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
-    if pipelined and proto == "simple":
+    if proto == "simple" and road_of(case, limits) == "shm":
+        largest = _SHM_CHUNK_BYTES // slices
+    elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
         largest = _M // slices
@@ -261,7 +274,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         roomy = PROTOCOLS.load(proto).payload_bytes(roomy)
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, largest * slices, roomy // 64 * 64))
     lines = -(-min(own, chunk) // 8)
-    most_threads = 512 if conns > 1 else 256  # LL: ring allreduce of 1 MiB 13.9 us with 256 threads and two lines each, 15.5 with 512
+    most_threads = 512 if conns > 1 or case.size_bytes >= _LL_WIDE_FROM else 256
     threads = case.threads or {"ll": max(64, min(most_threads, -(-lines // 32) * 32)), "ll128": 384 if share >= 512 * _K else 256, "simple": 512}[proto]
     if threads % 32 or not 64 <= threads <= 1024:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
@@ -278,7 +291,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
 
 def _is_clustered(case: Case, proto: str, limits: Limits) -> bool:
     """Whether CTAs are to be placed in clusters, if their number allows it."""
-    return limits.has_clusters and case.cluster != 1 and proto != "ll" and case.size_bytes >= _CLUSTERED_FROM
+    return limits.has_clusters and case.cluster != 1 and case.size_bytes >= _CLUSTERED_FROM
 
 
 def _cluster(channels: int, tracks: int) -> int:
@@ -296,6 +309,8 @@ def _cluster(channels: int, tracks: int) -> int:
 
 def _simple_channels(case: Case, schedule: Schedule, limits: Limits, *, pipelined: bool) -> tuple[tuple[int, int], ...]:
     """Which table says how many channels protocol simple uses."""
+    if road_of(case, limits) == "shm":
+        return _SHM_CHANNELS
     if not widest_message(schedule):
         return _SIMPLE_CHANNELS_NO_FIFO
     if not _is_clustered(case, "simple", limits):

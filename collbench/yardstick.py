@@ -21,7 +21,7 @@ from collbench.topology.model import Topology
 from collbench.topology.rings import rings, trees
 from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import Limits
-from collbench.world import World
+from collbench.world import World, host_numbers
 
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
@@ -43,19 +43,24 @@ class Yardstick:
 
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
         self.topology, self.gpus = topology, tuple(gpus)
+        self._place_of = [_place(topology, gpu) for gpu in self.gpus]
         self._orders: dict[tuple[str, str, int, int], Orders] = {}
         self._cheapest: dict[Case, str] = {}
-        self._known: dict[tuple[str, str, int, int, str], Ceiling | None] = {}
+        self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
         """The ceiling of a case, as bus bandwidth; None if it is not known."""
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
-        key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto)
+        through_host = plan is not None and plan.kernel is not None and plan.transport == "shm"
+        key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto, through_host)
         if key not in self._known:
-            ways = [pair_traffic(plan.schedule)] if plan is not None else _all(case.op, case.ranks, case.root, self.orders(case.ranks))
-            found = [one for traffic in ways if (one := ceiling(self.topology, self.gpus, traffic)) is not None]
+            ways = (
+                [pair_traffic(plan.schedule)] if plan is not None
+                else _all(case.op, case.ranks, case.root, self.orders(case.ranks), self.hosts(case.ranks))
+            )
+            found = [one for traffic in ways if (one := ceiling(self.topology, self.gpus, traffic, through_host=through_host)) is not None]
             best, share = max(found, key=lambda one: one.gbs, default=None), collective(case.op).factor(case.ranks) * efficiency(proto)
             self._known[key] = None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
         return self._known[key]
@@ -63,6 +68,10 @@ class Yardstick:
     def orders(self, ranks: int) -> Orders:
         """The orders of the first so many ranks that use the wires best."""
         return rings(self.topology, self.gpus[:ranks])
+
+    def hosts(self, ranks: int) -> tuple[int, ...]:
+        """The hosts of the first so many ranks, where they are on several; hosts whose GPUs share an NVLink switch are one."""
+        return host_numbers(self._place_of[:ranks])
 
     def orders_for(self, case: Case) -> Orders:
         """The orders in which the case's algorithm gets most out of the wires; none where the numbering of the ranks does as well."""
@@ -89,17 +98,24 @@ class Yardstick:
     def _price(self, case: Case) -> float | None:
         """Seconds of one launch; None where the algorithm does not serve these ranks, or the wires are not known."""
         try:
-            return wire_price(resolve(case, Limits(orders=self.orders_for(case))).plan, self.topology)
+            return wire_price(resolve(case, Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))).plan, self.topology)
         except UsageError:
             return None
 
     def _gbs(self, case: Case, orders: Orders) -> float:
         """What the wires allow the case's algorithm in those orders; 0 where it is not served or not known."""
         try:
-            found = ceiling(self.topology, self.gpus, pair_traffic(along(case.op, case.algo, case.ranks, case.root, orders)))
+            schedule = along(case.op, case.algo, case.ranks, case.root, orders, self.hosts(case.ranks))
+            found = ceiling(self.topology, self.gpus, pair_traffic(schedule))
         except ScheduleError:
             return 0.0
         return found.gbs if found is not None else 0.0
+
+
+def _place(topology: Topology, gpu: str) -> str | int:
+    """The switch that joins a GPU to those of other hosts, or else its host."""
+    near = [topology.by_id[link.other(gpu)] for link in topology.links_of[gpu]]
+    return next((node.id for node in near if node.kind == "nvswitch" and node.host < 0), topology.by_id[gpu].host)
 
 
 def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
@@ -112,13 +128,13 @@ def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _all(op: OpName, n: int, root: int, orders: Orders) -> list[Mapping[tuple[int, int], Fraction]]:
+def _all(op: OpName, n: int, root: int, orders: Orders, hosts: tuple[int, ...]) -> list[Mapping[tuple[int, int], Fraction]]:
     """What our schedules of a collective send from rank to rank: as the ranks are numbered, and an equal part in each of the orders."""
     found: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):
         for side_by_side in ((), ), orders:
             try:
-                parts = [pair_traffic(registered(op, algo, World(n=n, root=root, order=order))) for order in side_by_side]
+                parts = [pair_traffic(registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))) for order in side_by_side]
             except ScheduleError:
                 continue
             pairs = dict.fromkeys(pair for part in parts for pair in part)

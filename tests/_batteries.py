@@ -22,11 +22,20 @@ def problem(
     return Problem(op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place)
 
 
+def world_of(algo: str, n: int, root: int = 0, order: tuple[int, ...] = ()) -> World:
+    """A world of that many ranks: on one host, or, for an algorithm that needs several, in turn on as few as have equal numbers of ranks, at most 8."""
+    needs_hosts = getattr(FAMILY.load(algo), "NEEDS_HOSTS", False)
+    size = max(size for size in range(1, min(n - 1, 8) + 1) if n % size == 0) if needs_hosts else n
+    hosts = tuple(rank % (n // size) for rank in range(n)) if 1 < size < n else ()  # a prime number of ranks: one host
+    return World(n=n, root=root, order=order, hosts=hosts)
+
+
 def plan_of(
-    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0
+    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0,
+    slices: int = 1,
 ) -> Plan:
-    schedule = registered(what.op, algo, World(n=what.n, root=what.root))
-    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes)
+    schedule = registered(what.op, algo, world_of(algo, what.n, what.root))
+    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes, slices=slices)
 
 
 def roots(op: OpName, n: int) -> Sequence[int]:

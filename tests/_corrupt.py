@@ -14,12 +14,13 @@ from typing import Any
 
 from collbench.actions import Action
 from collbench.backends import _interpreter, cpu, mpi
+from collbench.backends._interpreter import arithmetic
 from collbench.cli import main
 from collbench.group import mpi as mpi_group
 from collbench.group._launch import Launcher, load_mpi
 from collbench.plan import Plan
 
-_calls, _launch = _interpreter._calls, _interpreter.Runner.launch  # noqa: SLF001
+_launch = _interpreter.Runner.launch
 
 
 def _writes_output(action: Action) -> bool:
@@ -27,7 +28,7 @@ def _writes_output(action: Action) -> bool:
 
 
 def element(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
-    calls = _calls(plan, action, view)
+    calls = arithmetic(plan, action, view)
     for region in action.targets:
         if _writes_output(action) and region.space == "out" and region.owner == 1:
             at = 5 - region.offset // plan.problem.item_bytes
@@ -36,7 +37,7 @@ def element(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]
 
 
 def skip(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
-    return [] if _writes_output(action) else _calls(plan, action, view)
+    return [] if _writes_output(action) else arithmetic(plan, action, view)
 
 
 def late(runner: _interpreter.Runner, programs: Sequence[Sequence[_interpreter.Bound]], deadline: float) -> None:
@@ -76,6 +77,6 @@ if __name__ == "__main__":
     elif defect == "late":
         _interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
-        _interpreter._calls = {"element": element, "skip": skip}[defect]  # noqa: SLF001
+        _interpreter.arithmetic = {"element": element, "skip": skip}[defect]
         mpi.Rank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]  # noqa: SLF001
     main()

@@ -22,7 +22,7 @@ from collbench.collectives import collective
 from collbench.device.compile import kernel_source
 from collbench.device.layout import ABORT_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import lower
-from collbench.dtypes import divide, dtype, ufunc
+from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.pattern import PERIOD, inputs, reduced
 from collbench.plan import Plan
 
@@ -107,6 +107,7 @@ class Gpus:
                 ufunc(self.plan.problem.redop)(total, operand.view(kind.numpy()).astype(total.dtype), total)
             if is_divided:
                 divide(total, self.plan.n)
+            saturate(total, kind)
             return total.astype(kind.numpy()).view(np.uint8)
 
     # Launches

@@ -11,7 +11,7 @@ from collbench.passes import lend, pair_traffic, reorder, traffic
 from collbench.plan import along, registered
 from collbench.world import World
 
-from ._batteries import PAIRS, assert_right, placements, plan_of, problem, roots
+from ._batteries import PAIRS, assert_right, placements, plan_of, problem, roots, world_of
 
 RANKS = [*range(2, 18), 32, 64]
 
@@ -47,7 +47,7 @@ def test_oneshot_in_place_lends_nothing() -> None:
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices_and_late_credits(op: OpName, algo: str) -> None:
     for n in (2, 5, 8):
-        schedule = registered(op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0))
+        schedule = registered(op, algo, world_of(algo, n, n - 1 if collective(op).is_rooted else 0))
         for slices in (2, 3):
             check(schedule, slots=2 * slices, slices=slices, loops=3)
         check(schedule, slots=8, credit_batch=4)
@@ -59,7 +59,7 @@ def test_any_rank_order(op: OpName, algo: str) -> None:
     for order in ((2, 0, 1), (3, 1, 4, 0, 2), (5, 4, 3, 2, 1, 0)):
         n = len(order)
         for root in roots(op, n):
-            schedule = registered(op, algo, World(n=n, root=root, order=order))
+            schedule = registered(op, algo, world_of(algo, n, root, order))
             assert schedule.root == root
             check(schedule)
             check(lend(schedule, in_place=False))
@@ -81,6 +81,7 @@ FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
     ("reduce", "twoshot"): lambda n: (2, 1),
     ("reduce", "chain"): lambda n: (n - 1, 1),
     ("alltoall", "direct"): lambda n: (1, (n - 1) / n),
+    ("allreduce", "hierarchical"): lambda n: (2, 2 * (n - 1) / n),  # of one host; of several see test_hierarchical
     ("sendrecv", "direct"): lambda n: (1, 1),
 }
 

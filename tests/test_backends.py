@@ -1,6 +1,7 @@
 """Backends against the reference: bit for bit, on random inexact data, for registered schedules and for ones that nobody registered."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from collbench.case import Problem
 from collbench.collectives import OPS, OpName, collective
 from collbench.cost import machine, price
 from collbench.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.dtypes import dtype as kind_of
 from collbench.errors import ScheduleError
 from collbench.group.local import LocalGroup
 from collbench.plan import Plan, lay_out
+from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 
 from ._batteries import PAIRS, assert_right, plan_of, problem, random_inputs
@@ -25,6 +28,8 @@ GROUP = LocalGroup()
 BIG = 6 << 20  # bytes of arena that every plan of these tests fits in
 
 
+WAYS = ((False, "simple"), (True, "simple"), (False, "ll"), (False, "ll128"))  # whether direct, protocol
+WIDTHS: tuple[DtypeName, ...] = ("int8", "float16", "float32", "float64")
 MIXED: tuple[tuple[OpName, str, bool, bool, int], ...] = (
     ("allreduce", "ring", True, True, 2), ("allgather", "direct", True, True, 3), ("broadcast", "tree", False, False, 1),
     ("allreduce", "halving", False, True, 1), ("reduce", "twoshot", False, True, 2), ("alltoall", "direct", False, False, 3),
@@ -67,9 +72,11 @@ def test_cpu_equals_reference(crowd: Crowd, op: OpName, algo: str) -> None:
     for n, seed in ((2, 1), (3, 2), (5, 3)):
         for direct in (False, True):
             what = problem(op, n, root=n - 1 if collective(op).is_rooted else 0, count=611)
-            plan = plan_of(what, algo, direct=direct, channels=1 + seed % 2, chunk_bytes=256, slots=3)
+            plan = plan_of(what, algo, direct=direct, channels=1 + seed % 2, chunk_bytes=256, slots=3, slices=1 if direct else 1 + seed % 2)
             inputs = random_inputs(what, seed)
-            assert_same_bits(crowd.once(plan, inputs), expected(plan, inputs), plan)
+            wanted = expected(plan, inputs)
+            for proto in ("simple",) if direct else PROTOCOLS.names():
+                assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
 
 
 @pytest.mark.parametrize("redop", REDOPS)
@@ -77,20 +84,37 @@ def test_cpu_equals_reference(crowd: Crowd, op: OpName, algo: str) -> None:
 def test_every_type_and_reduction(crowd: Crowd, dtype: DtypeName, redop: RedopName) -> None:
     for op, algo in (("allreduce", "twoshot"), ("reducescatter", "direct"), ("allreduce", "ring")):
         what = problem(collective(op).name, 3, count=1009, dtype=dtype, redop=redop)
-        plan = plan_of(what, algo, chunk_bytes=512, direct=algo == "twoshot")
-        assert_right(plan)
         inputs = random_inputs(what, 7)
-        assert_same_bits(crowd.once(plan, inputs), expected(plan, inputs), plan)
+        for direct in (False, True) if algo == "twoshot" else (False,):
+            plan = plan_of(what, algo, chunk_bytes=512, direct=direct)
+            assert_right(plan)
+            wanted = expected(plan, inputs)
+            for proto in ("simple",) if direct else PROTOCOLS.names():
+                assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_fp8_results_beyond_the_range_become_its_ends(crowd: Crowd, dtype: DtypeName, largest: float) -> None:
+    what = problem("allreduce", 3, count=64, dtype=dtype, redop="prod")
+    plan = plan_of(what, "ring", chunk_bytes=64)
+    one = np.array([-largest, *[largest] * 62, np.nan]).astype(kind_of(dtype).numpy())
+    for outputs in (crowd.once(plan, [one] * 3), expected(plan, [one] * 3)):
+        for found in (output.astype(np.float32) for output in outputs):
+            assert np.isnan(found[-1])
+            assert found[:-1].tolist() == [-largest, *[largest] * 62]
 
 
 @settings(max_examples=60)
-@given(schedule=random_schedule, count=st.integers(1, 300), channels=st.integers(1, 3), slots=st.integers(2, 5), direct=st.booleans(), seed=st.integers(0, 99))
+@given(
+    schedule=random_schedule, count=st.integers(1, 300), channels=st.integers(1, 3), slots=st.integers(2, 5), slices=st.integers(1, 2),
+    way=st.sampled_from(WAYS), dtype=st.sampled_from(WIDTHS), seed=st.integers(0, 99),
+)
 def test_schedules_that_nobody_registered(
-    crowd: Crowd, schedule: Schedule, count: int, channels: int, slots: int, direct: bool, seed: int
+    crowd: Crowd, schedule: Schedule, count: int, channels: int, slots: int, slices: int, way: tuple[bool, str], dtype: DtypeName, seed: int
 ) -> None:
-    what = Problem(op=schedule.op, n=schedule.n, root=0, block_count=count, dtype="float32", redop="sum", in_place=False)
+    what = Problem(op=schedule.op, n=schedule.n, root=0, block_count=count, dtype=dtype, redop="sum", in_place=False)
     try:
-        plan = lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=128)
+        plan = lay_out(what, schedule, direct=way[0], proto=way[1], channels=channels, slots=slots, slices=slices, chunk_bytes=128)
     except ScheduleError as error:
         assert "deadlocks" in error.message  # too few slots for this one: refused, not run
         return
@@ -115,9 +139,10 @@ def test_cpu_measures_and_verifies() -> None:
 def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
     """Counters, slots and loans over launches and over plans that share one arena."""
     plans = [
-        plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2)
+        replace(plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2), proto=proto)
         for count in (1, 100, 2000)
         for op, algo, in_place, direct, channels in MIXED
+        for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
     ]
     session = cpu.Session(GROUP, plans, hot=False)
     try:

@@ -1,5 +1,6 @@
 """Ceilings from traffic and wires, against figures worked out by hand."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,6 +14,7 @@ from collbench.topology.machines import machine_topology
 from collbench.topology.model import Link, Node, Topology
 from collbench.topology.rates import nvlink_link, pcie, pcie_link
 from collbench.tuning import algorithms_of, resolve
+from collbench.tuning_gpu import Limits
 from collbench.world import World
 from collbench.yardstick import Yardstick, efficiency
 
@@ -55,6 +57,20 @@ def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None
 def test_a_star_fills_the_root_alone() -> None:
     """The root takes in n-1 vectors and gives out as many."""
     assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+
+
+def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
+    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
+    yardstick = Yardstick(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    found = {}
+    for road in ("p2p", "shm"):
+        chosen = resolve(replace(case, transport=road), Limits())
+        found[road] = yardstick.of(chosen.case, chosen.plan)
+    assert found["p2p"] is not None
+    assert found["shm"] is not None
+    assert found["p2p"].gbs == pytest.approx(364.5, rel=0.01)
+    assert found["shm"].gbs == pytest.approx(pcie(5, 16).usable_gbs)
+    assert "PCIe 5.0 x16" in found["shm"].limit
 
 
 def test_the_link_between_sockets_limits_a_ring() -> None:

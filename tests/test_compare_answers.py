@@ -154,7 +154,7 @@ def test_conditions_and_placements_are_problems_of_their_own() -> None:
 
 def test_bands_take_the_worst_size_of_own_choices() -> None:
     given = frame(
-        row((10.0, 10.0, 10.0), size_bytes=1024, notes="auto"), row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),  # 2.0 to 2.2, median 2.1
+        row((10.0, 10.0, 10.0), size_bytes=1024), row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),  # alone; 2.0 to 2.2, median 2.1
         row((10.0, 10.0, 10.0), size_bytes=65536, notes="auto"), row((15.0, 16.0, 14.0), size_bytes=65536, backend="nccl"),  # 1.5
         row((1.0, 1.0, 1.0), size_bytes=65536, algo="tree"),  # not our own choice
         row((10.0, 10.0, 10.0), size_bytes=2 << 20, notes="auto"), row((9.0, 9.0, 9.0), size_bytes=2 << 20, backend="nccl", algo="ring"),  # forced

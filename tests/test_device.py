@@ -26,7 +26,7 @@ from collbench.schedule import Edge, Operand, Schedule, Step, Track, build
 from collbench.tuning import resolve
 from collbench.world import World
 
-from ._batteries import PAIRS, placements, problem
+from ._batteries import PAIRS, placements, problem, world_of
 from ._device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of
 from ._random_schedules import random_schedule
 from ._structures import enumerators, structure
@@ -79,7 +79,7 @@ def assert_right(plan: Plan, seed: int, *runs: Run, any_size: bool = False) -> N
 def test_programs_do_what_the_collective_says(op: OpName, algo: str, n: int) -> None:
     """Several loops and slices, an odd end, and a problem too small for all channels."""
     root = n // 2 if collective(op).is_rooted else 0
-    schedule = registered(op, algo, World(n=n, root=root))
+    schedule = registered(op, algo, world_of(algo, n, root))
     number = PAIRS.index((op, algo)) + n
     for mode in MODES:
         for in_place in placements(op):

@@ -17,7 +17,7 @@ from collbench.schedule import At, Edge, Message, Operand, Program, Schedule, St
 from collbench.world import World
 
 from ._adversary import Adversary
-from ._batteries import PAIRS, placements, roots
+from ._batteries import PAIRS, placements, roots, world_of
 from ._random_schedules import random_schedule
 
 IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
@@ -48,7 +48,7 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
     for root in {0, roots(op, n)[-1]}:
-        schedule = registered(op, algo, World(n=n, root=root))
+        schedule = registered(op, algo, world_of(algo, n, root))
         for in_place in placements(op):
             assert_proved(schedule, in_place=in_place)
             found = place(schedule, in_place=in_place)

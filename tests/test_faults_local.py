@@ -20,9 +20,9 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
     return sweep("--ranks", str(ranks), "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600")) as run:  # it is seen at once, not when a deadline passes
+@pytest.mark.parametrize(("rank", "proto"), [(0, "simple"), (2, "ll128")])
+def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
+    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:  # it is seen at once, not when a deadline passes
         kept = run.wait_for_rows()
         kill(run.ranks(3)[rank])
         assert run.finish() == 4
@@ -34,9 +34,9 @@ def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int) -> N
         assert f"rank {rank} was killed by SIGKILL" in run.rows()[-1].reason
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_ends_the_run_within_its_deadline(tmp_path: Path, rank: int) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, 2, "--timeout", str(STUCK_TIMEOUT_S))) as run:
+@pytest.mark.parametrize(("rank", "proto"), [(0, "ll"), (1, "simple")])
+def test_a_stopped_rank_ends_the_run_within_its_deadline(tmp_path: Path, rank: int, proto: str) -> None:
+    with Run(tmp_path, long_sweep(tmp_path, 2, "--timeout", str(STUCK_TIMEOUT_S), "--proto", proto)) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)
         assert run.finish(STUCK_LIMIT_S) == 4

@@ -19,7 +19,7 @@ from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import Limits
 from tests._fake_mpi import FakeComm, World
 
-ONE_HOST, TWO_HOSTS = Limits(hosts=("a",) * 4), Limits(hosts=("a", "a", "b", "b"))
+ONE_HOST, TWO_HOSTS = Limits(), Limits(hosts=(0, 0, 1, 1))
 
 
 def case(**more: object) -> Case:
@@ -39,7 +39,7 @@ def _quick_turns() -> Iterator[None]:
     ("limits", "asked", "found"),
     [
         (ONE_HOST, "auto", "shm"), (ONE_HOST, "shm", "shm"), (ONE_HOST, "net", "net"), (TWO_HOSTS, "auto", "shm+net"), (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=("a", "b", "c", "d")), "auto", "net"), (None, "auto", "shm"),
+        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"), (None, "auto", "shm"),
     ],
 )
 def test_the_row_says_which_roads_were_taken(limits: Limits | None, asked: str, found: str) -> None:
@@ -56,6 +56,12 @@ def test_shared_memory_between_hosts_is_refused_if_it_was_asked_for() -> None:
 def test_backends_of_one_process_send_no_messages(backend: str) -> None:
     with pytest.raises(ScheduleError, match="no message travels"):
         resolve(case(backend=backend, transport="net"), ONE_HOST)
+
+
+@pytest.mark.parametrize("limits", [ONE_HOST, TWO_HOSTS])
+def test_lines_with_flags_are_for_memory(limits: Limits) -> None:
+    with pytest.raises(ScheduleError, match="a message of MPI comes whole"):
+        resolve(case(proto="ll128", transport="net"), limits)
 
 
 def test_plans_that_take_other_roads_are_not_the_same() -> None:
@@ -116,7 +122,7 @@ def run(plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
 @pytest.mark.parametrize("op", OPS)
 def test_every_algorithm_over_messages(op: str, direct: str) -> None:
     for algo in algorithms_of(op):
-        plan = resolve(case(op=op, algo=algo, ranks=3, transport="net", direct=direct, size_bytes=30_000, chunk=2048, slots=3)).plan
+        plan = resolve(case(op=op, algo=algo, transport="net", direct=direct, size_bytes=30_000, chunk=2048, slots=4), TWO_HOSTS).plan
         world, faults = run(plan)
         assert not faults
         assert world.most <= 2 * plan.slots

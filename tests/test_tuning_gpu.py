@@ -16,7 +16,7 @@ from collbench.plan import Plan
 from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import DEFAULT_MEMORY, MAX_ENDS, Limits, memory_bytes
 
-PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op)]
+PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)]
 
 
 def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:

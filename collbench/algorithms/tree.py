@@ -2,8 +2,12 @@
 
 Logarithmic latency, and for even n no rank is inner in both, so long messages run at nearly full bandwidth: 2S bytes at an inner rank.
 Allreduce reduces to each tree's top and broadcasts back, up and down at the same time on tracks of their own. The rooted forms are two
-trees over the other ranks, fed or drained by the root. Source: Sanders, Speck and Traeff 2009; the numbering is NCCL's.
+trees over the other ranks, fed or drained by the root. Over several hosts the trees are of hosts, so that they cross the network as rarely
+as trees can, and a chain hangs inside each host from the rank that is in the tree: from its first in tree 0, from its last in tree 1.
+Source: Sanders, Speck and Traeff 2009; the numbering, and chains inside hosts, are NCCL's.
 """
+
+from collections.abc import Sequence
 
 from collbench.algorithms._steps import Serves, inp, out
 from collbench.schedule import Edge, Program, Step, Track
@@ -43,11 +47,31 @@ def _tree(which: int, n: int, node: int) -> tuple[int, list[int]]:
     return ((parent + 1) % n if parent >= 0 else -1), [(child + 1) % n for child in children]
 
 
+def _chains(hosts: Sequence[tuple[int, ...]], tree: int) -> list[tuple[int, ...]]:
+    """The ranks of each host as they hang from the one in the tree: forwards in tree 0, backwards in tree 1."""
+    return [ranks if tree == 0 else ranks[::-1] for ranks in hosts]
+
+
+def _hung(chains: Sequence[tuple[int, ...]], tree: int, rank: int) -> tuple[int, list[int]]:
+    """Parent (-1 at the top) and children of a rank in a tree of hosts with a chain in each.
+
+    >>> [_hung([(0, 1), (2, 3), (4, 5)], 0, rank) for rank in range(4)]
+    [(-1, [1, 4]), (0, []), (4, [3]), (2, [])]
+    """
+    host = next(number for number, chain in enumerate(chains) if rank in chain)
+    place = chains[host].index(rank)
+    below = [chains[host][place + 1]] if place + 1 < len(chains[host]) else []
+    if place:
+        return chains[host][place - 1], below
+    parent, children = _tree(tree, len(chains), host)
+    return (chains[parent][0] if parent >= 0 else -1), [*below, *(chains[child][0] for child in children)]
+
+
 def allreduce(world: World, rank: int) -> Program:
     """Chunk 0 through tree 0, chunk 1 through tree 1."""
     tracks = []
     for tree in (0, 1):
-        parent, children = _tree(tree, world.n, rank)
+        parent, children = _hung(_chains(world.members(), tree), tree, rank) if world.hosts else _tree(tree, world.n, rank)
         collect = tuple(Edge(child, f"up{tree}") for child in children)
         spread = tuple(Edge(child, f"down{tree}") for child in children)
         if parent < 0:
@@ -60,14 +84,30 @@ def allreduce(world: World, rank: int) -> Program:
 
 
 def _rooted(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
-    """Parents and children of a rank where the root stands above the tops of two trees over the other ranks."""
+    """Parents and children of a rank where the root stands above the tops of two trees over the other ranks, or over the other hosts."""
     n, root = world.n, world.root
+    if world.hosts:
+        return _rooted_over_hosts(world, rank, tree)
     rank_of = [(root + 1 + node) % n for node in range(n - 1)]
     if rank == root:
         top = next(node for node in range(n - 1) if _tree(tree, n - 1, node)[0] < 0)
         return [], [rank_of[top]]
     parent, children = _tree(tree, n - 1, (rank - root - 1) % n)
     return [rank_of[parent] if parent >= 0 else root], [rank_of[child] for child in children]
+
+
+def _rooted_over_hosts(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
+    """The same where the root's own host hangs from it as a chain, beside the tree of the other hosts."""
+    hosts = world.members()
+    near = next(ranks for ranks in hosts if world.root in ranks)
+    others = _chains([ranks for ranks in hosts if ranks != near], tree)
+    own = (world.root, *_chains([tuple(peer for peer in near if peer != world.root)], tree)[0])
+    if rank in own:
+        place = own.index(rank)
+        top = [chain[0] for number, chain in enumerate(others) if _tree(tree, len(others), number)[0] < 0]
+        return list(own[:place][-1:]), [*own[place + 1:place + 2], *(top if rank == world.root else [])]
+    parent, children = _hung(others, tree, rank)
+    return [parent if parent >= 0 else world.root], children
 
 
 def broadcast(world: World, rank: int) -> Program:

@@ -1,7 +1,8 @@
 """Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then each launch is waits, calls and posts.
 
 Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed` slices read, over all launches. Each
-stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not).
+stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not). Where data carries flags of its
+own nobody uses `filled` (see _lines).
 """
 
 import os
@@ -13,12 +14,13 @@ import numpy as np
 
 from collbench.actions import Action, Actor, Region, room_wanted
 from collbench.check import Place
-from collbench.dtypes import divide, dtype, ufunc
+from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.errors import StuckError
 from collbench.host import usable_cores
 from collbench.plan import Plan
 
 if TYPE_CHECKING:
+    from collbench.backends._lines import LineFlags
     from collbench.backends._proxy import Proxy
     from collbench.dtypes import Array
 
@@ -40,11 +42,12 @@ class Wait(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """An action ready to run: waits, calls of NumPy functions, flags to set."""
+    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data, where the protocol has them."""
 
     waits: tuple[Wait, ...]
     calls: tuple[Call, ...]
     posts: tuple[Wait, ...]
+    lines: "LineFlags | None" = None
 
 
 def flag_words(plan: Plan) -> int:
@@ -85,25 +88,25 @@ def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"], 
     waits += [Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.back]
     posts = [Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.post]
     posts += [Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.free]
-    calls = _calls(plan, action, view)
+    calls = arithmetic(plan, action, view)
     if proxy is not None:
         calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
         calls += [proxy.free(turn.edge) for turn in action.free if turn.edge in proxy.receiving]
     return Bound(tuple(waits), tuple(calls), tuple(posts))
 
 
-def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
+def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
     """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the element type is its own accumulator."""
     if not action.targets or not action.operands[0].size:
         return []
     operands = [view(region) for region in action.operands]
     targets = [view(region) for region in action.targets]
     if len(operands) == 1:
-        return [_copy(target, operands[0]) for target in targets if _address(target) != _address(operands[0])]
+        return [copy(target, operands[0]) for target in targets if address(target) != address(operands[0])]
     kind, function = dtype(plan.problem.dtype), ufunc(plan.problem.redop)
     divides = action.divide and plan.problem.redop == "avg"
     block = BLOCK_BYTES // kind.item_bytes
-    in_itself = kind.accumulator() == kind.numpy() and all(_address(targets[0]) != _address(operand) for operand in operands[2:])
+    in_itself = kind.accumulator() == kind.numpy() and all(address(targets[0]) != address(operand) for operand in operands[2:])
     calls: list[Call] = []
     for start in range(0, len(operands[0]), block):
         parts = [operand[start : start + block] for operand in operands]
@@ -112,23 +115,27 @@ def _calls(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> lis
             calls += [(function, (parts[0], parts[1], total)), *[(function, (total, part, total)) for part in parts[2:]]]
         else:
             total, widened = (np.empty(len(parts[0]), kind.accumulator()) for _ in range(2))
-            calls.append(_copy(total, parts[0]))
+            calls.append(copy(total, parts[0]))
             for part in parts[1:]:
-                calls += [_copy(widened, part), (function, (total, widened, total))]
+                calls += [copy(widened, part), (function, (total, widened, total))]
         if divides:
             calls.append((divide, (total, plan.n)))
+        if kind.largest < float("inf"):
+            calls.append((saturate, (total, kind)))
         rest = targets[1:] if in_itself else targets
-        calls += [_copy(target[start : start + block], total) for target in rest]
+        calls += [copy(target[start : start + block], total) for target in rest]
     return calls
 
 
-def _copy(target: "Array", source: "Array") -> Call:
+def copy(target: "Array", source: "Array") -> Call:
+    """The call that copies elements as they are."""
     return target.__setitem__, (..., source)
 
 
-def _address(array: "Array") -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def address(array: "Array") -> int:
+    """Where an array begins in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def patience(n: int) -> int:
@@ -161,17 +168,20 @@ class Runner:
                 program, position = programs[index], positions[index]
                 size = len(program)
                 while position < size:
-                    waits, calls, posts = program[position]
+                    waits, calls, posts, lines = program[position]
                     for word, per_launch, offset in waits:
                         if flags[word] < per_launch * launches + offset:
                             break
                     else:
-                        for function, args in calls:
-                            function(*args)
-                        for word, per_launch, offset in posts:
-                            flags[word] = per_launch * launches + offset
-                        position += 1
-                        continue
+                        if lines is None or lines.have_arrived(launches):
+                            for function, args in calls:
+                                function(*args)
+                            if lines is not None:
+                                lines.set(launches)
+                            for word, per_launch, offset in posts:
+                                flags[word] = per_launch * launches + offset
+                            position += 1
+                            continue
                     break
                 if position != positions[index]:
                     positions[index], polls = position, 0
@@ -193,16 +203,18 @@ class Runner:
         for program, position, index in running:
             actor, bound = self.actors[index], program[position]
             missing = next((wait for wait in bound.waits if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset), None)
-            if missing is None:
+            lines = bound.lines.missing(self.launches) if missing is None and bound.lines is not None else None
+            if missing is not None:
+                edge, wants_data = missing.word // (2 * LINE_WORDS), missing.word % (2 * LINE_WORDS) == 0
+                saw = f"wanted {missing.per_launch * self.launches + missing.offset}, saw {self.flags[missing.word]}"
+            elif lines is not None:
+                (edge, saw), wants_data = lines, True
+            else:
                 continue
-            connection = self.plan.connections[missing.word // (2 * LINE_WORDS) % len(self.plan.connections)]
-            wants_data = missing.word % (2 * LINE_WORDS) == 0
+            connection = self.plan.connections[edge % len(self.plan.connections)]
             me, peer = (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
             place = actor.actions[position].place if position < len(actor.actions) else Place(me, 0, -1, 0)
             where = f"round {place.round}" if place.round >= 0 else "the end of the launch"
             what = f"data from rank {peer}" if wants_data else f"rank {peer} to read what it was sent"
-            stories.append(
-                f"rank {me} (channel {actor.channel}, track {actor.track}, {where}) waited for {what}: "
-                f"wanted {missing.per_launch * self.launches + missing.offset}, saw {self.flags[missing.word]}"
-            )
+            stories.append(f"rank {me} (channel {actor.channel}, track {actor.track}, {where}) waited for {what}: {saw}")
         return "; ".join(stories[:2]) or "a rank gave up waiting"

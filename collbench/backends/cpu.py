@@ -2,7 +2,7 @@
 
 Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of each host. Between hosts, or
 where that is forced, slots travel as messages of MPI (see _proxy). A rank interprets the checked schedule's actions (see _interpreter);
-there is no other path for any algorithm, size or type.
+there is no other path for any algorithm, size or type. Slots hold data as it is (simple) or lines of data and flags (ll, ll128: see _lines).
 """
 
 import mmap
@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,9 @@ import numpy as np
 
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
+from collbench.backends._lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends._proxy import Proxy, Road, ends
-from collbench.backends._session import ANSWER_S, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Crew, Group, RankContext
@@ -36,13 +37,13 @@ LINE_BYTES = 64
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
-_ORDERED = ("x86_64", "amd64", "i686")
+_ORDERED = ("x86_64", "amd64")
 
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
     if platform.machine().lower() not in _ORDERED:
-        return f"the cpu backend relies on the store order of x86, this is {platform.machine()}"
+        return f"the cpu backend relies on the store order of x86-64, this is {platform.machine()}"
     return ""
 
 
@@ -77,7 +78,7 @@ def layout(plan: Plan, hot: bool) -> Layout:
     stride, sets = stride_bytes(plan.problem), min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
-    tmp = _aligned(fifos + (0 if is_all_net(plan) else plan.fifo_bytes))
+    tmp = _aligned(fifos + (fifo_wire_bytes(plan) if has_lines(plan) else 0 if is_all_net(plan) else plan.fifo_bytes))
     user = _aligned(tmp + ranks * _aligned(plan.tmp_bytes), 4096)
     return Layout(
         flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * ranks * stride,
@@ -88,6 +89,11 @@ def layout(plan: Plan, hot: bool) -> Layout:
 def is_all_net(plan: Plan) -> bool:
     """Whether no two ranks share memory."""
     return label(plan.islands) == "net"
+
+
+def has_lines(plan: Plan) -> bool:
+    """Whether the plan's data carries its own flags."""
+    return plan.proto != "simple"
 
 
 def _aligned(offset: int, to: int = LINE_BYTES) -> int:
@@ -113,7 +119,7 @@ class Rank:
     def __init__(self, context: RankContext) -> None:
         self.rank, self.n = context.rank, context.n
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
-        self.words = self.arena[: (self.n + 1) * LINE_BYTES].data.cast("q")
+        self.words = self.arena[: len(self.arena) // 8 * 8].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
         self.road = _road(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
@@ -159,7 +165,8 @@ class Rank:
             proxy = Proxy(self.road, plan, self.rank, flags, lambda edge, slot: fifos[edge][slot * plan.slot_bytes : (slot + 1) * plan.slot_bytes])
         runner = Runner(plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None)
         loaded = _Loaded(plan, where, memory, seats(plan.islands, plan.n), runner, [], proxy)
-        loaded.programs = [bind(plan, mine, self._viewer(loaded, fifos, rotation), proxy) for rotation in range(where.rotations)]
+        bound = Binder(plan, memory[where.fifos : where.tmp]).bind if has_lines(plan) else partial(bind, plan, proxy=proxy)
+        loaded.programs = [bound(mine, self._viewer(loaded, fifos, rotation)) for rotation in range(where.rotations)]
         self.loaded[plan.digest, hot] = loaded
         return plan.digest
 
@@ -215,8 +222,8 @@ class Rank:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this and a barrier, no peer sees before."""
         self._barrier(loaded, deadline_s)
         if loaded.seats[self.rank] == 0:
-            flags = loaded.layout.flags
-            loaded.memory[flags : flags + flag_words(loaded.plan) * 8] = 0
+            where = loaded.layout
+            loaded.memory[where.flags : where.tmp if has_lines(loaded.plan) else where.fifos] = 0
         loaded.runner.launches = 0
         if loaded.proxy is not None:
             loaded.proxy.clear()
@@ -329,9 +336,12 @@ class Session:
         known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat: prepare, check, time."""
+        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than flags can count."""
+        sets = layout(plan, self.hot).rotations
+        if has_lines(plan):
+            refuse_repeats(plan, sets + max(batch.warmup, 1) + (batch.iterations or MAX_ITERATIONS) * batch.aggregate)
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=layout(plan, self.hot).rotations)
+        return repeat(self._crew(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from collbench.actions import Action, Region, actors
 from collbench.backends._session import Batch, Samples, stride_bytes, verify_in_process
-from collbench.dtypes import divide, dtype, ufunc
+from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.errors import StuckError
 from collbench.group import Group
 from collbench.plan import Plan
@@ -30,6 +30,7 @@ def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -
         ufunc(plan.problem.redop)(total, operand.astype(total.dtype), total)
     if is_complete and plan.problem.redop == "avg":
         divide(total, plan.n)
+    saturate(total, kind)
     return total.astype(kind.numpy())
 
 

@@ -108,8 +108,8 @@ def _group() -> Group:
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None, wires: Wires) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
-    requested = cases(sweep, peers)
-    points = plan_points(requested, group, settings.max_memory, wires.orders, wires.algorithm)
+    requested = cases(sweep, peers, has_hosts=wires.has_hosts)
+    points = plan_points(requested, group, settings.max_memory, wires.orders, wires.algorithm, wires.hosts)
     for peer in peers:
         _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
     estimate = sum(estimate_s(point, settings, machine()) for point in points)

@@ -8,6 +8,7 @@ from collbench.case import Case
 from collbench.formats import described
 from collbench.group import Group
 from collbench.topology.model import Topology
+from collbench.world import host_numbers
 from collbench.yardstick import Orders, Yardstick
 
 MODEL = "model"
@@ -18,6 +19,7 @@ class Wires:
 
     def __init__(self, backends: Sequence[str], machine: str | None, group: Group, gpus: Sequence[int], recorded: Topology | None) -> None:
         told = described(machine) if machine is not None else None
+        self._group = group
         self._topologies: dict[str, Topology] = {}
         self._gpus: dict[str, tuple[str, ...]] = {}
         for backend in backends:
@@ -40,6 +42,16 @@ class Wires:
         """The rank orders that the case's algorithm should follow; none where the numbering of the ranks does."""
         yardstick = self._yardsticks.get(case.backend)
         return yardstick.orders_for(case) if yardstick is not None else ()
+
+    def hosts(self, case: Case) -> tuple[int, ...]:
+        """The hosts of the case's ranks where a described machine says that they are on several."""
+        return self._yardsticks[MODEL].hosts(case.ranks) if case.backend == MODEL and MODEL in self._yardsticks else ()
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether any backend has ranks on several hosts."""
+        described = [self._yardsticks[MODEL]] if MODEL in self._yardsticks else []
+        return bool(host_numbers(self._group.hosts)) or any(yardstick.hosts(len(yardstick.gpus)) for yardstick in described)
 
     def algorithm(self, case: Case) -> str:
         """What `auto` means: on wires that the model prices, the lowest price; else `auto`, which a table of measured numbers decides."""

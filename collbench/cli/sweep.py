@@ -66,7 +66,7 @@ _SIZES = (
 _KNOBS = (
     click.option(
         "--proto", type=ListOf("proto", str, ["auto", *PROTOCOLS.names()]),
-        help=f"Protocols: auto, {', '.join(PROTOCOLS.names())}. Default: all on GPUs; processors have simple.",
+        help=f"Protocols: auto, {', '.join(PROTOCOLS.names())}. Default: all on GPUs, simple on processors.",
     ),
     click.option(
         "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]),
@@ -86,7 +86,7 @@ _KNOBS = (
         "--buffsize", type=ListOf("bytes", parse_size),
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
-    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128: 8."),
+    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128 on GPUs: 8."),
     click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
     click.option("--slices", type=ListOf("slices", positive), help="Slices of a message, for example 1,2. Default: 2 for simple from 8M on GPUs, else 1."),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),

@@ -201,12 +201,16 @@ def worth(rows: Sequence[Row], top: Row, asked: Mapping[str, Sequence[str]], nam
 
 
 def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Problem, list[tuple[int, Interval] | None]]:
-    """Of each problem and band, the size with the lowest ratio of a peer's own choice to ours (the row that is marked auto), and that ratio."""
+    """Of each problem and band, the size with the lowest ratio of a peer's own choice to ours, and that ratio.
+
+    Ours is the row marked auto, or the only one: of a sweep of `--algo auto --channels 24`, which asks what is best with 24.
+    """
     found: dict[Problem, list[tuple[int, Interval] | None]] = {}
     for problem, sizes in by_problem(rows).items():
         worst: list[tuple[int, Interval] | None] = [None] * len(BANDS)
         for size, here in sizes.items():
-            ours = next((row for row in here if not row.is_library and row.has_note("auto")), None)
+            own = [row for row in here if not row.is_library]
+            ours = own[0] if len(own) == 1 else next((row for row in own if row.has_note("auto")), None)
             theirs = next((row for row in here if row.backend == peer and row.is_own_choice), None)
             place = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
             if ours is None or theirs is None or place is None:

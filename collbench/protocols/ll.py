@@ -3,7 +3,8 @@
 Source: NCCL's protocol of that name.
 """
 
-LINE_BYTES, LINE_PAYLOAD = 16, 8
+DATA_BYTES, FLAG_BYTES = 4, 4
+LINE_BYTES, LINE_PAYLOAD = 16, 8  # a GPU thread moves two of them at a time
 
 
 def payload_bytes(slot_bytes: int) -> int:

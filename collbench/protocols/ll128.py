@@ -3,6 +3,7 @@
 A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol of that name.
 """
 
+DATA_BYTES, FLAG_BYTES = 120, 8
 TURN_BYTES, TURN_PAYLOAD = 2048, 1920
 
 

@@ -231,11 +231,11 @@ def _every_row(found: Answers, problem: Problem, columns: int) -> list[str]:
 def band_lines(frame: "pd.DataFrame") -> list[str]:
     """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes, and below it its interval; a line a problem.
 
-    Rows marked auto against NCCL's, repeat by repeat; nothing is chosen, so all repeats count. Raises UsageError if no size has both.
+    Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats count. Raises UsageError if no size has both.
     """
     found = bands(rows_of(frame))
     if not found:
-        raise UsageError("no band to tell: no size has both a row of ours that is marked auto and NCCL's own choice", "collbench sweep measures both")
+        raise UsageError("no band to tell: no size has both our choice (a row marked auto, or one only) and NCCL's own", "collbench sweep measures both")
     names = titles(found)
     if len({problem.ranks for problem in found}) == 1:
         names = {problem: ", ".join([problem.op, *name.split(", ")[2:]]) for problem, name in names.items()}

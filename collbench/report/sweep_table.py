@@ -36,10 +36,11 @@ class Table:
     asked: frozenset[str]
     is_wide: bool
     has_ceilings: bool = False
+    algo_width: int = 9
 
     def heading(self) -> str:
         """The line above the rows."""
-        cells = [f"{'size':>6}", f"{'algo':<9}", *[f"{title:<{width}}" for _, title, width in self.knobs], f"{'time us':>9}"]
+        cells = [f"{'size':>6}", f"{'algo':<{self.algo_width}}", *[f"{title:<{width}}" for _, title, width in self.knobs], f"{'time us':>9}"]
         if self.is_wide:
             cells += [f"{'low':>9}", f"{'high':>9}", f"{'algbw':>7}"]
         cells += [f"{'busbw':>7}"]
@@ -50,7 +51,8 @@ class Table:
 
     def line(self, record: Record) -> str:
         """One row; what was not measured says why."""
-        cells = [f"{format_size(record.size_bytes):>6}", f"{record.algo:<9}", *[self._knob(record, name, width) for name, _, width in self.knobs]]
+        knobs = [self._knob(record, name, width) for name, _, width in self.knobs]
+        cells = [f"{format_size(record.size_bytes):>6}", f"{record.algo:<{self.algo_width}}", *knobs]
         if record.time_us is None or record.algbw_gbs is None or record.busbw_gbs is None:
             return "  ".join([*cells, f"{record.status}: {record.reason}"])
         cells.append(f"{format_time_us(record.time_us):>9}")
@@ -80,7 +82,10 @@ def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int, 
         return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
 
     asked = frozenset(name for name, _, _ in _KNOBS if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1)
-    return Table(knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings)
+    return Table(
+        knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings,
+        algo_width=max([9, *(len(case.algo) for case in resolved)]),
+    )
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:

@@ -21,8 +21,12 @@ class Ceiling:
     limit: str
 
 
-def ceiling(topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int, int], Fraction]) -> Ceiling | None:
+def ceiling(
+    topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int, int], Fraction], *, through_host: bool = False
+) -> Ceiling | None:
     """The ceiling of traffic between ranks, of which rank r runs on gpus[r]; None if a link on the way has no known rate, or nothing travels.
+
+    through_host: it is written to memory at the receiver's processor, and read from there.
 
     >>> from collbench.topology.model import Node
     >>> from collbench.topology.rates import pcie_link
@@ -35,10 +39,10 @@ def ceiling(topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int,
     loads: dict[tuple[str, str, Link], Fraction] = {}
     ways: dict[tuple[str, str, Link], tuple[int, int]] = {}
     for (source, target), share in traffic.items():
-        way = path(topology, gpus[source], gpus[target])
-        if way.usable_gbs is None:
+        found = _through_host(topology, gpus[source], gpus[target]) if through_host else (path(topology, gpus[source], gpus[target]),)
+        if not found or any(way.usable_gbs is None for way in found):
             return None
-        for hop in _hops(way):
+        for hop in (hop for way in found for hop in _hops(way)):
             loads[hop] = loads.get(hop, Fraction(0)) + share
             ways.setdefault(hop, (source, target))
     if not loads:
@@ -49,6 +53,13 @@ def ceiling(topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int,
         source, target = ways[fullest]
         here, there = gpus[source], gpus[target]
     return Ceiling(gbs=(link.usable_gbs or 0.0) / float(loads[fullest]), limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}")
+
+
+def _through_host(topology: Topology, source: str, target: str) -> tuple[Path, ...]:
+    """Up to the processor that is nearest to the target, and down; nothing if there is none."""
+    near = [path(topology, target, cpu.id) for cpu in topology.of_kind("cpu")]
+    cpu = min((way for way in near if way.links), key=lambda way: (len(way.links), way.b), default=None)
+    return () if cpu is None else (path(topology, source, cpu.b), path(topology, cpu.b, target))
 
 
 def _hops(way: Path) -> list[tuple[str, str, Link]]:

@@ -3,17 +3,17 @@
 Here is which pairs of ranks it joins; the proxy that moves slots for processors is backends/_proxy.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 Islands = tuple[int, ...]
 
 
-def why_not(hosts: Sequence[str]) -> str:
+def why_not(hosts: Sequence[Hashable]) -> str:
     """Why ranks on those hosts cannot use it: messages reach every host."""
     return ""
 
 
-def islands(transport: str, hosts: Sequence[str]) -> Islands:
+def islands(transport: str, hosts: Sequence[Hashable]) -> Islands:
     """The island of every rank, numbered by its first: its ranks share memory, and messages join it to the others. () if there is only one.
 
     `shm` is one island whatever the hosts (see shm.why_not), `net` makes every rank one of its own, `auto` every host.

@@ -1,9 +1,9 @@
 """shm: memory of one host that both ends map. Slots, flags and lent buffers are read and written by the processors themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 
-def why_not(hosts: Sequence[str]) -> str:
+def why_not(hosts: Sequence[Hashable]) -> str:
     """Why ranks on those hosts (one name a rank) cannot use it, or an empty text.
 
     >>> why_not(["a", "a"]), why_not(["a", "b"])

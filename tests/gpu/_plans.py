@@ -20,7 +20,7 @@ from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.schedule import Schedule, build
 from collbench.tuning import resolve
 from collbench.world import World
-from tests._batteries import PAIRS, placements, problem
+from tests._batteries import PAIRS, placements, problem, world_of
 from tests._random_schedules import random_allreduce, random_blocks
 from tests._runs import ROOT
 
@@ -119,7 +119,7 @@ def every_pair(proto: str, n: int) -> list[Plan]:
             if p % form.each:
                 continue
             root = (p % n) if collective(op).is_rooted else 0
-            schedule = registered(op, algo, World(n=n, root=root))
+            schedule = registered(op, algo, world_of(algo, n, root))
             first = form.shapes * (p // form.each) + f
             for shape in (SHAPES[(first + k) % len(SHAPES)] for k in range(form.shapes)):
                 what = problem(op, n, root=root, count=shape.count, in_place=shape.in_place and True in placements(op))

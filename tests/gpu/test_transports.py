@@ -15,11 +15,12 @@ SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "shm", 
 def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     ended = run(started(model, gpus, [*SWEEP, "--op", "all", "--proto", "all", "--sizes", "100,64K,1M", "--csv", str(file)]), LIMIT_S)
+    print(f"\n{model}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.stderr[-1000:]}")
+    assert ended.code == 0
     rows = list(csv.DictReader(file.open()))
-    assert ended.code == 0, ended.stderr[-1000:]
-    assert {row["status"] for row in rows if row["proto"] != "ll128" and row["size_bytes"] != "100"} == {"ok"}
+    wanted = {"ll128": ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise")}
+    assert [row for row in rows if (row["status"], row["reason"]) != wanted.get(row["proto"], ("ok", ""))] == []
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
-    assert all("128 bytes" in row["reason"] for row in rows if row["proto"] == "ll128" and row["size_bytes"] == "1048576")
 
 
 @pytest.mark.parametrize(("fault", "said"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
