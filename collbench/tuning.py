@@ -46,6 +46,7 @@ _FIFO_CHUNK_BYTES = 128 << 10
 # at 16 MiB, 6.9 / 6.4 / 6.0 at 64 MiB; 4 MiB is slower, and 2 MiB doubles the FIFOs for little. Over TCP 256 KiB to 2 MiB are alike.
 _NET_CHUNK_BYTES = 1 << 20
 # One-shot and two-shot: 2 ranks 25 and 26 us at 128 KiB, 40 and 36 at 256 KiB; 4 ranks on 2 cores 240 and 330 at 256 KiB, 580 and 350 at 1 MiB.
+_NET_PREFERENCE = {"reduce": ("star", "chain")}  # 2 ranks, 256 KiB and 4 MiB: star 26 and 367 us, chain 27 and 372, two-shot 42 and 765
 _NET_ONESHOT_UP_TO_BYTES, _NET_ONESHOT_RANKS = 64 << 10, 4  # a rank, and the most ranks that count
 _SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
 # Lines of data and flags gain nothing here, because a message costs what Python does for it, and flags add to that. Simple / ll / ll128, sent and
@@ -87,7 +88,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     orders = _orders(limits, case)
     if case.algo != "auto":
         return _lay_out(case, case.algo, orders, hosts, found)
-    small, large = _PREFERENCE[case.op]
+    small, large = (_NET_PREFERENCE if found else {}).get(case.op, _PREFERENCE[case.op])
     up_to = _NET_ONESHOT_UP_TO_BYTES * min(case.ranks, _NET_ONESHOT_RANKS) if found else _ONESHOT_UP_TO_BYTES
     return _lay_out(case, small if case.size_bytes <= up_to else large, orders, hosts, found)
 

@@ -25,7 +25,7 @@ from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch,
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
 from collbench.group import Crew, Group, RankContext
-from collbench.group._launch import INSTALL_HINT
+from collbench.group._launch import INSTALL_HINT, library_name
 from collbench.host import processor_name
 from collbench.plan import Plan
 from collbench.transports.net import label, seats
@@ -37,6 +37,7 @@ LINE_BYTES = 64
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
+_ROADS = {"shm": "shared memory", "net": "messages of MPI", "shm+net": "shared memory inside a host, messages of MPI between hosts"}
 _ORDERED = ("x86_64", "amd64")
 
 
@@ -138,6 +139,12 @@ class Rank:
         self.loaded.clear()
         if self.road is not None:
             self.road.close()
+
+    def describe(self) -> str:
+        """The MPI library and its version."""
+        from mpi4py import MPI
+
+        return library_name(MPI.Get_library_version())
 
     def reserve(self, own_bytes: int) -> None:
         """Have so much memory of the rank's own; what is not touched takes none."""
@@ -309,7 +316,7 @@ class Session:
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = processor_name(), f"numpy {np.__version__}"
-        self.hot, n = hot, plans[0].n
+        self.hot, self.headline, n = hot, "", plans[0].n
         self._known: dict[bool, set[str]] = {False: set(), True: set()}
         self._crews: dict[bool, Crew] = {}
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
@@ -319,6 +326,10 @@ class Session:
         if own:
             self._crews[True] = self._crews[False] if group.kind == "mpi" and arena_bytes else group.mpi_crew("cpu", n)
             self._crews[True].call("reserve", max(own), timeout_s=ANSWER_S)
+            library = self._crews[True].call("describe", timeout_s=ANSWER_S)[0]
+            self.version += f"; {library}"
+            roads = "; ".join(f"{road}: {what}" for road, what in _ROADS.items() if any(plan.transport == road for plan in plans))
+            self.headline = f"cpu, {n} ranks on {len(set(group.hosts))} host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
 
     def _crew(self, plan: Plan) -> Crew:
         return self._crews[bool(plan.islands)]
