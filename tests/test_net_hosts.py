@@ -45,3 +45,9 @@ def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int]
             assert any(f"rank {sum(ranks) - 1} " in line for line in run.errors()), run.stderr
             assert run.csv.read_text().startswith(kept)
             assert run.rows()[-1].status == "error"
+
+
+def test_signs_of_life_need_threads(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as hosts, Run(tmp_path, hosts.command((1, 1), sweep("--sizes", "1K")), {"MPI4PY_RC_THREAD_LEVEL": "serialized"}) as run:
+        assert run.finish() == 3
+        assert run.errors() == ["Error: on several hosts signs of life need MPI's thread level multiple"]

@@ -17,7 +17,7 @@ _STOP_S = 5.0
 class Lifeline:
     """Beats between this rank and its partners: all ranks of other hosts for rank 0, rank 0 for those. Making it is collective.
 
-    Needs MPI's thread level multiple; with less nobody is ever silent.
+    With less than MPI's thread level multiple there are none (see MpiGroup).
     """
 
     def __init__(self, comm: Any, hosts: Sequence[str]) -> None:

@@ -44,6 +44,10 @@ class MpiGroup:
             self.watchdog = Watchdog(self.comm)
         unlink_segments()
         self.hosts: Sequence[str] = self.watchdog.hosts
+        if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
+            self.watchdog.close()
+            leave_mpi(self._mpi)
+            raise UnavailableError("on several hosts signs of life need MPI's thread level multiple", "unset MPI4PY_RC_THREAD_LEVEL")
         self._parts: dict[str, Any] = {}
         self._arenas: dict[str, memoryview] = {}
         self._windows: list[Any] = []

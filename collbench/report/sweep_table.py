@@ -20,7 +20,8 @@ WIDE_COLUMNS = 120
 # knob, heading, width
 _KNOBS = (
     ("ranks", "ranks", 5), ("op", "op", 13), ("backend", "backend", 9), ("dtype", "dtype", 8), ("redop", "redop", 5), ("root", "root", 4),
-    ("placement", "place", 5), ("proto", "proto", 6), ("transport", "transport", 9), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7),
+    ("placement", "place", 5), ("proto", "proto", 6),
+    ("transport", "transport", 9), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7),
     ("chunk", "chunk", 7),
 )
 _OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}  # knobs of which libraries show only what they are forced to
