@@ -36,9 +36,10 @@ class TwoHosts:
             "-n", str(sum(ranks)), *command,
         ]
 
-    def cut(self, host: int) -> None:
-        """Take the data link of a host down."""
-        _ip("-n", self.names[host], "link", "set", "data0", "down")
+    def cut(self, host: int, cables: Sequence[str]) -> None:
+        """Take links of a host down."""
+        for link in cables:
+            _ip("-n", self.names[host], "link", "set", link, "down")
 
 
 def _address(host: int, cable: int) -> str:

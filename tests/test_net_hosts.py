@@ -6,7 +6,7 @@ import pytest
 
 from collbench.collectives import OPS
 from tests._runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, sweep
-from tests._two_hosts import two_hosts
+from tests._two_hosts import CABLES, two_hosts
 
 
 def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
@@ -34,13 +34,14 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
             assert {(row.backend, row.status, row.hosts) for row in run.rows()} == {("cpu", "ok", 2), ("mpi", "ok", 2)}
 
 
-@pytest.mark.parametrize("ranks", [(1, 1), (2, 1)], ids=["net", "shm+net"])
-def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("ranks", "cables"), [((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)], ids=["net", "shm+net", "launcher's too"])
+def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int], cables: tuple[str, ...]) -> None:
+    """With its launcher's link cut, too, a rank hears nothing from anybody and ends by itself."""
     with two_hosts(tmp_path) as hosts:
         asked = sweep("--csv", str(tmp_path / "rows.csv"), *LONG, "--timeout", str(STUCK_TIMEOUT_S))
         with Run(tmp_path, hosts.command(ranks, asked)) as run:
             kept = run.wait_for_rows()
-            hosts.cut(1)
+            hosts.cut(1, cables)
             assert run.finish(STUCK_LIMIT_S) == 4
             assert any(f"rank {sum(ranks) - 1} " in line for line in run.errors()), run.stderr
             assert run.csv.read_text().startswith(kept)
