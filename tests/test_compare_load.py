@@ -67,7 +67,7 @@ def test_a_broken_row_has_the_message_of_the_reader_of_records(column: str, cell
 @pytest.mark.parametrize("text", ["\x1b[31m", "\x1b]0;title\x07", "\x9b2J"])
 def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
     lines = SWEEP.read_text().splitlines(keepends=True)[:4]
-    with pytest.raises(UsageError, match="line 3: a control character|no text"):
+    with pytest.raises(UsageError, match=r"line 3: a control character|no text"):
         load(written(tmp_path, "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])))
     log = (DATA / "no-ranks.txt").read_text()
     if "\x07" not in text:

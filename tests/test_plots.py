@@ -44,6 +44,13 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
     assert b"<dc:date>" not in once
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv"])
+def test_any_file_name_is_a_heading(name: str) -> None:
+    given = curves(frame(row((10.0, 11.0), algo=name)))
+    assert draw(given, (), name, "png").startswith(PNG)
+
+
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
     given = frame(row((10.0, 11.0)))
     plain = draw(curves(given), (), "x", "svg")
