@@ -6,11 +6,14 @@ import time
 import pandas as pd
 import pytest
 
+from collbench.compare._join import join
 from collbench.compare.answers import answers, bands, spans, worth
-from collbench.compare.rows import asked_knobs, by_problem, is_apart, label, rows_of
+from collbench.compare.curves import curves, heat_maps
+from collbench.compare.rows import KNOB_NAMES, KNOBS, asked_knobs, by_problem, is_apart, label, rows_of
 from collbench.compare.suspects import suspects
 from collbench.errors import UsageError
 from collbench.report.answers_table import answer_lines, band_lines
+from collbench.sweep import UNASKED
 from tests import _frames
 from tests._frames import frame, row
 
@@ -99,6 +102,18 @@ def test_algorithms_cross() -> None:
     ])
     assert "algorithm  oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
     assert asked_knobs(by_problem(rows_of(given))) == {"cuda": ()}  # channels follow from the size
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_every_knob_is_told_everywhere(knob: str) -> None:
+    values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
+    given = frame(*[row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value}) for place, value in enumerate(values)])
+    said, name = text_of(given), KNOB_NAMES.get(knob, knob)
+    assert f"worth      {name} up to 2.00x at 1K" in said  # one file: 20.1 over 10.05
+    assert {tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)} == {(str(value),) for value in values}  # page's filters
+    [told] = heat_maps(given)
+    assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
+    assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}  # two files: a row joins its own value only
 
 
 def test_worth_of_a_knob_keeps_the_rest() -> None:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from collbench.compare.rows import (
+    KNOBS,
     LEAST_GAIN,
     Problem,
     Row,
@@ -30,7 +31,7 @@ from collbench.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-WORTH = ("algo", "proto", "channels", "threads", "buffsize", "chunk", "slots")
+WORTH = ("algo", "proto", *KNOBS)
 # Largest size of a band and its name: latency; the middle, where protocols change; and what the wires bound.
 BANDS = ((64 << 10, "up to 64K"), (1 << 20, "128K-1M"), (16 << 20, "2-16M"), (64 << 20, "32-64M"), (1 << 30, "128M-1G"))
 
