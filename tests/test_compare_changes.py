@@ -211,6 +211,16 @@ def test_another_tools_file_matches_by_the_problem() -> None:
     assert found.differences == (("host", "a", "-"), ("device", "4 x GPU", "-"))  # not known; versions that one tool alone tells are no difference
 
 
+def test_long_names_are_never_cut() -> None:
+    sides = sweep(Noise(), 1, knobs=2, slower={5: 0.3}), sweep(Noise(), 2, knobs=2)
+    new, base = (side.assign(algo="recursive-doubling-by-" + side["algo"]) for side in sides)
+    text = lines(compare(new, base), ("new.csv", "base.csv"))
+    assert max(map(len, text)) <= 80
+    [row] = [place for place, line in enumerate(text) if line.startswith("worse:")]
+    assert text[row + 1].split() == ["4M", "recursive-doubling-by-ring", "ch=1"]
+    assert len(text[row + 2].split()) == 5  # its numbers
+
+
 def test_report_fits_the_screen() -> None:
     found = compare(sweep(Noise(), 1, knobs=2, slower={5: 0.3}), sweep(Noise(), 2, knobs=2).assign(host="b" * 30))
     for columns in (80, 120):
