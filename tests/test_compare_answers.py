@@ -45,6 +45,23 @@ def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
     assert found.percent == pytest.approx(50)
 
 
+def test_a_price_wins_nothing_over_what_was_measured() -> None:
+    given = frame(
+        row((10.0, 10.0, 10.0), backend="cpu", notes="auto"), row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
+        row((2.0,), backend="model", algo="star", notes="modelled auto"), row((1.0,), backend="model", notes="modelled"),
+    )
+    said = text_of(given)
+    assert "by tree simple" in said and "allreduce, 4 ranks, modelled\n" in said
+    by_backend = {one.row.backend: one for sizes in answers(given).winners.values() for one in sizes.values()}
+    assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {"cpu": pytest.approx(10 / 9), "model": 2.0}
+
+
+def test_auto_is_the_choice_of_the_same_backend() -> None:
+    given = frame(row((30.0, 30.0), backend="cpu", notes="auto"), row((2.0, 2.0), notes="auto"), row((1.0, 1.0), algo="tree"))
+    [[found]] = [sizes.values() for sizes in answers(given).winners.values()]
+    assert found.excess is not None and found.excess.median == 2.0
+
+
 def test_one_repeat_is_marked_as_flattered() -> None:
     said = text_of(frame(row((10.0,)), row((11.0,), algo="tree")))
     assert "10.0*" in said

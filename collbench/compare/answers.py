@@ -113,7 +113,7 @@ def winner(rows: Sequence[Row]) -> Winner:
     second = chosen(others) if others else None
     time_us = middle(row.times_us, repeats)
     busbw = row.busbw_gbs * middle(row.times_us) / time_us if row.busbw_gbs == row.busbw_gbs else None
-    choice = next((other for other in able if other.has_note("auto")), None)
+    choice = next((other for other in able if other.backend == row.backend and other.has_note("auto")), None)
     peers = {
         other.backend: told for other in rows
         if other is not row and other.is_own_choice and (told := ratio(other.times_us, row.times_us, _shared(other, row, repeats))) is not None

@@ -29,6 +29,7 @@ DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {"chunk", "buffsize"}  # knobs that are bytes
 KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _OWN = UNASKED["algo"]
+_APART = (*CONDITIONS, "modelled")  # a price is no measurement: it wins nothing that one could win
 
 
 class Problem(NamedTuple):
@@ -117,7 +118,7 @@ is_library = cache(is_peer)
 
 @cache
 def _conditions(notes: str) -> tuple[str, ...]:
-    return tuple(sorted(word for word in notes.split() if word.startswith(CONDITIONS)))
+    return tuple(sorted(word for word in notes.split() if word.startswith(_APART)))
 
 
 @contextmanager
