@@ -2,7 +2,8 @@
 
 A curve is one backend's best rate at each size of one collective, ranks and placement, so that only what both files have is compared: NCCL's
 own choice with NCCL's, our kernels with ours. Between two sizes of the reference the lower of their rates counts, because a library changes its
-protocol somewhere between them; outside of its sizes nothing does.
+protocol somewhere between them, or the time of the larger, where that asks for more: no size takes longer than a larger one. Outside of its sizes
+nothing counts.
 """
 
 import re
@@ -96,16 +97,19 @@ def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIN
 
 
 def rate_at(curve: Mapping[int, float], size: int) -> float | None:
-    """The curve's rate at a size; between its own sizes the lower of its neighbours; None outside of them.
+    """The curve's rate at a size; between its own sizes the lower of its neighbours, or that in the time of the larger; None outside of them.
 
-    >>> rate_at({1024: 1.0, 4096: 4.0}, 2048), rate_at({1024: 1.0}, 2048), rate_at({1024: 1.0}, 1024)
-    (1.0, None, 1.0)
+    >>> rate_at({1024: 1.0, 4096: 4.0}, 2048), rate_at({1024: 3.0, 4096: 4.0}, 2048), rate_at({1024: 1.0}, 2048), rate_at({1024: 1.0}, 1024)
+    (2.0, 3.0, None, 1.0)
     """
     sizes = sorted(curve)
     place = bisect_left(sizes, size)
     if place < len(sizes) and sizes[place] == size:
         return curve[size]
-    return min(curve[sizes[place - 1]], curve[sizes[place]]) if 0 < place < len(sizes) else None
+    if not 0 < place < len(sizes):
+        return None
+    smaller, larger = sizes[place - 1], sizes[place]
+    return max(min(curve[smaller], curve[larger]), curve[larger] * size / larger)
 
 
 def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:

@@ -1,5 +1,6 @@
 """The verdicts of `compare --against` in words: what the reference is and is not, and one line a curve, with the size ranges that fall behind."""
 
+import math
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -26,14 +27,14 @@ def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "L
         sizes = sorted({size for curve in theirs.values() for size in curve})
         known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
         return [*found, *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  ")]
-    found.append(f"behind is below {behind:.0%} of its bus bandwidth")
+    found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
         place = " in place" if verdict.placement == "in" else ""
         who = f"  {verdict.op}, {verdict.backend}, {verdict.ranks} ranks{place}"
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
-            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {least:.0%})")
+            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {_percent(least)})")
         else:
             found += _wrapped(f"{who}: falls behind at {'; '.join(f'{_range(span.first, span.last)} at {_share([span])}' for span in late)}")
     if left:
@@ -81,4 +82,13 @@ def _range(first: int, last: int) -> str:
 
 def _share(spans: Sequence[Span]) -> str:
     low, high = min(span.least for span in spans), max(span.most for span in spans)
-    return f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{low:.0%} to {high:.0%}"
+    return _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
+
+
+def _percent(share: float) -> str:
+    """Whole percent, never rounded up: what is behind must not read as if it were not.
+
+    >>> _percent(0.899), _percent(0.29), _percent(1.0)
+    ('89%', '29%', '100%')
+    """
+    return f"{math.floor(100 * share + 1e-6)}%"
