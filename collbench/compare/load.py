@@ -27,6 +27,7 @@ STDIN = Path("/dev/stdin")
 MOST_BYTES = 1 << 30  # of our CSV: two million rows
 MOST_FOREIGN_BYTES = 32 << 20  # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 _KNOWN = "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU micro-benchmarks"
+_OWN = f"{COLUMNS[0]},{COLUMNS[1]},".encode()  # how our CSV begins
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])  # but tab, line ends, form feed, and escape, which colours a log
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")  # colours of a log, and what else a terminal obeys
 
@@ -46,10 +47,11 @@ class Loaded:
 
 def load(file: Path) -> Loaded:
     """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
-    name, data = ("stdin", _bytes_of(STDIN)) if str(file) == "-" else (str(file), _bytes_of(file))
+    name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
+    data = _bytes_of(place, name)
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
-    if data[: len(COLUMNS[0]) + 1] == f"{COLUMNS[0]},".encode():
+    if data.startswith(_OWN):
         if (found := _TERMINAL.search(data)) is not None:
             number = data.count(b"\n", 0, found.start()) + 1
             raise UsageError(f"{name}, line {number}: a control character, which terminals would obey", "mend or delete that line")
@@ -71,6 +73,14 @@ def load(file: Path) -> Loaded:
     return Loaded(frame=frame.assign(**told), name=name, kind=kind, said=said)  # JSON spells out what its text may not hold
 
 
+def holds_results(file: Path) -> bool:
+    """Whether a file that is there begins as our CSV does. Raises OSError if it cannot be read."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(_OWN)) == _OWN
+
+
 def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
     """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given twice."""
     for place, file in enumerate(files):
@@ -79,21 +89,21 @@ def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
     return tuple(load(file) for file in files)
 
 
-def _bytes_of(file: Path) -> bytes:
+def _bytes_of(file: Path, name: str) -> bytes:
     try:
         if file.is_dir():
-            raise UsageError(f"{file} is a directory", "give a file of it")
+            raise UsageError(f"{name} is a directory", "give a file of it")
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{file} has more than {MOST_BYTES} bytes", "give a part of it")
+        raise UsageError(f"{name} has more than {MOST_BYTES} bytes", "give a part of it")
     if not data.strip():
-        raise UsageError(f"{file} is empty", "the run that wrote it may have failed")
+        raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):
         place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{file} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
+        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
     return data
 
 
