@@ -142,8 +142,8 @@ def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool
         told = list(NAMES)
     named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
-    width = max(12, min(max(len(name) for part in names for name in part), columns - _FIXED))
     constant = " ".join(str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1)
+    width = max(12, min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED))
     found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
