@@ -62,6 +62,11 @@ def test_auto_is_the_choice_of_the_same_backend() -> None:
     assert found.excess is not None and found.excess.median == 2.0
 
 
+def test_titles_count_hosts() -> None:
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
+    assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said
+
+
 def test_one_repeat_is_marked_as_flattered() -> None:
     said = text_of(frame(row((10.0,)), row((11.0,), algo="tree")))
     assert "10.0*" in said

@@ -65,6 +65,20 @@ def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(tmp_path: Path
     assert "90%" not in told.partition("bus bandwidth")[2]
 
 
+def test_what_was_measured_otherwise_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = load(H200).frame
+    alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
+    alone["notes"] = alone["notes"] + " isolated"
+    alone["busbw_gbs"] /= 4  # a launch is in the time
+    file = tmp_path / "alone.csv"
+    alone.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "nothing is comparable" in out and "the file has allreduce by cuda isolated on 4 ranks" in out
+    assert run(["compare", str(file), "--against", str(file)]) == 0
+    assert "allreduce, cuda isolated, 4 ranks: normal at 8 to 1G" in capsys.readouterr().out
+
+
 def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
     frame = load(H200).frame
     assert reference("", frame).name == "h200x4"

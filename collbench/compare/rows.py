@@ -92,7 +92,7 @@ class Row(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, _conditions(self.notes))
+        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, conditions_of(self.notes))
 
     @property
     def is_library(self) -> bool:
@@ -117,7 +117,8 @@ is_library = cache(is_peer)
 
 
 @cache
-def _conditions(notes: str) -> tuple[str, ...]:
+def conditions_of(notes: str) -> tuple[str, ...]:
+    """What a row's notes tell of how it was measured; rows with others measured something else."""
     return tuple(sorted(word for word in notes.split() if word.startswith(_APART)))
 
 
@@ -238,8 +239,10 @@ def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
 def _said(problem: Problem, name: str) -> str:
     if name == "placement":
         return "in place" if problem.placement == "in" else "out of place"
-    if name in ("hosts", "root"):
-        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
+    if name == "hosts":
+        return f"{problem.hosts} host" + ("s" if problem.hosts != 1 else "")
+    if name == "root":
+        return f"root {problem.root}"
     return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
 
 

@@ -20,7 +20,7 @@ _COLUMNS = 80
 def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float) -> list[str]:
     """What is normal and what falls behind the reference, below that share of its rate; what of the file the reference does not have."""
     found = _wrapped(f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  ")
-    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement) for verdict in verdicts}
+    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions) for verdict in verdicts}
     left = [key for key in curves(frame) if key not in told]
     if not verdicts:
         theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
@@ -29,8 +29,7 @@ def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "L
         return [*found, *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  ")]
     found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
-        place = " in place" if verdict.placement == "in" else ""
-        who = f"  {verdict.op}, {verdict.backend}, {verdict.ranks} ranks{place}"
+        who = f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)}, {verdict.ranks} ranks"
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
@@ -61,8 +60,8 @@ def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
 def _listed(found: Iterable[Key]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    for op, backend, number, placement in found:
-        ranks.setdefault((op, f"{backend} in place" if placement == "in" else backend), []).append(number)
+    for op, backend, number, placement, conditions in found:
+        ranks.setdefault((op, _how(backend, placement, conditions)), []).append(number)
     ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (op, backend), here in ranks.items():
         ops.setdefault((backend, tuple(sorted(here))), []).append(op)
@@ -70,6 +69,11 @@ def _listed(found: Iterable[Key]) -> str:
     for (backend, numbers), names in ops.items():
         backends.setdefault((", ".join(names), ", ".join(map(str, numbers))), []).append(backend)
     return "; ".join(f"{names} by {' and '.join(who)} on {numbers} ranks" for (names, numbers), who in backends.items())
+
+
+def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
+    """A backend and how it was measured, in words."""
+    return " ".join([backend, *(["in place"] if placement == "in" else []), *conditions])
 
 
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
