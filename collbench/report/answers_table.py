@@ -179,7 +179,7 @@ def excess(found: Interval | None, *, is_clear: bool) -> str:
     if found is None:
         return f"{'-':>5}"
     mark = "" if is_clear else _UNTOLD
-    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+.0f}%"
+    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+z.0f}%"
     return f"{mark + text:>5}"
 
 

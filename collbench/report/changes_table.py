@@ -62,10 +62,10 @@ def _range(one: Change) -> str:
 def percent(ratio: float) -> str:
     """A ratio as a change.
 
-    >>> percent(1.052), percent(0.5), percent(12.0)
-    ('+5.2%', '-50.0%', 'x 12')
+    >>> percent(1.052), percent(0.5), percent(0.9999), percent(12.0)
+    ('+5.2%', '-50.0%', '+0.0%', 'x 12')
     """
-    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+.1f}%"
+    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+z.1f}%"
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
