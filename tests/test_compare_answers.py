@@ -62,6 +62,15 @@ def test_auto_is_the_choice_of_the_same_backend() -> None:
     assert found.excess is not None and found.excess.median == 2.0
 
 
+def test_processes_of_ranks_are_no_worth_of_an_algorithm() -> None:
+    """A sweep of one process and one under mpirun, in one file."""
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), group="local")), show_all=True)
+    assert "worth" not in said
+    assert "allreduce, 4 ranks, mpi\n  at" in said and "allreduce, 4 ranks, local\n  at" in said
+    rows = frame(row((10.0, 10.0), ctas=1), row((20.0, 20.0), ctas=2))  # what no label tells
+    assert "worth" not in text_of(rows, show_all=True)
+
+
 def test_titles_count_hosts() -> None:
     said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
     assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said

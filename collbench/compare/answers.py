@@ -190,13 +190,18 @@ def worth(rows: Sequence[Row], top: Row, asked: Mapping[str, Sequence[str]], nam
         return None
     others = attrgetter("backend", *[other for other in names if other != name])
     rest = others(top)
-    same = [row for row in candidates(rows) if others(row) == rest and not row.is_own_choice]
-    if len(same) < 2:
+    least: dict[object, Row] = {}  # of each value: what no knob tells apart is no worth of this one
+    for row in candidates(rows):
+        if others(row) == rest and not row.is_own_choice:
+            value = getattr(row, name)
+            if value not in least or middle(row.times_us) < middle(least[value].times_us):
+                least[value] = row
+    if len(least) < 2:
         return None
-    times = [middle(row.times_us) for row in same]
-    fast, slow = same[times.index(min(times))], same[times.index(max(times))]
+    ordered = sorted(least.values(), key=lambda row: middle(row.times_us))
+    fast, slow = ordered[0], ordered[-1]
     return Worth(
-        factor=max(times) / min(times), best=getattr(fast, name), worst=getattr(slow, name), values=len(same),
+        factor=middle(slow.times_us) / middle(fast.times_us), best=getattr(fast, name), worst=getattr(slow, name), values=len(least),
         is_clear=is_apart(fast.times_us, slow.times_us),
     )
 

@@ -1,6 +1,6 @@
 """Rows of a frame as plain tuples, grouped into problems and curves, and when two rows are told apart. Pure: no pandas at run time.
 
-A problem is what was to be done (ranks, op, type, reduction, root, placement, and the conditions that the notes tell) at any size; a
+A problem is what was to be done (ranks and their processes, op, type, reduction, root, placement, the conditions that the notes tell) at any size; a
 configuration is how: backend, algorithm, protocol and those knobs that took several values where the rest was the same. Knobs that follow
 from the others, such as the channels that the tool chose for a size, do not break a curve.
 """
@@ -42,6 +42,7 @@ class Problem(NamedTuple):
     redop: str
     root: int
     placement: str
+    group: str
     conditions: tuple[str, ...]
 
 
@@ -92,7 +93,7 @@ class Row(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, conditions_of(self.notes))
+        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, self.group, conditions_of(self.notes))
 
     @property
     def is_library(self) -> bool:
@@ -232,7 +233,7 @@ _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
     """Problems in words: the operation and ranks, and what else tells them apart."""
     known = list(problems)
-    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
+    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions") if len({getattr(one, name) for one in known}) > 1]
     return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
 
 
