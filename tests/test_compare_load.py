@@ -46,6 +46,14 @@ def test_a_last_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
     assert loaded.said == ("the last line (line 5) is cut and left out",)
 
 
+def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
+    first, *rows = SWEEP.read_text().splitlines(keepends=True)[:5]
+    other = [row.replace(",4 x NVIDIA H200,", ",8 x NVIDIA H100,") for row in rows]
+    assert load(written(tmp_path, "".join([first, *rows]))).said == ()
+    [said] = load(written(tmp_path, "".join([first, *rows, *other]))).said
+    assert said == "rows of several machines stand side by side here: 4 x NVIDIA H200; 8 x NVIDIA H100"
+
+
 @pytest.mark.parametrize(("column", "cell"), [
     ("size_bytes", "many"), ("time_us", "fast"), ("status", "fine"), ("schema", "2"), ("repeat_times_us", "1;2;x"), ("wrong", "0.5"), ("ranks", ""),
     ("repeat_times_us", "1.2.3"), ("repeat_times_us", "1;0;2"), ("repeat_times_us", "1;nan;2"), ("time_us", "0"), ("time_us", "-3"), ("time_us", "inf"),

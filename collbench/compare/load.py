@@ -130,6 +130,9 @@ def _own(name: str, data: bytes) -> Loaded:
         frame = _slow(name, whole)
     if frame.empty:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
+    devices = sorted(frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique())
+    if len(devices) > 1:
+        said = (*said, f"rows of several machines stand side by side here: {'; '.join(devices)}")
     return Loaded(frame=frame, name=name, kind="collbench", said=said)
 
 
