@@ -5,6 +5,7 @@ SCHEMA counts changes of the columns; a file of another schema is refused, becau
 
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -90,6 +91,7 @@ INTEGERS = (
     "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "root", "ranks", "hosts", "size_bytes", "count", "repeats",
     "iters", "schema",
 )
+TIMES = ("time_us", "time_low_us", "time_high_us", "repeat_times_us")
 MEASURED = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent")
 
 
@@ -123,16 +125,24 @@ def from_cells(cells: dict[str, str]) -> Record:
         if name in INTEGERS:
             values[name] = int(text)
         elif name in MEASURED:
-            values[name] = float(text) if text else None
+            values[name] = _measured(name, text) if text else None
         elif name == "wrong":
             values[name] = int(text) if text else None
         elif name == "repeat_times_us":
-            values[name] = tuple(float(item) for item in text.split(";") if item)
+            values[name] = tuple(_measured(name, item) for item in text.split(";") if item)
         elif name == "status" and text not in get_args(Status):
             raise ValueError(f"status '{text}'")
         else:
             values[name] = text
     return Record(**values)  # type: ignore[arg-type]
+
+
+def _measured(name: str, text: str) -> float:
+    """A time, above zero, or a rate. Raises ValueError for what no clock tells: nothing can be compared with it."""
+    number = float(text)
+    if not 0 <= number < math.inf or (number == 0 and name in TIMES):
+        raise ValueError(f"{name} {text} is not a {'time' if name in TIMES else 'rate'}")
+    return number
 
 
 def read(file: Path) -> list[Record]:

@@ -44,6 +44,14 @@ def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_pa
     assert "best" in out
 
 
+def test_a_price_is_not_the_best_of_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:
+    args = ["sweep", "--backend", "cpu,model", "--machine", "cpu-2", "--ranks", "2", "--op", "allreduce", "--repeats", "2", "--sizes", "1K"]
+    code, out, _ = invoke(capfd, *args)
+    assert code == 0
+    lines = [line.split() for line in out.partition("  size  best")[2].splitlines()[1:3]]
+    assert [(cells[0], cells[3]) for cells in lines] == [("1K", "cpu"), ("1K", "model")]
+
+
 def test_resume_measures_only_what_is_missing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     invoke(capfd, *MODEL, "--sizes", "64K", "--csv", str(file))

@@ -6,11 +6,14 @@ import time
 import pandas as pd
 import pytest
 
+from collbench.compare._join import join
 from collbench.compare.answers import answers, bands, spans, worth
-from collbench.compare.rows import asked_knobs, by_problem, is_apart, label, rows_of
+from collbench.compare.curves import curves, heat_maps
+from collbench.compare.rows import KNOB_NAMES, KNOBS, asked_knobs, by_problem, is_apart, label, rows_of
 from collbench.compare.suspects import suspects
 from collbench.errors import UsageError
 from collbench.report.answers_table import answer_lines, band_lines
+from collbench.sweep import UNASKED
 from tests import _frames
 from tests._frames import frame, row
 
@@ -40,6 +43,37 @@ def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
     assert {peer: one.median for peer, one in found.peers.items()} == {"nccl": 1.5}
     assert found.busbw_gbs == pytest.approx(1.5)  # 12000 bytes in 12 us is 1 GB/s, times 2 * 3 / 4
     assert found.percent == pytest.approx(50)
+
+
+def test_a_price_wins_nothing_over_what_was_measured() -> None:
+    given = frame(
+        row((10.0, 10.0, 10.0), backend="cpu", notes="auto"), row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
+        row((2.0,), backend="model", algo="star", notes="modelled auto"), row((1.0,), backend="model", notes="modelled"),
+    )
+    said = text_of(given)
+    assert "by tree simple" in said and "allreduce, 4 ranks, modelled\n" in said
+    by_backend = {one.row.backend: one for sizes in answers(given).winners.values() for one in sizes.values()}
+    assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {"cpu": pytest.approx(10 / 9), "model": 2.0}
+
+
+def test_auto_is_the_choice_of_the_same_backend() -> None:
+    given = frame(row((30.0, 30.0), backend="cpu", notes="auto"), row((2.0, 2.0), notes="auto"), row((1.0, 1.0), algo="tree"))
+    [[found]] = [sizes.values() for sizes in answers(given).winners.values()]
+    assert found.excess is not None and found.excess.median == 2.0
+
+
+def test_processes_of_ranks_are_no_worth_of_an_algorithm() -> None:
+    """A sweep of one process and one under mpirun, in one file."""
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), group="local")), show_all=True)
+    assert "worth" not in said
+    assert "allreduce, 4 ranks, mpi\n  at" in said and "allreduce, 4 ranks, local\n  at" in said
+    rows = frame(row((10.0, 10.0), ctas=1), row((20.0, 20.0), ctas=2))  # what no label tells
+    assert "worth" not in text_of(rows, show_all=True)
+
+
+def test_titles_count_hosts() -> None:
+    said = text_of(frame(row((10.0, 10.0)), row((20.0, 20.0), hosts=2)))
+    assert "allreduce, 4 ranks, 1 host\n" in said and "allreduce, 4 ranks, 2 hosts\n" in said
 
 
 def test_one_repeat_is_marked_as_flattered() -> None:
@@ -99,6 +133,18 @@ def test_algorithms_cross() -> None:
     ])
     assert "algorithm  oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
     assert asked_knobs(by_problem(rows_of(given))) == {"cuda": ()}  # channels follow from the size
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_every_knob_is_told_everywhere(knob: str) -> None:
+    values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
+    given = frame(*[row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value}) for place, value in enumerate(values)])
+    said, name = text_of(given), KNOB_NAMES.get(knob, knob)
+    assert f"worth      {name} up to 2.00x at 1K" in said  # one file: 20.1 over 10.05
+    assert {tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)} == {(str(value),) for value in values}  # page's filters
+    [told] = heat_maps(given)
+    assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
+    assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}  # two files: a row joins its own value only
 
 
 def test_worth_of_a_knob_keeps_the_rest() -> None:
@@ -194,7 +240,8 @@ def test_many_knobs_stay_within_the_columns() -> None:
     rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
     lines = answer_lines(frame(*rows), 80, False)
     assert max(map(len, lines)) <= 80
-    assert "oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p" in " ".join("\n".join(lines).split())
+    table = " ".join("\n".join(lines).partition("  size  best")[2].split())  # whole: its end tells it from the others
+    assert "1K oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p push 10.0 0.15 +20% 2.00 2.00" in table
 
 
 def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:

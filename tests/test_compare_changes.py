@@ -211,6 +211,26 @@ def test_another_tools_file_matches_by_the_problem() -> None:
     assert found.differences == (("host", "a", "-"), ("device", "4 x GPU", "-"))  # not known; versions that one tool alone tells are no difference
 
 
+def test_where_nothing_is_alike_the_knob_is_named() -> None:
+    base = sweep(Noise(), 1)
+    found = compare(base.assign(cluster=4, channels=np.arange(len(base)) + 50), base)
+    assert not len(found.rows)
+    text = "\n".join(lines(found, ("new.csv", "base.csv"), 200))
+    assert "nothing has the same channels: 50, 51, 52 and 47 more | 1\n" in text
+    assert "nothing has the same cluster: 4 | 0" in text
+    assert "same ranks" not in text and "same size_bytes" not in text
+
+
+def test_long_names_are_never_cut() -> None:
+    sides = sweep(Noise(), 1, knobs=2, slower={5: 0.3}), sweep(Noise(), 2, knobs=2)
+    new, base = (side.assign(algo="recursive-doubling-by-" + side["algo"]) for side in sides)
+    text = lines(compare(new, base), ("new.csv", "base.csv"))
+    assert max(map(len, text)) <= 80
+    [row] = [place for place, line in enumerate(text) if line.startswith("worse:")]
+    assert text[row + 1].split() == ["4M", "recursive-doubling-by-ring", "ch=1"]
+    assert len(text[row + 2].split()) == 5  # its numbers
+
+
 def test_report_fits_the_screen() -> None:
     found = compare(sweep(Noise(), 1, knobs=2, slower={5: 0.3}), sweep(Noise(), 2, knobs=2).assign(host="b" * 30))
     for columns in (80, 120):

@@ -9,6 +9,7 @@ import pytest
 from collbench.cli import run
 from collbench.compare.load import load
 from collbench.errors import UsageError
+from tests._frames import frame, row
 
 SWEEP = Path(__file__).parent.parent / "profiles" / "results" / "h200x4.csv"
 LINES = SWEEP.read_text().splitlines(keepends=True)
@@ -87,6 +88,17 @@ def test_lines_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: p
 def test_a_document_on_stdout_stands_alone(capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
     assert run(["compare", str(SWEEP), *options]) == 2
     assert "stands alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--html", "--tuner", "--nccl-rows"])
+def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compare --html new.csv base.csv`, the name of the page forgotten."""
+    new = written(tmp_path, LINES[:9], "new.csv")
+    base = tmp_path / "base.csv"
+    frame(row((9.0, 9.0), backend="nccl"), row((5.0, 5.0), backend="nccl", algo="ring", proto="ll", channels=8)).to_csv(base, index=False)
+    assert run(["compare", option, str(new), str(base)]) == 2
+    assert f"{new} holds results, which would be lost" in capsys.readouterr().err
+    assert new.read_text() == "".join(LINES[:9])
 
 
 def test_help_names_the_references(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,9 +46,18 @@ def test_a_last_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
     assert loaded.said == ("the last line (line 5) is cut and left out",)
 
 
+def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
+    first, *rows = SWEEP.read_text().splitlines(keepends=True)[:5]
+    other = [row.replace(",4 x NVIDIA H200,", ",8 x NVIDIA H100,") for row in rows]
+    assert load(written(tmp_path, "".join([first, *rows]))).said == ()
+    [said] = load(written(tmp_path, "".join([first, *rows, *other]))).said
+    assert said == "rows of several machines stand side by side here: 4 x NVIDIA H200; 8 x NVIDIA H100"
+
+
 @pytest.mark.parametrize(("column", "cell"), [
     ("size_bytes", "many"), ("time_us", "fast"), ("status", "fine"), ("schema", "2"), ("repeat_times_us", "1;2;x"), ("wrong", "0.5"), ("ranks", ""),
-    ("repeat_times_us", "1.2.3"),
+    ("repeat_times_us", "1.2.3"), ("repeat_times_us", "1;0;2"), ("repeat_times_us", "1;nan;2"), ("time_us", "0"), ("time_us", "-3"), ("time_us", "inf"),
+    ("time_low_us", "-1"), ("busbw_gbs", "inf"), ("percent", "-1"),
 ])
 def test_a_broken_row_has_the_message_of_the_reader_of_records(column: str, cell: str, tmp_path: Path) -> None:
     lines = SWEEP.read_text().splitlines()[:5]
@@ -61,6 +70,19 @@ def test_a_broken_row_has_the_message_of_the_reader_of_records(column: str, cell
         read(file)
     assert (ours.value.message, ours.value.hint) == (theirs.value.message, theirs.value.hint)
     assert "line 4" in ours.value.message
+
+
+@pytest.mark.parametrize("text", ["\x1b[31m", "\x1b]0;title\x07", "\x9b2J"])
+def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
+    lines = SWEEP.read_text().splitlines(keepends=True)[:4]
+    with pytest.raises(UsageError, match=r"line 3: a control character|no text"):
+        load(written(tmp_path, "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])))
+    log = (DATA / "no-ranks.txt").read_text()
+    if "\x07" not in text:
+        plain, coloured = load(written(tmp_path, log)), load(written(tmp_path, log.replace("\n", f"{text}\n")))
+        pd.testing.assert_frame_equal(plain.frame, coloured.frame)
+    json_text = json.dumps(sample_json()).replace("node1", f"n{json.dumps(text)[1:-1]}1")
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(load(written(tmp_path, json_text)).frame["host"]))
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from collbench import catalog
@@ -46,6 +47,36 @@ def test_the_range_that_falls_behind_is_named(tmp_path: Path, capsys: pytest.Cap
     assert "allreduce, nccl, 4 ranks: falls behind at 1M to 16M at 50%" in out
     assert run(["compare", str(file), "--against", "h200x4", "--fail-below", "20%"]) == 1
     assert run(["compare", str(H200), "--against", "h200x4", "--fail-below", "20%"]) == 0
+
+
+def test_a_range_is_one_range_where_the_reference_has_fewer_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Small sizes take the same time: between two of the reference the rates of the smaller are no measure."""
+    frame = load(H200).frame
+    [first, *rest] = [one for _, one in frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["size_bytes"] <= 4096)].iterrows()]
+    rows, time_us = [], max(row["time_us"] for row in (first, *rest)) / 0.895
+    for size in (8 << k for k in range(10)):
+        algbw = size / time_us / 1e3
+        rows.append(first.to_dict() | {"size_bytes": size, "count": size // 4, "time_us": time_us, "algbw_gbs": algbw, "busbw_gbs": 1.5 * algbw})
+    file = tmp_path / "slow.csv"
+    pd.DataFrame(rows, columns=list(frame.columns)).to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 0
+    told = capsys.readouterr().out
+    assert "falls behind at 8 to 4K at 8" in told
+    assert "90%" not in told.partition("bus bandwidth")[2]
+
+
+def test_what_was_measured_otherwise_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = load(H200).frame
+    alone = frame[(frame["op"] == "allreduce") & (frame["backend"] == "cuda")].copy()
+    alone["notes"] = alone["notes"] + " isolated"
+    alone["busbw_gbs"] /= 4  # a launch is in the time
+    file = tmp_path / "alone.csv"
+    alone.to_csv(file, index=False)
+    assert run(["compare", str(file), "--against", "h200x4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "nothing is comparable" in out and "the file has allreduce by cuda isolated on 4 ranks" in out
+    assert run(["compare", str(file), "--against", str(file)]) == 0
+    assert "allreduce, cuda isolated, 4 ranks: normal at 8 to 1G" in capsys.readouterr().out
 
 
 def test_without_a_name_the_nearest_machine_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +132,7 @@ def test_fail_below_says_why_it_fails(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert run(["compare", str(file), "--against", "--fail-below", "5%"]) == 1, "6 % more time"
     told = capsys.readouterr()
-    assert "behind is below 95%" in told.out and "falls behind at 32K to 16G at 94%" in told.out
+    assert "behind is below 95.2%" in told.out and "falls behind at 32K to 16G at 94%" in told.out
     assert "slower than a100x8-published by more than 5%" in told.err
 
 

@@ -55,6 +55,12 @@ def test_tuner_lines_cover_all_sizes_with_what_gains_or_comes_closest() -> None:
     assert all(len(line) < 255 for line in lines)  # the plugin's MAX_LINE_LENGTH
 
 
+def test_own_choice_of_one_process_hides_no_gain_of_several() -> None:
+    told = three_protocols()
+    own = told[(told["backend"] == "nccl") & (told["algo"] == "library")].assign(group="local")
+    assert parsed(tuner_lines(pd.concat([told, own], ignore_index=True))) == parsed(tuner_lines(told))
+
+
 def test_what_gains_nothing_is_as_close_as_can_be() -> None:
     rows = [nccl(K, 10), nccl(K, 5, "ring", "ll", 8), nccl(M, 100), nccl(M, 104, "ring", "ll", 8), nccl(M, 101, "ring", "simple", 8)]
     rows += [nccl(4 * M, 400), nccl(4 * M, 404, "ring", "simple", 8), nccl(4 * M, 403, "ring", "ll", 8)]  # as close as simple, which is kept

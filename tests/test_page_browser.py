@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collbench import catalog
-from collbench.compare.load import load
+from collbench.compare.load import Loaded, load
 from collbench.report.page import page
 from tests._browser import CHROMIUM, Browser
 from tests._frames import frame, row
@@ -40,7 +40,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         row((10.0 + k % 7, 11.0, 10.5), algo=algo, channels=k, threads=threads, size_bytes=1024 << step)
         for algo in ("ring", "tree", "star", "chain") for k in range(1, 33) for threads in range(32, 544, 32) for step in range(10)
     ]
+    slow, plain = (frame(*[row(
+        (scale * step, 1.01 * scale * step, 1.02 * scale * step), algo="twoshot", proto="ll128", channels=channels, threads=256 * channels, cluster=channels,
+        size_bytes=1024 << step,
+    ) for step in range(1, 11) for channels in (1, 2)]) for scale in (1.5, 1.0))
     texts = {
+        "slower": page(*(Loaded(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))),
         "h200": page(loaded), "two": page(loaded, loaded), "hostile": of_frame(hostile(), "<i>x.csv"), "none": of_frame(frame(row(status="waived"))),
         "one": of_frame(frame(row((10.0,)))), "published": page(load(catalog.results()["h200x8-published"])), "many": of_frame(frame(*many)),
     }
@@ -196,6 +201,9 @@ def test_a_phone_shows_all_without_sideways_scrolling(browser: Browser, pages: d
     for name in ("h200", "two", "hostile", "many"):
         browser.look(pages[name], width=390, height=844, phone=True)
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
+    browser.look(pages["slower"], width=390, height=844, phone=True)
+    for head in ("#changes thead :nth-child(4)", "#best thead :nth-child(5)"):  # the change, and the bandwidth: what is asked for
+        assert browser.run(f"document.querySelector('{head}').getBoundingClientRect().right") <= 390, head
 
 
 def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict[str, str]) -> None:

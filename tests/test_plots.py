@@ -44,6 +44,18 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
     assert b"<dc:date>" not in once
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"])
+def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
+    files = [str(tmp_path / one) for one in (name, f"new {name}")]
+    for file in files:
+        frame(row((10.0, 11.0))).to_csv(file, index=False)
+    for given, ending in product((files, files[:1]), ("png", "svg")):
+        picture = tmp_path / f"picture.{ending}"
+        assert invoke(capfd, *given, "--plot", str(picture))[0] == 0
+        assert picture.read_bytes().startswith(PNG) if ending == "png" else ElementTree.fromstring(picture.read_bytes()) is not None
+
+
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
     given = frame(row((10.0, 11.0)))
     plain = draw(curves(given), (), "x", "svg")

@@ -39,7 +39,7 @@ def plot(target: Path, sides: Sequence["Loaded"]) -> None:
     from collbench.compare.curves import curves, heat_maps, pairs
     from collbench.report.plots import MOST_GROUPS, draw, draw_pairs
 
-    names = [Path(side.name).name for side in sides]
+    names = ["".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name) for side in sides]  # a name may be no text
     devices = sorted({device for side in sides for device in side.frame["device"].unique() if device})
     heading = ", ".join([" and ".join(names), *devices])
     if len(sides) == 1:

@@ -181,11 +181,15 @@ def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
 
 
 def _write(text: str, target: str, option: str) -> None:
-    """A document to a file, or to stdout."""
+    """A document to a file, or to stdout. Raises UsageError rather than overwrite results, UnavailableError if it cannot be written."""
+    from collbench.compare.load import holds_results
+
     if target == "-":
         click.echo(text, nl=False)
         return
     try:
+        if holds_results(Path(target)):  # most likely the option's value was forgotten
+            raise UsageError(f"{target} holds results, which would be lost", f"--{option} takes the name of the file to write: give another")
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UnavailableError(f"cannot write {target}: {error.strerror}", f"give another file with --{option}") from None

@@ -199,6 +199,26 @@ def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
     return count.astype(np.float64), median, square
 
 
+def apart(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
+    """The columns to match by in which two files have no value in common: why nothing could be compared."""
+    found = []
+    for name in names_to_match(new, base, way_of(new, base)):
+        if name not in ("conditions", "count"):  # in no frame, and from the others
+            ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
+            if not set(ours) & set(theirs):
+                found.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+    return tuple(found)
+
+
+def _few(values: Sequence[object]) -> str:
+    """The first of some values.
+
+    >>> _few([1, 2]), _few(["", "a", "b", "c", "d"])
+    ('1, 2', '-, a, b and 2 more')
+    """
+    return ", ".join(str(value) or "-" for value in values[:3]) + (f" and {len(values) - 3} more" if len(values) > 3 else "")
+
+
 def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
     """What differs around the numbers: name, of the new file, of the base."""
     found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from collbench.compare.rows import (
+    KNOBS,
     LEAST_GAIN,
     Problem,
     Row,
@@ -30,7 +31,7 @@ from collbench.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-WORTH = ("algo", "proto", "channels", "threads", "buffsize", "chunk", "slots")
+WORTH = ("algo", "proto", *KNOBS)
 # Largest size of a band and its name: latency; the middle, where protocols change; and what the wires bound.
 BANDS = ((64 << 10, "up to 64K"), (1 << 20, "128K-1M"), (16 << 20, "2-16M"), (64 << 20, "32-64M"), (1 << 30, "128M-1G"))
 
@@ -112,7 +113,7 @@ def winner(rows: Sequence[Row]) -> Winner:
     second = chosen(others) if others else None
     time_us = middle(row.times_us, repeats)
     busbw = row.busbw_gbs * middle(row.times_us) / time_us if row.busbw_gbs == row.busbw_gbs else None
-    choice = next((other for other in able if other.has_note("auto")), None)
+    choice = next((other for other in able if other.backend == row.backend and other.has_note("auto")), None)
     peers = {
         other.backend: told for other in rows
         if other is not row and other.is_own_choice and (told := ratio(other.times_us, row.times_us, _shared(other, row, repeats))) is not None
@@ -189,13 +190,18 @@ def worth(rows: Sequence[Row], top: Row, asked: Mapping[str, Sequence[str]], nam
         return None
     others = attrgetter("backend", *[other for other in names if other != name])
     rest = others(top)
-    same = [row for row in candidates(rows) if others(row) == rest and not row.is_own_choice]
-    if len(same) < 2:
+    least: dict[object, Row] = {}  # of each value: what no knob tells apart is no worth of this one
+    for row in candidates(rows):
+        if others(row) == rest and not row.is_own_choice:
+            value = getattr(row, name)
+            if value not in least or middle(row.times_us) < middle(least[value].times_us):
+                least[value] = row
+    if len(least) < 2:
         return None
-    times = [middle(row.times_us) for row in same]
-    fast, slow = same[times.index(min(times))], same[times.index(max(times))]
+    ordered = sorted(least.values(), key=lambda row: middle(row.times_us))
+    fast, slow = ordered[0], ordered[-1]
     return Worth(
-        factor=max(times) / min(times), best=getattr(fast, name), worst=getattr(slow, name), values=len(same),
+        factor=middle(slow.times_us) / middle(fast.times_us), best=getattr(fast, name), worst=getattr(slow, name), values=len(least),
         is_clear=is_apart(fast.times_us, slow.times_us),
     )
 

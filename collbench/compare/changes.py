@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.compare._join import differences, join, way_of
+from collbench.compare._join import apart, differences, join, way_of
 from collbench.compare._noise import MAD_TO_SD, SINGLE_Z, Array, Noise, is_sure, noise, t_of_z, z_of_t
 from collbench.errors import UsageError
 
@@ -103,7 +103,7 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
             rows=empty, groups=(), not_compared=joined.counts, new_failures=joined.new_failures, differences=around, resolution=math.nan,
-            repeat_spread=math.nan, between_spread=math.nan, shift=math.nan, drift=math.nan, said=said,
+            repeat_spread=math.nan, between_spread=math.nan, shift=math.nan, drift=math.nan, said=(*said, *apart(new, base)),
         )
     is_alike = not why and way_of(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)

@@ -32,6 +32,7 @@ class Group:
     redop: str
     root: int
     placement: str
+    group: str
     conditions: tuple[str, ...]
     title: str
 

@@ -5,6 +5,8 @@ Not what the numbers mean side by side. A file comes from anyone: it becomes a t
 
 import csv
 import io
+import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from collbench.compare import nccl_tests, nccl_tests_json, osu
 from collbench.compare._rows import FLOATS, frame_of
 from collbench.errors import UsageError
-from collbench.record import COLUMNS, INTEGERS, SCHEMA, Record, Status, parse
+from collbench.record import COLUMNS, INTEGERS, MEASURED, SCHEMA, TIMES, Record, Status, parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,9 @@ STDIN = Path("/dev/stdin")
 MOST_BYTES = 1 << 30  # of our CSV: two million rows
 MOST_FOREIGN_BYTES = 32 << 20  # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 _KNOWN = "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU micro-benchmarks"
+_OWN = f"{COLUMNS[0]},{COLUMNS[1]},".encode()  # how our CSV begins
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])  # but tab, line ends, form feed, and escape, which colours a log
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")  # colours of a log, and what else a terminal obeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +47,38 @@ class Loaded:
 
 def load(file: Path) -> Loaded:
     """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
-    name, data = ("stdin", _bytes_of(STDIN)) if str(file) == "-" else (str(file), _bytes_of(file))
+    name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
+    data = _bytes_of(place, name)
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
-    if data[: len(COLUMNS[0]) + 1] == f"{COLUMNS[0]},".encode():
+    if data.startswith(_OWN):
+        if (found := _TERMINAL.search(data)) is not None:
+            number = data.count(b"\n", 0, found.start()) + 1
+            raise UsageError(f"{name}, line {number}: a control character, which terminals would obey", "mend or delete that line")
         return _own(name, data)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
             f"{name} has {len(data)} bytes; other tools' results are read up to {MOST_FOREIGN_BYTES}", "leave NCCL's own lines out: grep -v 'NCCL '",
         )
-    text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     kind, reader = _reader(text, name)
     rows, said = reader(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
         said = (*said, "the last line has no end: the output may be cut")
     try:
-        return Loaded(frame=frame_of(rows), name=name, kind=kind, said=said)
+        frame = frame_of(rows)
     except OverflowError as error:
         raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
+    told = {column: frame[column].str.replace("[\x00-\x1f\x7f-\x9f]", "", regex=True) for column in COLUMNS if column not in (*INTEGERS, *FLOATS)}
+    return Loaded(frame=frame.assign(**told), name=name, kind=kind, said=said)  # JSON spells out what its text may not hold
+
+
+def holds_results(file: Path) -> bool:
+    """Whether a file that is there begins as our CSV does. Raises OSError if it cannot be read."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(_OWN)) == _OWN
 
 
 def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
@@ -71,21 +89,21 @@ def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
     return tuple(load(file) for file in files)
 
 
-def _bytes_of(file: Path) -> bytes:
+def _bytes_of(file: Path, name: str) -> bytes:
     try:
         if file.is_dir():
-            raise UsageError(f"{file} is a directory", "give a file of it")
+            raise UsageError(f"{name} is a directory", "give a file of it")
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{file} has more than {MOST_BYTES} bytes", "give a part of it")
+        raise UsageError(f"{name} has more than {MOST_BYTES} bytes", "give a part of it")
     if not data.strip():
-        raise UsageError(f"{file} is empty", "the run that wrote it may have failed")
+        raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):
         place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{file} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
+        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
     return data
 
 
@@ -112,6 +130,9 @@ def _own(name: str, data: bytes) -> Loaded:
         frame = _slow(name, whole)
     if frame.empty:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
+    devices = sorted(frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique())
+    if len(devices) > 1:
+        said = (*said, f"rows of several machines stand side by side here: {'; '.join(devices)}")
     return Loaded(frame=frame, name=name, kind="collbench", said=said)
 
 
@@ -128,13 +149,21 @@ def _fast(data: bytes) -> "pd.DataFrame":
             dtype={name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str for name in COLUMNS},
         )
     is_fine = (frame["schema"] == SCHEMA).all() and frame["status"].isin(get_args(Status)).all()
-    if not is_fine or not (frame["wrong"].isna() | (frame["wrong"] % 1 == 0)).all() or not _has_times(frame["repeat_times_us"]):
-        raise ValueError("a schema, a status, a count or a time")
+    if not is_fine or not (frame["wrong"].isna() | (frame["wrong"] % 1 == 0)).all():
+        raise ValueError("a schema, a status or a count")
+    if not _has_times(frame["repeat_times_us"]) or not all(_is_measured(frame[name], name) for name in MEASURED):
+        raise ValueError("a time or a rate")
     return frame
 
 
+def _is_measured(cells: "pd.Series[float]", name: str) -> bool:
+    """Whether all are empty or what record.parse takes: times above zero, rates from zero on, both finite."""
+    known = cells.dropna()
+    return bool((((known > 0) | (known == 0) & (name not in TIMES)) & (known < math.inf)).all())
+
+
 def _has_times(cells: "pd.Series[str]") -> bool:
-    """Whether all repeats are numbers with one semicolon between them."""
+    """Whether all repeats are times with one semicolon between them."""
     import numpy as np
 
     joined = ";".join(filter(None, cells))
@@ -142,7 +171,8 @@ def _has_times(cells: "pd.Series[str]") -> bool:
         return True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy warns where it stops early; the count tells
-        return len(np.fromstring(joined, sep=";")) == joined.count(";") + 1
+        times = np.fromstring(joined, sep=";")
+    return len(times) == joined.count(";") + 1 and bool(((times > 0) & (times < math.inf)).all())
 
 
 def _slow(name: str, data: bytes) -> "pd.DataFrame":

@@ -1,8 +1,9 @@
 """Is a number normal? Curves of a file beside those of a reference, shipped or given: where it keeps up, and where it falls behind.
 
-A curve is one backend's best rate at each size of one collective, ranks and placement, so that only what both files have is compared: NCCL's
-own choice with NCCL's, our kernels with ours. Between two sizes of the reference the lower of their rates counts, because a library changes its
-protocol somewhere between them; outside of its sizes nothing does.
+A curve is one backend's best rate at each size of one collective, ranks, placement and way of measuring (launches alone, say), so that only what
+both files have is compared: NCCL's own choice with NCCL's, our kernels with ours. Between two sizes of the reference the lower of their rates
+counts, because a library changes its protocol somewhere between them, or the time of the larger, where that asks for more: no size takes longer
+than a larger one. Outside of its sizes nothing counts.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from collbench import catalog
 from collbench.compare.load import Loaded, load
+from collbench.compare.rows import conditions_of
 from collbench.errors import UsageError
 from collbench.sweep import UNASKED
 
@@ -25,7 +27,7 @@ _MODEL = re.compile(r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P10
 
 _OWN = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
 
-Key = tuple[str, str, int, str]  # operation, backend, ranks, placement
+Key = tuple[str, str, int, str, tuple[str, ...]]  # operation, backend, ranks, placement, conditions
 Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
@@ -48,6 +50,7 @@ class Verdict:
     backend: str
     ranks: int
     placement: str
+    conditions: tuple[str, ...]
     spans: tuple[Span, ...]
 
     @property
@@ -91,21 +94,24 @@ def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIN
         if key in theirs:
             shares = {size: rate / at for size, rate in sorted(curve.items()) if (at := rate_at(theirs[key], size)) is not None}
             if shares:
-                found.append(Verdict(op=key[0], backend=key[1], ranks=key[2], placement=key[3], spans=tuple(_spans(shares, behind))))
+                found.append(Verdict(op=key[0], backend=key[1], ranks=key[2], placement=key[3], conditions=key[4], spans=tuple(_spans(shares, behind))))
     return found
 
 
 def rate_at(curve: Mapping[int, float], size: int) -> float | None:
-    """The curve's rate at a size; between its own sizes the lower of its neighbours; None outside of them.
+    """The curve's rate at a size; between its own sizes the lower of its neighbours, or that in the time of the larger; None outside of them.
 
-    >>> rate_at({1024: 1.0, 4096: 4.0}, 2048), rate_at({1024: 1.0}, 2048), rate_at({1024: 1.0}, 1024)
-    (1.0, None, 1.0)
+    >>> rate_at({1024: 1.0, 4096: 4.0}, 2048), rate_at({1024: 3.0, 4096: 4.0}, 2048), rate_at({1024: 1.0}, 2048), rate_at({1024: 1.0}, 1024)
+    (2.0, 3.0, None, 1.0)
     """
     sizes = sorted(curve)
     place = bisect_left(sizes, size)
     if place < len(sizes) and sizes[place] == size:
         return curve[size]
-    return min(curve[sizes[place - 1]], curve[sizes[place]]) if 0 < place < len(sizes) else None
+    if not 0 < place < len(sizes):
+        return None
+    smaller, larger = sizes[place - 1], sizes[place]
+    return max(min(curve[smaller], curve[larger]), curve[larger] * size / larger)
 
 
 def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
@@ -113,11 +119,12 @@ def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
     found: dict[Key, Curve] = {}
     own: dict[Key, Curve] = {}
-    names = ("op", "backend", "ranks", "placement", "algo", "proto", "channels", "buffsize", "size_bytes", "busbw_gbs")
-    for op, backend, ranks, placement, algo, proto, channels, buffsize, size, rate in zip(*(right[name].tolist() for name in names), strict=True):
+    names = ("op", "backend", "ranks", "placement", "algo", "proto", "channels", "buffsize", "notes", "size_bytes", "busbw_gbs")
+    for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(*(right[name].tolist() for name in names), strict=True):
+        conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")  # which costs nothing
         is_own = (algo, proto, channels, buffsize) == _OWN
         for curve in (found, own) if is_own else (found,):
-            here = curve.setdefault((op, backend, ranks, placement), {})
+            here = curve.setdefault((op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
     return found | own
 

@@ -1,6 +1,6 @@
 """Rows of a frame as plain tuples, grouped into problems and curves, and when two rows are told apart. Pure: no pandas at run time.
 
-A problem is what was to be done (ranks, op, type, reduction, root, placement, and the conditions that the notes tell) at any size; a
+A problem is what was to be done (ranks and their processes, op, type, reduction, root, placement, the conditions that the notes tell) at any size; a
 configuration is how: backend, algorithm, protocol and those knobs that took several values where the rest was the same. Knobs that follow
 from the others, such as the channels that the tool chose for a size, do not break a curve.
 """
@@ -29,6 +29,7 @@ DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {"chunk", "buffsize"}  # knobs that are bytes
 KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _OWN = UNASKED["algo"]
+_APART = (*CONDITIONS, "modelled")  # a price is no measurement: it wins nothing that one could win
 
 
 class Problem(NamedTuple):
@@ -41,6 +42,7 @@ class Problem(NamedTuple):
     redop: str
     root: int
     placement: str
+    group: str
     conditions: tuple[str, ...]
 
 
@@ -91,7 +93,7 @@ class Row(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, _conditions(self.notes))
+        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, self.group, conditions_of(self.notes))
 
     @property
     def is_library(self) -> bool:
@@ -116,8 +118,9 @@ is_library = cache(is_peer)
 
 
 @cache
-def _conditions(notes: str) -> tuple[str, ...]:
-    return tuple(sorted(word for word in notes.split() if word.startswith(CONDITIONS)))
+def conditions_of(notes: str) -> tuple[str, ...]:
+    """What a row's notes tell of how it was measured; rows with others measured something else."""
+    return tuple(sorted(word for word in notes.split() if word.startswith(_APART)))
 
 
 @contextmanager
@@ -230,15 +233,17 @@ _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
     """Problems in words: the operation and ranks, and what else tells them apart."""
     known = list(problems)
-    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "conditions") if len({getattr(one, name) for one in known}) > 1]
+    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions") if len({getattr(one, name) for one in known}) > 1]
     return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
 
 
 def _said(problem: Problem, name: str) -> str:
     if name == "placement":
         return "in place" if problem.placement == "in" else "out of place"
-    if name in ("hosts", "root"):
-        return f"{name.removesuffix('s') if getattr(problem, name) == 1 or name == 'root' else name} {getattr(problem, name)}"
+    if name == "hosts":
+        return f"{problem.hosts} host" + ("s" if problem.hosts != 1 else "")
+    if name == "root":
+        return f"root {problem.root}"
     return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
 
 

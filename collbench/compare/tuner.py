@@ -84,7 +84,8 @@ def setting_of(row: Row) -> Setting:
 
 def gains(rows: Iterable[Row]) -> Gains:
     """Every forced setting against NCCL's own choice. Disturbed rows take no part. Raises UsageError if nothing was forced, or nothing can be compared."""
-    known = by_problem(row for row in rows if row.backend == "nccl" and not row.is_disturbed)
+    theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
+    known = by_problem(row._replace(group="") for row in theirs)  # a line is for both one process and several
     if not any(not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here):
         raise UsageError("no row of NCCL was forced to an algorithm, protocol or number of channels: there is nothing to tell it", _HINT)
     found: dict[Place, dict[int, list[Gain]]] = {}

@@ -13,6 +13,7 @@ from collbench.compare.rows import KNOB_NAMES, LEAST_GAIN, Problem, Row, collect
 from collbench.compare.suspects import Suspect, suspects
 from collbench.errors import UsageError
 from collbench.report.sparkline import sparkline
+from collbench.report.table_lines import named_lines, wrapped
 from collbench.stats import Interval
 from collbench.units import format_rate, format_size, format_time_us
 
@@ -45,7 +46,7 @@ def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str 
         lines += ["", named[problem], *_table(found, sizes, columns)]
         if show_all:
             lines += _worth_table(found, problem, sizes)
-            lines += _every_row(found, problem, columns)
+            lines += _every_row(found, problem)
     return lines
 
 
@@ -125,7 +126,7 @@ def _suspicious(found: Answers, strange: Sequence[Suspect], columns: int, *, sho
     shown = strange if show_all else strange[:_FEW]
     for one in shown:
         line = f"  {one.row.op} {format_size(one.row.size_bytes)} {label(one.row, found.asked, has_backend=True)}: {one.why}"
-        lines.append(line if show_all or len(line) <= columns else line[: columns - 3] + "...")
+        lines += [line] if show_all else wrapped(line, columns, "    ")
     return lines + ([f"  and {len(strange) - _FEW} more: --all shows them"] if len(strange) > len(shown) else [])
 
 
@@ -162,15 +163,14 @@ def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[st
     heading += [f"{'x ' + peer:>6} {'interval':>11}" if is_wide else f"{'x ' + peer:>6}" for peer in peers]
     lines = ["  ".join(heading)]
     for size, one in sizes.items():
-        text = labels[size] if len(labels[size]) <= width else labels[size][: width - 2] + ".."
         mark = "*" if not one.is_held_out and one.rows > 1 else ""
         busbw = "-" if one.busbw_gbs is None else format_rate(one.busbw_gbs)
-        cells = [f"{format_size(size):>6}", f"{text:<{width}}", f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
+        cells = [f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
         cells += [f"{'-' if one.percent is None else f'{one.percent:.0f}%':>6}"] if has_percent else []
         cells += [excess(one.gain, is_clear=one.is_clear)] if has_next else []
         cells += [excess(one.excess, is_clear=True)] if has_auto else []
         cells += [times_as_long(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide) for peer in peers]
-        lines.append("  ".join(cells).rstrip())
+        lines += named_lines(format_size(size), labels[size], width, "  ".join(cells).rstrip(), columns)
     return lines
 
 
@@ -179,7 +179,7 @@ def excess(found: Interval | None, *, is_clear: bool) -> str:
     if found is None:
         return f"{'-':>5}"
     mark = "" if is_clear else _UNTOLD
-    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+.0f}%"
+    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+z.0f}%"
     return f"{mark + text:>5}"
 
 
@@ -213,12 +213,12 @@ def _worth_cell(one: Worth, knob: str) -> str:
     return f"{'' if one.is_clear else _UNTOLD}{one.factor:.2f} ({value})"
 
 
-def _every_row(found: Answers, problem: Problem, columns: int) -> list[str]:
+def _every_row(found: Answers, problem: Problem) -> list[str]:
     """All rows of a problem, the fastest of each size first."""
     rows = found.problems[problem]
     has_backend = len({row.backend for here in rows.values() for row in here}) > 1
     names = {id(row): label(row, found.asked, has_backend=has_backend) for here in rows.values() for row in here}
-    width = min(max(map(len, names.values())), max(12, columns - 36))
+    width = max(map(len, names.values()))
     lines = ["", "all rows", "  ".join([f"{'size':>6}", f"{'configuration':<{width}}", f"{'time us':>8}", f"{'busbw':>7}", "notes"])]
     for size, here in rows.items():
         for row in sorted(here, key=lambda row: middle(row.times_us)):

@@ -1,12 +1,12 @@
 """What changed between two sweeps, for a screen: the answers first, then what was assumed and what differs around the numbers, then the rows."""
 
 import math
-import textwrap
 
 import numpy as np
 import pandas as pd
 
 from collbench.compare.changes import MINOR, VERDICTS, Change, Changes
+from collbench.report.table_lines import named_lines, wrapped
 from collbench.units import format_size, format_time_us
 
 WORST = 5  # rows among the answers
@@ -31,15 +31,15 @@ def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_
 def said(changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False) -> list[str]:
     """The answers, what was assumed and what differs around the numbers."""
     rows = changes.rows
-    found = _wrapped(f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower", columns)
+    found = wrapped(f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower", columns)
     if not len(rows):
         return [*found, "nothing to compare: no row of both files measured the same thing", *_not_compared(changes, columns), *_said(changes, columns)]
-    found += _wrapped(f"{len(rows)} rows compared: " + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS), columns)
+    found += wrapped(f"{len(rows)} rows compared: " + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS), columns)
     found += _groups(changes, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
-        found += [_paint(_sentence(row, title, knobs, columns), verdict, is_colored=is_colored) for _, row in picked.iterrows()]
+        found += [_paint(line, verdict, is_colored=is_colored) for _, row in picked.iterrows() for line in wrapped(_sentence(row, title, knobs), columns)]
     return [*found, *_not_compared(changes, columns), *_precision(changes, columns), *_said(changes, columns), *_differences(changes, columns)]
 
 
@@ -62,16 +62,15 @@ def _range(one: Change) -> str:
 def percent(ratio: float) -> str:
     """A ratio as a change.
 
-    >>> percent(1.052), percent(0.5), percent(12.0)
-    ('+5.2%', '-50.0%', 'x 12')
+    >>> percent(1.052), percent(0.5), percent(0.9999), percent(12.0)
+    ('+5.2%', '-50.0%', '+0.0%', 'x 12')
     """
-    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+.1f}%"
+    return f"x {ratio:.3g}" if ratio >= 10 else f"{100 * (ratio - 1):+z.1f}%"
 
 
-def _sentence(row: "pd.Series", title: str, knobs: list[str], columns: int) -> str:
+def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
     text = f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])} {percent(row['ratio'])} "
-    text += f"({percent(row['low'])} to {percent(row['high'])})"
-    return text if len(text) <= columns else text[: columns - 3] + "..."
+    return text + f"({percent(row['low'])} to {percent(row['high'])})"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
@@ -106,7 +105,7 @@ def _not_compared(changes: Changes, columns: int) -> list[str]:
         return []
     text = "not compared: " + ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
     failed = f"; {changes.new_failures} that were right in base are wrong or failed" if changes.new_failures else ""
-    return _wrapped(text + failed, columns)
+    return wrapped(text + failed, columns)
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
@@ -115,18 +114,18 @@ def _precision(changes: Changes, columns: int) -> list[str]:
     told.append("no repeats: spread taken from other rows" if math.isnan(changes.repeat_spread) else f"repeats spread {100 * changes.repeat_spread:.1f}%")
     told.append(f"{100 * changes.between_spread:.1f}% more between runs")
     told.append(f"the middle row changed by {percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
-    return _wrapped("; ".join(told), columns)
+    return wrapped("; ".join(told), columns)
 
 
 def _said(changes: Changes, columns: int) -> list[str]:
-    return [line for said in changes.said for line in _wrapped(f"note: {said}", columns)]
+    return [line for said in changes.said for line in wrapped(f"note: {said}", columns)]
 
 
 def _differences(changes: Changes, columns: int) -> list[str]:
     """What differs beside the numbers."""
     if not changes.differences:
-        return _wrapped("no difference of host, device, versions, environment or ceilings in what both files tell", columns)
-    return ["differs (new | base):", *[line for name, new, base in changes.differences for line in _wrapped(f"  {name}: {new} | {base}", columns, "    ")]]
+        return wrapped("no difference of host, device, versions, environment or ceilings in what both files tell", columns)
+    return ["differs (new | base):", *[line for name, new, base in changes.differences for line in wrapped(f"  {name}: {new} | {base}", columns, "    ")]]
 
 
 def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
@@ -143,8 +142,8 @@ def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool
         told = list(NAMES)
     named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
-    width = max(12, min(max(len(name) for part in names for name in part), columns - _FIXED))
     constant = " ".join(str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1)
+    width = max(12, min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED))
     found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
@@ -152,8 +151,9 @@ def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"
-            text = f"{format_size(int(row['size_bytes'])):>6}  {_cut(title, width)}  {times}  {percent(row['ratio']):>7}  {between:>15}"
-            found.append(_paint(text, verdict, is_colored=is_colored))
+            numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
+            told_lines = named_lines(format_size(int(row["size_bytes"])), title, width, numbers, columns)
+            found += [_paint(line, verdict, is_colored=is_colored) for line in told_lines]
     return found
 
 
@@ -163,8 +163,3 @@ def _cut(name: str, width: int) -> str:
 
 def _paint(text: str, verdict: str, *, is_colored: bool) -> str:
     return f"{_COLORS[verdict]}{text}{_OFF}" if is_colored and verdict in _COLORS else text
-
-
-def _wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
-    """Lines of at most so many columns."""
-    return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

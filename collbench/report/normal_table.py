@@ -1,5 +1,6 @@
 """The verdicts of `compare --against` in words: what the reference is and is not, and one line a curve, with the size ranges that fall behind."""
 
+import math
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -19,21 +20,20 @@ _COLUMNS = 80
 def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float) -> list[str]:
     """What is normal and what falls behind the reference, below that share of its rate; what of the file the reference does not have."""
     found = _wrapped(f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  ")
-    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement) for verdict in verdicts}
+    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions) for verdict in verdicts}
     left = [key for key in curves(frame) if key not in told]
     if not verdicts:
         theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
         sizes = sorted({size for curve in theirs.values() for size in curve})
         known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
         return [*found, *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  ")]
-    found.append(f"behind is below {behind:.0%} of its bus bandwidth")
+    found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
-        place = " in place" if verdict.placement == "in" else ""
-        who = f"  {verdict.op}, {verdict.backend}, {verdict.ranks} ranks{place}"
+        who = f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)}, {verdict.ranks} ranks"
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
-            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {least:.0%})")
+            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {_percent(least)})")
         else:
             found += _wrapped(f"{who}: falls behind at {'; '.join(f'{_range(span.first, span.last)} at {_share([span])}' for span in late)}")
     if left:
@@ -60,8 +60,8 @@ def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
 def _listed(found: Iterable[Key]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    for op, backend, number, placement in found:
-        ranks.setdefault((op, f"{backend} in place" if placement == "in" else backend), []).append(number)
+    for op, backend, number, placement, conditions in found:
+        ranks.setdefault((op, _how(backend, placement, conditions)), []).append(number)
     ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (op, backend), here in ranks.items():
         ops.setdefault((backend, tuple(sorted(here))), []).append(op)
@@ -69,6 +69,11 @@ def _listed(found: Iterable[Key]) -> str:
     for (backend, numbers), names in ops.items():
         backends.setdefault((", ".join(names), ", ".join(map(str, numbers))), []).append(backend)
     return "; ".join(f"{names} by {' and '.join(who)} on {numbers} ranks" for (names, numbers), who in backends.items())
+
+
+def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
+    """A backend and how it was measured, in words."""
+    return " ".join([backend, *(["in place"] if placement == "in" else []), *conditions])
 
 
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
@@ -81,4 +86,13 @@ def _range(first: int, last: int) -> str:
 
 def _share(spans: Sequence[Span]) -> str:
     low, high = min(span.least for span in spans), max(span.most for span in spans)
-    return f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{low:.0%} to {high:.0%}"
+    return _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
+
+
+def _percent(share: float) -> str:
+    """Whole percent, never rounded up: what is behind must not read as if it were not.
+
+    >>> _percent(0.899), _percent(0.29), _percent(1.0)
+    ('89%', '29%', '100%')
+    """
+    return f"{math.floor(100 * share + 1e-6)}%"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PROBLEM = {
     "op": "Operation", "ranks": "Ranks", "hosts": "Hosts", "dtype": "Element type", "redop": "Reduction", "root": "Root", "placement": "Placement",
-    "conditions": "Conditions",
+    "group": "Processes", "conditions": "Conditions",
 }
 _PLACEMENTS = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}

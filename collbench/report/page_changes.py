@@ -20,7 +20,7 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
         return section("changes", "What changed", *told)
     knobs = varying(rows)
     heads = [Cell(text="verdict"), Cell(text="size", kind="num"), Cell(text="configuration")]
-    heads += [Cell(text=name, kind="num") for name in ("new us", "base us", "change", "between", "and")]
+    heads += [Cell(text=name, kind="num") for name in ("change", "between", "and", "new us", "base us")]
     lines: list[tuple[str, list[Cell]]] = []  # of no operation: they are above the filters, and all count
     cut = []
     for verdict in sorted(set(VERDICTS) - {"same"}, key=("worse", "better", "cannot tell").index):
@@ -40,5 +40,5 @@ def _cells(row: "pd.Series", knobs: list[str]) -> list[Cell]:
     changes = [Cell(text=percent(row[name]), sort=row[name], kind="num") for name in ("ratio", "low", "high")]
     return [
         Cell(text=verdict, kind=_KINDS.get(verdict, "tight")), Cell(text=format_size(size), sort=size, kind="num"),
-        Cell(text=configuration(row, [*NAMES, *knobs]), kind="tight"), *numbers, *changes,
+        Cell(text=configuration(row, [*NAMES, *knobs]), kind="name"), *changes, *numbers,
     ]

@@ -58,7 +58,7 @@ def best(found: Answers) -> str:
     rows = []
     for problem, size, one in every:
         cells = [Cell(text=named[problem], kind="tight"), Cell(text=format_size(size), sort=size, kind="num")]
-        cells += [Cell(text=label(one.row, found.asked, has_backend=has_backend), kind="tight"), *_numbers(one)]
+        cells += [Cell(text=label(one.row, found.asked, has_backend=has_backend), kind="name"), *_numbers(one)]
         cells += [_percent(one)] * has_percent
         cells += [Cell(text=excess(one.gain, is_clear=one.is_clear).strip(), sort=one.gain.median if one.gain else NAN, kind="num")] * has_next
         cells += [Cell(text=excess(one.excess, is_clear=True).strip(), sort=one.excess.median if one.excess else NAN, kind="num")] * has_auto
@@ -122,7 +122,7 @@ def odd(found: Answers) -> str:
     rows = [
         ("", [
             Cell(text=one.row.op), Cell(text=format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
-            Cell(text=label(one.row, found.asked, has_backend=True), kind="tight"), Cell(text=names[one.kind], kind="tight"), Cell(text=one.why, kind="wrap"),
+            Cell(text=label(one.row, found.asked, has_backend=True), kind="name"), Cell(text=names[one.kind], kind="tight"), Cell(text=one.why, kind="wrap"),
         ])
         for one in strange[:SHOWN]
     ]

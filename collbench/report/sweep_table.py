@@ -140,7 +140,8 @@ def best_lines(records: Sequence[Record], table: Table) -> list[str]:
     problems: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.status == "ok":
-            same: tuple[object, ...] = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes)
+            is_price = "modelled" in record.notes.split()  # which wins nothing over what was measured
+            same: tuple[object, ...] = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes, is_price)
             problems.setdefault(same, []).append(record)
     winners = {same: winner for same, rows in problems.items() if len(rows) > 1 and (winner := _winner(rows)) is not None}
     if not winners:
