@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.compare._join import apart, differences, join, way_of
-from collbench.compare._noise import MAD_TO_SD, SINGLE_Z, Array, Noise, is_sure, noise, t_of_z, z_of_t
+from collbench.compare._noise import DRIFT, MAD_TO_SD, MOST_BETWEEN, ONE_SHOT_SPREAD, SINGLE_Z, Array, Noise, is_sure, noise, t_of_z, z_of_t
 from collbench.errors import UsageError
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
@@ -30,6 +30,7 @@ SAME = 0.05  # `same` rows lie within this; where repeats spread more, within RE
 RESOLVED = 3.0
 MOST_SAME = 0.5  # files that resolve less than this cannot tell that anything is the same
 LEAST_GROUP = 4  # rows that make a group
+LEAST_GROUPS = 8  # that tell how far groups scatter
 LEVELS = (("backend",), ("backend", "algo"), ("op", "backend", "algo"), ("op", "backend", "algo", "proto"))
 
 
@@ -138,6 +139,18 @@ def _verdicts(change: Array, low: Array, high: Array, sure: NDArray[np.bool_], r
     return [VERDICTS[place] for place in told]
 
 
+def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
+    """How far groups differ by chance beyond what their rows tell: those of a group were measured within seconds of each other, and share what came then.
+
+    Taken from all groups, on the assumption that most did not change; no more than rows may scatter (see _noise).
+    """
+    if len(middles) < LEAST_GROUPS:
+        return 0.0
+    scatter = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
+    most = max(DRIFT, MOST_BETWEEN * found.repeat_spread) if math.isfinite(found.repeat_spread) else ONE_SHOT_SPREAD
+    return min(math.sqrt(max(scatter**2 - float(np.median(errors)) ** 2, 0.0)), most)
+
+
 def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ...]:
     """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows show what one cannot."""
     names: list[tuple[str, ...]] = []
@@ -162,6 +175,7 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
     if not names:
         return ()
     middles, errors, drifts = np.array(numbers).T
+    errors = np.hypot(errors, _between_groups(middles, errors, found))
     freedom = np.array(counted, dtype=np.float64) - 1
     sure = is_sure(z_of_t(_away(middles, drifts) / errors, freedom))
     half = t_of_z(SINGLE_Z, freedom) * errors
