@@ -161,7 +161,7 @@ def test_plans_of_one_shape_are_equal_and_one_host_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("op", "hosts", "size_bytes", "algo"), [
     ("allreduce", (0, 0, 1, 1), 1 << 20, "hierarchical"), ("allreduce", (0, 0, 1, 1), 1024, "oneshot"), ("allreduce", (0, 0, 0, 1), 1 << 20, "ring"),
-    ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"), ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"), ("reduce", (0, 1, 2, 3), 1 << 20, "twoshot"),
+    ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"), ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"), ("reduce", (0, 1, 2, 3), 1 << 20, "chain"),
     ("allreduce", (0, 0, 1), 1 << 20, "twoshot"),  # hosts of another number of ranks say nothing
 ])
 def test_auto_on_several_hosts(op: OpName, hosts: Hosts, size_bytes: int, algo: str) -> None:

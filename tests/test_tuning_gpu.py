@@ -70,6 +70,7 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
+    monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
     (point,) = plan_points([Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup())
     assert point.plan is not None
     assert point.plan.channels == 58
