@@ -20,7 +20,6 @@ from collbench.sweep import Sweep, cases
 
 PEERS = {"nccl": nccl.KNOBS, "mpi": {}}
 SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2"]
-MEASURED = ["sweep", "--backend", "cpu,nccl", "--ranks", "2", "--repeats", "2"]  # a price of the model is compared with nothing measured
 Forced = tuple[str, str, int, int]
 
 
@@ -165,9 +164,9 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(stand_in: type[StandI
 
 
 def test_the_table_compares_with_its_own_choice_alone(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {(): 8e-3}  # what is forced is faster than anything
-    monkeypatch.setattr(StandIn, "run", lambda self, case, batch: Samples(seconds=(seconds.get(self.variables, 1e-9),)))
-    assert run([*MEASURED, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1M"]) == 0
+    seconds = {(): 8e-3}  # what is forced is faster than anything; prices all, because they are compared with nothing measured
+    monkeypatch.setattr(StandIn, "run", lambda self, case, batch: Samples(seconds=(seconds.get(self.variables, 1e-9),), notes=("modelled",)))
+    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1M"]) == 0
     out = capfd.readouterr().out.splitlines()
     table, best = out[: out.index("")], out[out.index("") + 1 :]
     assert table[0].split()[:5] == ["size", "algo", "backend", "ch", "time"]
