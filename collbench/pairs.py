@@ -17,7 +17,7 @@ from collbench.group import Group
 from collbench.measure import Measurement, Settings, plan_points
 from collbench.record import Record
 from collbench.topology.model import Link, Topology
-from collbench.topology.paths import path
+from collbench.topology.paths import path, to_processor
 
 SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
@@ -100,15 +100,8 @@ def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
         return min(rates) if len(rates) == len(found.links) else None
     if way == "copies":
         return found.usable_gbs
-    rates = [rate for gpu in (a, b) if (rate := _to_host(topology, gpu)) is not None]
+    rates = [near.usable_gbs for gpu in (a, b) if (near := to_processor(topology, gpu)) is not None and near.usable_gbs is not None]
     return min(rates) if len(rates) == 2 else None
-
-
-def _to_host(topology: Topology, gpu: str) -> float | None:
-    """GB/s between a GPU and the nearest processor."""
-    ways = [path(topology, gpu, cpu.id) for cpu in topology.of_kind("cpu")]
-    rates = [way.usable_gbs for way in ways if way.links and way.usable_gbs is not None]
-    return max(rates) if rates else None
 
 
 def behind(pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]) -> list[tuple[Pair, float]]:

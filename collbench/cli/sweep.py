@@ -92,7 +92,7 @@ _KNOBS = (
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
         "--cluster", type=ListOf("CTAs", positive),
-        help="CTAs that a GPU places side by side, for example 1,4 (thread block clusters). Default: by CTAs; 1 before sm_90.",
+        help="CTAs that a GPU places side by side, for example 1,4 (thread block clusters). Default: by CTAs from 2M on, else 1; 1 before sm_90.",
     ),
     click.option(
         "--ll128-reload", "reload", type=ListOf("reload", str, SWITCHES), help="Read an ll128 line again once its flag was seen: on, off. Default: on."

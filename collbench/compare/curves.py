@@ -25,15 +25,7 @@ NAN = math.nan
 class Group:
     """What was to be done, at any size: rows of one group are comparable. The title names what tells it from the other groups of the file."""
 
-    op: str
-    ranks: int
-    hosts: int
-    dtype: str
-    redop: str
-    root: int
-    placement: str
-    group: str
-    conditions: tuple[str, ...]
+    problem: Problem
     title: str
 
 
@@ -109,8 +101,8 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[Pair, ...]:
     sides = [_curves(replace(one, asked=asked)) for one in found]
 
     def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
-        group = curve.group
-        problem = tuple("" if name == "redop" and not is_reduction(group.op) else getattr(group, name) for name in names)
+        what = curve.group.problem
+        problem = tuple("" if name == "redop" and not is_reduction(what.op) else getattr(what, name) for name in names)
         return problem if is_envelope else (*problem, curve.backend, curve.name)
 
     made: dict[Group, list[Pair]] = {}
@@ -160,7 +152,7 @@ def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
 
 
 def _groups(found: Answers) -> dict[Problem, Group]:
-    return {problem: Group(**problem._asdict(), title=title) for problem, title in titles(found.problems).items()}
+    return {problem: Group(problem=problem, title=title) for problem, title in titles(found.problems).items()}
 
 
 def _name(row: Row, found: Answers, *, has_backend: bool) -> str:

@@ -132,9 +132,9 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
 
 def _of_group(curve: Curve) -> dict[str, str]:
     """What was to be done, by the names of filters."""
-    group = curve.group
-    values = {name: str(getattr(group, name)) for name in _PROBLEM if name != "conditions"}
-    return values | {"placement": _PLACEMENTS.get(group.placement, group.placement), "conditions": " ".join(group.conditions) or "none"}
+    what = curve.group.problem
+    values = {name: str(getattr(what, name)) for name in _PROBLEM if name != "conditions"}
+    return values | {"placement": _PLACEMENTS.get(what.placement, what.placement), "conditions": " ".join(what.conditions) or "none"}
 
 
 def _values(curve: Curve) -> dict[str, str]:

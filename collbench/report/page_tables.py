@@ -88,8 +88,9 @@ def knobs(maps: Sequence[HeatMap]) -> str:
     for one in maps:
         heads = [Cell(text=one.knob), *[Cell(text=format_size(size)) for size in one.sizes]]
         rows = [("", [Cell(text=value), *map(_share, shares)]) for value, shares in zip(one.values, one.share, strict=True)]
-        caption = element("figcaption", f"{one.group.title}: {one.knob}")
-        figures.append(f"<figure{attributes(data_op=one.group.op)}>{caption}{table(heads, rows, kind='heat', label=f'{one.group.title}: {one.knob}')}</figure>")
+        label = f"{one.group.title}: {one.knob}"
+        caption = element("figcaption", label)
+        figures.append(f"<figure{attributes(data_op=one.group.problem.op)}>{caption}{table(heads, rows, kind='heat', label=label)}</figure>")
     hint = element("p", "Percent of the best speed at that size that each value reaches, the rest chosen best; 100 is the fastest.", class_="hint")
     return section("knobs", "What each choice is worth", FOLLOWS, hint, f'<div class="maps">{"".join(figures)}</div>') if figures else ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from collbench.topology.model import Link, Topology
-from collbench.topology.paths import Path, path
+from collbench.topology.paths import Path, path, to_processor
 from collbench.topology.rates import link_label
 
 
@@ -57,9 +57,8 @@ def ceiling(
 
 def _through_host(topology: Topology, source: str, target: str) -> tuple[Path, ...]:
     """Up to the processor that is nearest to the target, and down; nothing if there is none."""
-    near = [path(topology, target, cpu.id) for cpu in topology.of_kind("cpu")]
-    cpu = min((way for way in near if way.links), key=lambda way: (len(way.links), way.b), default=None)
-    return () if cpu is None else (path(topology, source, cpu.b), path(topology, cpu.b, target))
+    near = to_processor(topology, target)
+    return () if near is None else (path(topology, source, near.b), path(topology, near.b, target))
 
 
 def _hops(way: Path) -> list[tuple[str, str, Link]]:

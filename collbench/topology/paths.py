@@ -58,6 +58,12 @@ def path(topology: Topology, a: str, b: str) -> Path:
     return _paths_from(topology, a)[b]
 
 
+def to_processor(topology: Topology, gpu: str) -> Path | None:
+    """The best way from a GPU to the processor that is nearest; None if there is none."""
+    ways = [way for cpu in topology.of_kind("cpu") if (way := path(topology, gpu, cpu.id)).links]
+    return min(ways, key=_order, default=None)
+
+
 @lru_cache(maxsize=4096)
 def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
     """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a further hop can better."""
