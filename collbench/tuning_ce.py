@@ -59,9 +59,10 @@ def lay_out_copies(case: Case, schedule: Schedule, limits: Limits) -> tuple[Case
     threads = case.threads or _THREADS
     kernel = Kernel(proto="simple", threads=threads, unroll=case.unroll or _UNROLL, ctas=min(_CTAS, limits.ctas) if needs_kernel else 0)
     for loops in count(max(1, -(-own // longest))):
+        chunk = case.chunk or max(16, -(-own // (loops * 64)) * 64)
         plan = lay_out(
-            case.problem(), schedule, direct=direct, p2p="push", channels=channels, slots=slots, chunk_bytes=case.chunk or max(16, -(-own // (loops * 64)) * 64),
-            slot_bytes=slot_bytes, slices=slices, kernel=kernel, transport="ce",
+            case.problem(), schedule, direct=direct, p2p="push", channels=channels, slots=slots, chunk_bytes=chunk, slot_bytes=slot_bytes, slices=slices,
+            kernel=kernel, transport="ce",
         )
         needed = memory_bytes(plan)
         if needed <= limits.memory_bytes:

@@ -122,7 +122,8 @@ class Kernel:
             gpus.tell(rank, state, launch + 1)
         for note in notes:
             assert bool(begins) == (note["signal"] == READY)
-            gpus.tell(rank, int(note["word"]), launch * int(note["a_launch"]) + int(note["number"]))
+            if (value := launch * int(note["a_launch"]) + int(note["number"])) <= int(note["most"]):
+                gpus.tell(rank, int(note["word"]), value)
             yield True
 
     def _move(self) -> Work:
@@ -139,8 +140,8 @@ class Kernel:
 class CopyGpus(Gpus):
     """n GPUs with a plan's memory, two sets of user buffers, and streams."""
 
-    def __init__(self, plan: Plan, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
-        self.plan, self.chance, self.changes = plan, random.Random(seed), 0
+    def __init__(self, plan: Plan, monkeypatch: pytest.MonkeyPatch, seed: int = 0, silent_after: int | None = None) -> None:
+        self.plan, self.chance, self.changes, self.silent_after = plan, random.Random(seed), 0, silent_after
         self.stride = stride_bytes(plan.problem)
         self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
@@ -193,6 +194,7 @@ class CopyGpus(Gpus):
             if is_soak or run not in known:
                 known[run] = engine.queue(
                     one, b"", memory_of(one.problem, rank), set_offset=run.number * self.stride, done_before=done if is_soak else None,
+                    silent_after=self.silent_after,
                 )
             known[run](0)
             done = [before + slices_of(one, channel) for channel, before in enumerate(done)]

@@ -22,8 +22,8 @@ from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
 from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
-from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
 from collbench.device.engine import slices_of
+from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
 from collbench.device.program import SIGNALS, ctas, launches_counted, lower, waiters
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, ScheduleError, StuckError
@@ -107,8 +107,17 @@ class Rank:
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
         memory = self._memory(plan.problem, plan.transport, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
-        self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory)
+        loaded = self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory)
+        if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
+            for number in range(sets):
+                loaded.launches[number] = self._written(loaded, number)
         return plan.digest
+
+    def _written(self, loaded: _Loaded, number: int) -> Callable[[int], None]:
+        """A launch by the copy engine on a set of user buffers."""
+        silent_after = DROP_AFTER if self.inject == "drop" else None
+        set_offset = number * stride_bytes(loaded.plan.problem)
+        return self.engine.queue(loaded.plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
 
     def _memory(self, problem: Problem, transport: str, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
@@ -125,16 +134,11 @@ class Rank:
         if number not in loaded.launches:
             plan, rank = loaded.plan, self.context.rank
             assert plan.kernel is not None
-            set_offset = number * stride_bytes(plan.problem)
-            if plan.transport == "ce":
-                silent_after = DROP_AFTER if self.inject == "drop" else None
-                loaded.launches[number] = self.engine.queue(plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
-            else:
-                args = pack_args(plan, rank, loaded.memory, set_offset=set_offset, timeout_ns=int(self.lane.timeout_s * 1e9))
-                grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-                loaded.launches[number] = Launch(
-                    self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster
-                )
+            args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
+            grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
+            loaded.launches[number] = Launch(
+                self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster
+            )
         loaded.launches[number](stream)
 
     def reset(self, digest: str, is_filled: bool = True) -> None:

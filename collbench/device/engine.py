@@ -252,7 +252,9 @@ class _Script:
         copies: list[tuple[int, Copy]] = []
         for step in turn.steps:
             self._step(turn, step, moves, copies)
-        for command in (*moves, *(copy for _, copy in sorted(copies, key=lambda found: found[0]))):
+        copies.sort(key=lambda found: found[0])
+        data: list[Move | Copy] = [*moves, *(copy for _, copy in copies)]
+        for command in data:
             self._queue_data(command)
         if turn.posts:
             for stream in (WAITING, COPYING, MOVING):
