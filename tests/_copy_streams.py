@@ -167,6 +167,10 @@ class CopyGpus(Gpus):
         """Launches, one after the other on every rank, each compared. Asserts that all end. Block counts of their own make it a soak."""
         for rank, engine in enumerate(self.engines):
             self._queue(rank, engine, runs)
+        self.finish()
+
+    def finish(self) -> None:
+        """Let all streams run, at random. Asserts that all end."""
         is_stuck = False
         while any(work for runtime in self.runtimes for work in runtime.streams.values()):
             moved = 0

@@ -8,14 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collbench.backends import cuda
 from collbench.backends._copy_engine import ENGINE, MOVE, NOTE
 from collbench.case import Case
 from collbench.collectives import collective
 from collbench.device.compile import compile_source, kernel_source, move_widths
 from collbench.device.engine import Copy, Move, Say, Wait, script
+from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
 from collbench.dtypes import DTYPES, REDOPS, DtypeName
 from collbench.errors import ScheduleError
+from collbench.group import RankContext
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.schedule import Schedule
 from collbench.tuning import algorithms_of, resolve
@@ -93,6 +96,35 @@ def test_a_rank_that_keeps_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     plan = plan_of(registered("allreduce", "ring", World(n=3)), 1, direct=True, in_place=False)
     with pytest.raises(AssertionError, match="all streams wait"):
         CopyGpus(plan, monkeypatch, silent_after=2).run(Run(0))
+
+
+def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every set of buffers; and clears what counts, not the FIFOs."""
+    plan = plan_of(registered("allreduce", "twoshot", World(n=2)), 0, direct=True, in_place=False)
+    gpus, cleared = CopyGpus(plan, monkeypatch), []
+    ranks = [cuda.Rank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
+    for rank in ranks:
+        own = rank.context.rank
+        engine, memory = gpus.engines[own], memory_of(plan.problem, own)
+        lane: Any = engine.lane
+        rank.lane, rank.engine, rank.inject = lane, engine, ""
+        lane.card.stream, lane.card.resident_ctas, lane.card.wait = 0, lambda *asked: 132, lambda deadline_s: None
+        lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
+        for name, value in (("arenas", memory.arenas), ("arena", memory.own), ("control", memory.own), ("aborts", memory.aborts), ("is_peered", True)):
+            setattr(lane, name, value)
+        lane.users = [at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)]
+        lane.user = lane.users[own]
+        assert rank.load(plan, 2, [b"", b""], False) == plan.digest
+        assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
+        rank.reset(plan.digest, is_filled=False)
+        for number in (0, 1):
+            gpus.fill(own, Run(number), 0)
+            rank._queue(rank.loaded[plan.digest], number, 0)  # noqa: SLF001
+    gpus.finish()
+    assert cleared == [(ABORT_AT, 4), (STATES_AT, layout(plan, 0).fifos - STATES_AT)] * 2
+    for rank in ranks:
+        gpus.compare(rank.context.rank, Run(0), 0)
+        gpus.compare(rank.context.rank, Run(1), 0)
 
 
 # What the tool chooses

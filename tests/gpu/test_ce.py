@@ -1,10 +1,10 @@
-"""Sweeps whose data copy engines move: right in both process models, in graphs and on streams, and faults are named as over SM stores.
+"""Sweeps whose data copy engines move: right in both process models, in graphs and on streams. Faults: test_transports.py.
 
 Run first, on a machine of 2 to 8 GPUs with CuPy, in this order; each line says more about what is wrong than the next one would:
 
     python -m tests.gpu.batch ce                                  # bit for bit, one process; mpirun -n 4 python -m tests.gpu.batch ce
     python -m tests.gpu.batch measured                            # graphs, streams, isolated; the last four plans are copies
-    python -m pytest tests/gpu/test_ce.py -x -s                   # this file
+    python -m pytest tests/gpu/test_ce.py tests/gpu/test_transports.py -x -s
     python -m collbench sweep --backend cuda --transport ce --op allgather,alltoall --algo direct --sizes 256M,512M,1G --csv ce.csv
     python -m collbench sweep --backend cuda --transport ce --op allreduce --algo twoshot --sizes 256M,512M,1G --slices 1,2,4 --max-memory 2G
     python -m collbench sweep --backend nccl --op allgather,alltoall,allreduce --sizes 256M,512M,1G
@@ -55,14 +55,6 @@ def test_sizes_at_random_without_a_pause(gpus: int, model: str) -> None:
     ended = run(started(model, gpus, [*SWEEP, "--op", "allgather,allreduce", "--sizes", "1M", "--soak", "5"]), LIMIT_S)
     print(f"\n{model}:\n{ended.stdout[-2000:]}{ended.stderr[-1000:]}")
     assert ended.code == 0
-
-
-@pytest.mark.parametrize(("fault", "said"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
-@pytest.mark.parametrize("model", MODELS)
-def test_faults_are_named(gpus: int, model: str, fault: str, said: str) -> None:
-    ended = run(started(model, gpus, [*SWEEP, "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--timeout", "1", "--inject", fault]), LIMIT_S)
-    assert ended.code == 4
-    assert said in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)
 
 
 def test_a_rank_that_dies_ends_all(gpus: int) -> None:
