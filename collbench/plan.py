@@ -45,7 +45,8 @@ class Kernel:
     """How a GPU runs a plan: the protocol's kernel, threads of a CTA, accesses in flight, and what is compiled in.
 
     unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way. reload: read a line again once its flag was seen (ll128).
-    cluster: neighbouring CTAs that the GPU places together (thread block clusters, from sm_90 on); 1: as it likes.
+    cluster: neighbouring CTAs that the GPU places together (thread block clusters, from sm_90 on); 1: as it likes. ctas: of the kernel that
+    reduces beside the copy engine; 0 where nothing needs it, and where every channel and track has one.
     """
 
     proto: str
@@ -54,6 +55,7 @@ class Kernel:
     cluster: int = 1
     reload: bool = True
     specialized: bool = False
+    ctas: int = 0
 
     def credit_batch(self, slots: int) -> int:
         """How many slots the kernel gives back at a time: see device/flagged.cuh."""

@@ -81,7 +81,7 @@ MAX_ENDS = 70  # of connections that a rank has: what a launch's arguments, 4096
 MAX_CHUNK_BYTES = 1 << 30
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
-TRANSPORTS = ("p2p", "shm")  # peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map
+TRANSPORTS = ("p2p", "shm")  # peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map; for ce see tuning_ce.py
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
@@ -134,7 +134,7 @@ def road_of(case: Case, limits: Limits) -> str:
     if case.transport == "auto":
         return "p2p" if limits.has_peers else "shm"
     if case.transport not in TRANSPORTS:
-        raise ScheduleError(f"GPUs pass data by {' or '.join(TRANSPORTS)}, not by {case.transport}", "leave --transport out")
+        raise ScheduleError(f"GPUs pass data by {', '.join(TRANSPORTS)} or ce, not by {case.transport}", "leave --transport out")
     if case.transport == "p2p" and not limits.has_peers:
         raise ScheduleError("not every GPU can reach the memory of every other", "use --transport shm, or see `collbench topo --p2p`")
     return case.transport
@@ -156,7 +156,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError("ll128 has always four vectors of a line on their way: nothing to unroll", "use --proto simple or ll")
     if case.reload != "auto" and proto != "ll128":
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
-    pipelined = _is_pipelined(schedule, case.in_place)
+    pipelined = is_pipelined(schedule, case.in_place)
     direct = not flagged and case.direct != "off" and road == "p2p"
     if case.direct == "auto" and (case.buffsize or pipelined):
         direct = False
@@ -330,7 +330,7 @@ def _hops(schedule: Schedule, in_place: bool) -> int:
     return proved(schedule, 8, 1, 1, in_place).hops
 
 
-def _is_pipelined(schedule: Schedule, in_place: bool) -> bool:
+def is_pipelined(schedule: Schedule, in_place: bool) -> bool:
     """Whether a loop passes through more ranks than any of them has rounds for: then its bandwidth comes from loops that follow each other."""
     return _hops(schedule, in_place) > max(len(track.rounds) for program in schedule.programs for track in program)
 

@@ -273,7 +273,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("End", sizes).itemsize == END.size
     assert structure("Args", sizes).itemsize == ARGS.size + 2 * END.size
     assert structure("State", sizes).itemsize == STATE_BYTES
-    assert structure("Report", sizes).itemsize == REPORT_BYTES == _REPORT.size
+    assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == _REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
     assert structure("Meeting", sizes, "meet.cu").itemsize == struct.calcsize("<7Q2I")
 

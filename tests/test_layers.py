@@ -28,6 +28,7 @@ LAYERS = [
     "plan",
     "actions",
     "tuning_gpu",
+    "tuning_ce",
     "tuning cost",
     "device",
     "pattern stats",

@@ -7,7 +7,7 @@ by CUDA IPC. The driver compiles and sends machine code, so that ranks never com
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
 from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
+from collbench.device.engine import slices_of
 from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
-from collbench.device.program import SIGNALS, ctas, launches_counted, lower
+from collbench.device.program import SIGNALS, ctas, launches_counted, lower, waiters
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, ScheduleError, StuckError
 from collbench.group import Group, RankContext
@@ -64,9 +66,10 @@ class _Loaded:
 
     plan: Plan
     sets: int
+    cubin: bytes
     function: int
     memory: Memory
-    launches: dict[int, Launch] = field(default_factory=dict)
+    launches: dict[int, Callable[[int], None]] = field(default_factory=dict)
     graphs: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -81,6 +84,7 @@ class Rank:
         """Take this rank's GPU; what the driver wants to know of it."""
         self.faults = cuda_errors()
         self.lane, facts = take_gpu(self.context, options)
+        self.engine = CopyEngine(self.lane)
         self.inject = options.inject
         return facts
 
@@ -97,14 +101,23 @@ class Rank:
         lane, rank = self.lane, self.context.rank
         if is_full:
             self.loaded.clear()
-        function = lane.card.function(cubins[rank], "collbench_run")
+        function = lane.card.function(cubins[rank], "collbench_move" if plan.transport == "ce" else "collbench_run")
         assert plan.kernel is not None
         resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster), ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
         memory = self._memory(plan.problem, plan.transport, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
-        self.loaded[plan.digest] = _Loaded(plan, sets, function, memory)
+        loaded = self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory)
+        if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
+            for number in range(sets):
+                loaded.launches[number] = self._written(loaded, number)
         return plan.digest
+
+    def _written(self, loaded: _Loaded, number: int) -> Callable[[int], None]:
+        """A launch by the copy engine on a set of user buffers."""
+        silent_after = DROP_AFTER if self.inject == "drop" else None
+        set_offset = number * stride_bytes(loaded.plan.problem)
+        return self.engine.queue(loaded.plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
 
     def _memory(self, problem: Problem, transport: str, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
@@ -133,7 +146,7 @@ class Rank:
         lane, loaded = self.lane, self.loaded[digest]
         where = layout(loaded.plan, self.context.rank)
         lane.card.clear(lane.control + ABORT_AT, 4)
-        lane.card.clear(lane.arena + STATES_AT, where.total - STATES_AT)
+        lane.card.clear(lane.arena + STATES_AT, (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT)
         if loaded.plan.transport == "shm":
             lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.tmp - where.tails)
         if is_filled:
@@ -164,18 +177,24 @@ class Rank:
         plan = loaded.plan
         assert plan.kernel is not None
         stride = stride_bytes(plan.problem)
-        function = lane.card.function(cubins[rank], "collbench_run") if cubins else loaded.function
+        is_copied, done = plan.transport == "ce", [0] * plan.channels
+        function = lane.card.function(cubins[rank], "collbench_run") if cubins and not is_copied else loaded.function
         grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
         lane.clear_found()
-        kept = []
+        kept: list[Callable[[int], None]] = []
         for launch, count in enumerate(counts):
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             lane.prepare(problem, range(number, number + 1), stride)
-            args = pack_args(
-                plan, rank, self._memory(problem, plan.transport, loaded.memory.program), set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9),
-                delay_ns=delay_ns, block_bytes=problem.block_bytes,
-            )
-            kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster))
+            memory = self._memory(problem, plan.transport, loaded.memory.program)
+            if is_copied:
+                one = replace(plan, problem=problem)
+                kept.append(self.engine.queue(one, loaded.cubin, memory, set_offset=number * stride, delay_ns=delay_ns, done_before=done))
+                done = [before + slices_of(one, channel) for channel, before in enumerate(done)]
+            else:
+                args = pack_args(
+                    plan, rank, memory, set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9), delay_ns=delay_ns, block_bytes=problem.block_bytes,
+                )
+                kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster))
             kept[-1](lane.card.stream)
             lane.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
@@ -219,7 +238,7 @@ class Rank:
 
     def _diagnosis(self, loaded: _Loaded) -> StuckError | None:
         """Which rank, channel, track and round waited for whom, as the CTAs that gave up reported it: of those, the one that was least far."""
-        data = self.lane.card.download(self.lane.arena + REPORTS_AT, ctas(loaded.plan) * REPORT_BYTES)
+        data = self.lane.card.download(self.lane.arena + REPORTS_AT, waiters(loaded.plan) * REPORT_BYTES)
         program = loaded.plan.schedule.program(self.context.rank)
         reports = sorted((done, round_index, *rest) for is_set, done, round_index, *rest in _REPORT.iter_unpack(data) if is_set)
         if not reports:
@@ -253,7 +272,7 @@ class Session:
         self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in range(1 if plan.schedule.is_symmetric else plan.n))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
         in_host = [layout(plan, rank).tmp for plan in plans if plan.transport == "shm" for rank in range(1 if plan.schedule.is_symmetric else plan.n)]
-        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=any(plan.transport == "p2p" for plan in plans))
+        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=any(plan.transport != "shm" for plan in plans))
         self._watch = Watch(self.facts)
         self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU"
 

@@ -45,6 +45,8 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
     """
     kernel, program = plan.kernel, lower(plan, rank)
     assert kernel is not None
+    if plan.transport == "ce":
+        return engine_source(plan)
     found: dict[str, Any] = dict(macros(program))
     found |= {
         "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
@@ -68,6 +70,23 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'
     return Source(file=f"{kernel.proto}.cu", macros=_sorted(found), table=program_text(program) if kernel.specialized else "")
+
+
+def move_widths(plan: Plan) -> list[int]:
+    """The numbers of sources that moves beside a copy engine have."""
+    return sorted({1, *(sources for rank in range(len(plan.schedule.programs)) for sources, _ in lower(plan, rank).shapes)})
+
+
+def engine_source(plan: Plan) -> Source:
+    """What the kernels beside a copy engine are compiled from; the same for every rank."""
+    assert plan.kernel is not None
+    wanted = move_widths(plan)
+    small = [sources for sources in wanted if sources < MAX_UNROLLED]
+    return Source(file="engine.cu", macros=_sorted({
+        "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
+        "THREADS": plan.kernel.threads, "UNROLL": plan.kernel.unroll, "MAX_SOURCES": wanted[-1], "WIDE": int(len(small) < len(wanted)),
+        "SHAPES": " ".join(f"SHAPE({sources})" for sources in small),
+    }))
 
 
 def pattern_source(item_bytes: int) -> Source:

@@ -10,6 +10,7 @@
 // ago, and nobody counts slots; FENCED if tracks of a rank pass data to each other through memory, so that lines must not overtake it.
 #pragma once
 #include "program.cuh"
+#include "walk.cuh"
 #include "spin.cuh"
 
 // Move one piece. With AHEAD `rest` is called when the first loads of this step are on their way, before any of them is waited for.

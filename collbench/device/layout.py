@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from collbench.device.program import DeviceStep, End, Mark, Program, Ref, lower
 from collbench.plan import Plan
@@ -123,12 +124,28 @@ def pack_args(
         plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
     )]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):
-        packed = [_pack_end(plan, rank, memory, number, end, is_sending=is_sending) for number, end in enumerate(ends)]
+        packed = [
+            END.pack(*reach(plan, rank, memory, number, end, is_sending=is_sending), end.per_loop, peer_of(plan, rank, end)) for number, end in enumerate(ends)
+        ]
         out += packed or [bytes(END.size)]
     return b"".join(out)
 
 
-def _pack_end(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> bytes:
+class Reached(NamedTuple):
+    """Where an end of a connection leads on channel 0, as END packs it: its slots, the words heard and said, the peer's buffers, bytes between channels."""
+
+    slots: int
+    heard: int
+    said: int
+    peer_in: int
+    peer_out: int
+    slots_stride: int
+    heard_stride: int
+    said_stride: int
+
+
+def reach(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> Reached:
+    """The addresses of an end, the number-th of a rank's sending or receiving ones."""
     peer = peer_of(plan, rank, end)
     other = other_end(plan, rank, end, is_sending=is_sending)
     mine, theirs = layout(plan, rank), layout(plan, peer)
@@ -140,6 +157,4 @@ def _pack_end(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, i
     if end.has_fifo:
         owner, at, who = (rank, mine, (is_sending, number)) if (plan.p2p == "pull") == is_sending else (peer, theirs, (not is_sending, other))
         slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
-    return END.pack(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart, end.per_loop, peer)
-
-
+    return Reached(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart)

@@ -13,6 +13,13 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// A number that is a type, so that what depends on it is decided when it is compiled.
+template <u32 K>
+struct Index {
+    static constexpr u32 value = K;
+    constexpr operator u32() const { return K; }
+};
+
 static __device__ __forceinline__ u64 load_acquire(const u64* at) {
     u64 value;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");

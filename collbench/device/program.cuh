@@ -4,12 +4,6 @@
 #pragma once
 #include "types.cuh"
 
-template <u32 K>
-struct Index {
-    static constexpr u32 value = K;
-    constexpr operator u32() const { return K; }
-};
-
 #ifdef COMPILED_PROGRAM
 #include COMPILED_PROGRAM  // static constexpr Program PROGRAM = {...};
 

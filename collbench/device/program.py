@@ -264,9 +264,14 @@ def is_aligned(plan: Plan, unit: int) -> bool:
     return all((loop.offset | loop.size | loop.chunk) % unit == 0 for channel in range(plan.channels) for loop in plan.loops(channel))
 
 
+def waiters(plan: Plan) -> int:
+    """What waits by itself on the GPU that has most: a track on a channel."""
+    return plan.channels * max(len(program) for program in plan.schedule.programs)
+
+
 def ctas(plan: Plan) -> int:
     """CTAs of the GPU that has most."""
-    return plan.channels * max(len(program) for program in plan.schedule.programs)
+    return plan.kernel.ctas if plan.kernel is not None and plan.transport == "ce" else waiters(plan)
 
 
 def launches_counted(plan: Plan) -> int:

@@ -3,7 +3,7 @@
 // Sixteen-bit floats and fp8 accumulate in float32 over all operands of a step and are rounded once. Integers wrap.
 // DTYPE and REDOP are macros, numbered as in device/compile.py.
 #pragma once
-#include "types.cuh"
+#include "memory.cuh"
 
 enum Dtype { INT8 = 0, UINT8, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, FLOAT8_E4M3, FLOAT8_E5M2 };
 enum Redop { SUM = 0, PROD, MIN, MAX, AVG };

@@ -86,11 +86,7 @@ struct State {
     u32 launch;
 };
 
-// Why a CTA gave up waiting.
-struct Report {
-    u32 is_set, done, round, signal, rank, channel, track, peer;
-    u64 wanted, seen;
-};
+struct Report;  // spin.cuh
 
 struct Args {
     char *in, *out, *tmp;

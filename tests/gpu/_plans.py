@@ -58,6 +58,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), transport="shm", each=2),
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2), transport="shm", p2p="pull", each=3),
     ),
+    "ce": (
+        Form(kernel=Kernel(proto="simple", threads=96, unroll=4, ctas=8), direct=True, transport="ce", shapes=3),
+        Form(kernel=Kernel(proto="simple", threads=64, unroll=2, ctas=1), transport="ce", shapes=3),
+    ),
     "ll": (
         Form(kernel=Kernel(proto="ll", threads=64, specialized=True)),
         Form(kernel=Kernel(proto="ll", threads=96, unroll=2)),
@@ -90,7 +94,7 @@ def describe(plan: Plan) -> str:
     """A plan in a line."""
     what, kernel = plan.problem, plan.kernel
     assert kernel is not None
-    how = f"{plan.p2p} {'direct' if plan.direct else 'FIFO'}"
+    how = f"{plan.transport}, {plan.p2p} {'direct' if plan.direct else 'FIFO'}"
     if kernel.proto != "simple":
         how = ("specialised" if kernel.specialized else "interpreted") + ("" if kernel.reload else ", no reload")
     return (
@@ -105,7 +109,7 @@ def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan
         return lay_out(
             what, schedule, direct=form.direct, p2p=form.p2p, channels=shape.channels, slots=shape.slots, chunk_bytes=shape.chunk_bytes,
             slices=shape.slices if form.kernel.proto == "simple" else 1,
-            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 else 1), transport=form.transport,
+            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 and form.transport != "ce" else 1), transport=form.transport,
         )
     except ScheduleError:
         return None
@@ -195,6 +199,10 @@ def measured_plans(n: int) -> list[Plan]:
         Case(op="reduce", backend="cuda", algo="tree", proto="ll128", dtype="float64", redop="prod", root=1, ranks=n, size_bytes=1 << 15),
         Case(op="reducescatter", backend="cuda", algo="ring", proto="ll128", reload="off", placement="in", ranks=n, size_bytes=1 << 17),
         Case(op="sendrecv", backend="cuda", ranks=n, size_bytes=8),
+        Case(op="allreduce", backend="cuda", transport="ce", slices=2, redop="avg", ranks=n, size_bytes=1_000_004),
+        Case(op="alltoall", backend="cuda", transport="ce", ranks=n, size_bytes=1 << 20),
+        Case(op="allgather", backend="cuda", transport="ce", placement="in", ranks=n, size_bytes=1 << 20),
+        Case(op="reduce", backend="cuda", transport="ce", algo="tree", chunk=1 << 14, root=n - 1, ranks=n, size_bytes=1 << 17),
     )
     return [resolve(case.rounded()).plan for case in cases]
 

@@ -1,4 +1,4 @@
-"""Sweeps in which no GPU reaches another's memory: everything goes through host memory, and faults are named as over NVLink."""
+"""Sweeps over other roads than stores to peers: through host memory everything is right, and on every road faults are named as over NVLink."""
 
 import csv
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from tests.gpu._running import MODELS, run, started
 
 LIMIT_S = 60.0
-SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "shm", "--repeats", "1", "--iters", "5")
+SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--repeats", "1", "--iters", "5")
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    ended = run(started(model, gpus, [*SWEEP, "--op", "all", "--proto", "all", "--sizes", "100,64K,1M", "--csv", str(file)]), LIMIT_S)
+    ended = run(started(model, gpus, [*SWEEP, "--transport", "shm", "--op", "all", "--proto", "all", "--sizes", "100,64K,1M", "--csv", str(file)]), LIMIT_S)
     print(f"\n{model}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.stderr[-1000:]}")
     assert ended.code == 0
     rows = list(csv.DictReader(file.open()))
@@ -24,8 +24,10 @@ def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tm
 
 
 @pytest.mark.parametrize(("fault", "said"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
+@pytest.mark.parametrize("transport", ["shm", "ce"])
 @pytest.mark.parametrize("model", MODELS)
-def test_faults_are_named(gpus: int, model: str, fault: str, said: str) -> None:
-    ended = run(started(model, gpus, [*SWEEP, "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--timeout", "1", "--inject", fault]), LIMIT_S)
+def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, said: str) -> None:
+    more = ("--transport", transport, "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--timeout", "1", "--inject", fault)
+    ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
     assert ended.code == 4
     assert said in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)
