@@ -5,7 +5,7 @@ earlier of the two ends, with the part of a turn that lies inside counted as tha
 the end. A row is the sweep's row of the launches alone, with what came of both behind it; the slowest rank counts, as there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
@@ -42,6 +42,7 @@ class Asked:
     ranks: int
     gemm: int
     cluster: int = 0
+    transports: tuple[str, ...] = ("auto",)
     priority: Priority = "high"
     gpus: tuple[int, ...] = ()
     repeats: int = 3
@@ -150,7 +151,8 @@ def points_of(asked: Asked, group: Group) -> list[Point]:
     """What is measured: the collective by each backend, from two ranks on, and plain copies."""
     backends = tuple(name for name in asked.backends if name != COPIES and asked.ranks > 1)
     sweep = Sweep(
-        op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",), channels=asked.channels, cluster=(asked.cluster,)
+        op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",), transport=asked.transports, channels=asked.channels,
+        cluster=(asked.cluster,),
     )
     found = plan_points(cases(sweep, {"nccl": {}}), group, DEFAULT_MEMORY)
     if COPIES in asked.backends:
@@ -167,7 +169,7 @@ def _copy_cases(asked: Asked) -> Iterator[Case]:
                 yield Case(op="sendrecv", backend=COPIES, algo=way, proto="", channels=channels, ranks=asked.ranks, size_bytes=size).rounded()
 
 
-def measure(asked: Asked, group: Group) -> Iterator[Overlap]:
+def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
     """The rows as they finish, one backend after the other. Raises what ends the measurement, after the row that says so."""
     points, run = points_of(asked, group), new_run()
     options = GpuOptions(

@@ -1,14 +1,15 @@
 """Launches beside computing on one rank, against streams that only keep clocks: who waits for whom, what is marked, copied and compared."""
 
+import pickle
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 
-from collbench.backends import _beside, _copies
+from collbench.backends import _beside, _copies, _gpu_session
 from collbench.backends._beside import LEAST, PATIENCE, WINDOW_S, Marks, Work, measured, work_of
-from collbench.backends._gpu import Lane, stride_bytes
+from collbench.backends._gpu import How, Lane, stride_bytes
 from collbench.backends._gpu_session import GpuOptions, Watch
 from collbench.backends._session import Answer
 from collbench.case import Case, Problem
@@ -16,6 +17,7 @@ from collbench.device import product
 from collbench.device.product import Product
 from collbench.errors import UnavailableError
 from collbench.group import RankContext
+from collbench.group.local import LocalGroup
 from collbench.pattern import Wrong
 
 from ._overlap import COMM, COMPUTE, Card
@@ -82,6 +84,20 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (computing.launches, computing.wrong) == ((), None)
     run(lane, card, [], turns=2)
     assert FakeProduct.made == 1
+
+
+@pytest.mark.parametrize("launch", ["graph", "stream"])
+def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(monkeypatch: pytest.MonkeyPatch, launch: str) -> None:
+    card, waits, sets, graphs = Card(), list[bool](), list[int](), dict[Any, Any]()
+    lane = lane_on(card, monkeypatch)
+
+    def queue(number: int, stream: int) -> None:
+        sets.append(number)
+        card.work(stream, 0.5e-3)
+
+    assert lane.time(queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)) == pytest.approx(0.5e-3)
+    assert sets[:4] == [0, 1, 2, 0]
+    assert (len(graphs), waits) == (int(launch == "graph"), [True])
 
 
 # The driver
@@ -290,3 +306,51 @@ def test_one_rank_copies_to_itself() -> None:
     problem = case.problem()
     assert problem.buffers(0).out_bytes == problem.buffers(0).in_bytes == 1000
     assert problem.buffers(0).out_offset >= 1000
+
+
+class FakeRank:
+    """A rank's part of the copies, whose products and copies take a millisecond; it keeps what it was asked for."""
+
+    asked: ClassVar[list[tuple[str, tuple[Any, ...]]]] = []
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+
+    def device(self, options: GpuOptions) -> dict[str, Any]:
+        return {"name": "GPU", "uuid": f"GPU-{self.context.rank}", "arch": 90, "ctas": 132, "cache": 50 << 20, "pids": (), "version": "none"}
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+
+        def answer(*args: Any) -> Any:
+            FakeRank.asked.append((method, args))
+            if method == "first":
+                return Answer(wrong=None, seconds=1e-3, busy_s=0.0)
+            if method != "beside":
+                return None
+            work = pickle.loads(pickle.dumps(args[1]))  # as it goes to other processes
+            computing, launches = (tuple(1e-3 * turn for turn in range(turns + 1)) if turns else () for turns in (work.turns, work.replays))
+            return pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
+
+        return answer
+
+
+def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_copies, "Rank", FakeRank)
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 3)
+    monkeypatch.setattr(_copies, "Watch", lambda facts: WATCH)
+    FakeRank.asked = []
+    cases = [
+        Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size) for way, size in (("engine", 64 << 20), ("host", 1 << 20))
+    ]
+    session = _copies.Session(LocalGroup(), cases, hot=False, options=GpuOptions())
+    try:
+        found, wrong = session.beside(cases[1], 8192, 3)
+    finally:
+        session.close()
+    assert (len(found), len(found[0].both), wrong) == (3, 3, [])
+    allocated = [args for method, args in FakeRank.asked if method == "allocate"]
+    assert allocated == [(0, 128 << 20, 1 << 20)] * 3  # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
+    keys = {args[0] for method, args in FakeRank.asked if method == "beside"}
+    assert keys == {(cases[1], 1)}

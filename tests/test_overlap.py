@@ -242,6 +242,15 @@ def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[st
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_transports_are_told_apart(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    stand_in.cost = staticmethod(lambda job: (1.1, 1.0) if job.transport == "p2p" else (1.2, 4.0))
+    assert run(["overlap", "--backend", "cuda", "--channels", "4,8", "--transport", "auto,shm"]) == 0
+    out = capfd.readouterr().out
+    assert out.count("ring simple shm") == 2
+    said = " ".join(out[out.rindex("\n64M: ") :].split())
+    assert said.startswith("64M: 4 channels cost 9.1 % of computing and give 100 % of the bandwidth: 67.11 GB/s; shm costs 16.7 %")
+
+
 def test_no_row_no_advice() -> None:
     assert advice([]) == []
 

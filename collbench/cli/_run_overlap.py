@@ -1,6 +1,7 @@
 """Carry out `overlap`: options to what is measured, rows to file and screen, and the advice."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from collbench.report.overlap_table import advice, heading, line
 
 def run_overlap(
     *, op: OpName, sizes: tuple[int, ...], channels: tuple[int, ...], backend: tuple[str, ...], gemm: int, priority: Priority, cluster: int,
-    gpus: tuple[int, ...], repeats: int, timeout: float, csv: str | None,
+    transport: tuple[str, ...],     gpus: tuple[int, ...], repeats: int, timeout: float, csv: str | None,
 ) -> int:
     """The whole command; returns the exit code."""
     if min(sizes) <= 0:
@@ -33,8 +34,8 @@ def run_overlap(
     if ranks == 1 and COPIES not in backend:
         raise UnavailableError("one GPU: nothing travels between ranks", "plain copies can be measured: --backend copies")
     asked = Asked(
-        op=op, sizes=sizes, channels=channels, backends=backend, ranks=ranks, gemm=gemm, cluster=cluster, priority=priority, gpus=gpus, repeats=repeats,
-        timeout_s=timeout,
+        op=op, sizes=sizes, channels=channels, backends=backend, ranks=ranks, gemm=gemm, cluster=cluster, transports=transport, priority=priority, gpus=gpus,
+        repeats=repeats, timeout_s=timeout,
     )
     group = group_here()
     return lead(group, lambda: _drive(asked, group, csv))
@@ -49,11 +50,12 @@ def _drive(asked: Asked, group: Group, csv: str | None) -> int:
         click.echo("# One GPU: nothing travels between ranks, so no collective is measured, only plain copies.", err=True)
     try:
         click.echo("\n".join(heading(asked)), file=out)
-        for row in measure(asked, group):
-            rows.append(row)
-            if writer is not None:
-                writer.write_lines([to_line(row)])
-            click.echo(line(row), file=out)
+        with closing(measure(asked, group)) as found:
+            for row in found:
+                rows.append(row)
+                if writer is not None:
+                    writer.write_lines([to_line(row)])
+                click.echo(line(row), file=out)
     finally:
         if writer is not None:
             writer.close()

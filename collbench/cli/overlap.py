@@ -6,9 +6,11 @@ import click
 
 from collbench.cli._options import Finite, ListOf, natural, positive
 from collbench.collectives import OPS, collective
+from collbench.transports import FAMILY as TRANSPORTS
 from collbench.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
+LEAST_GEMM = 4096  # smaller products end faster than one process can queue them for eight GPUs
 _MAX_S = 1_000_000
 
 
@@ -27,10 +29,16 @@ _OPTIONS = (
         "--backend", type=ListOf("backend", str, BACKENDS), default="all", show_default=True,
         help="Who communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy engine, to host memory).",
     ),
-    click.option("--gemm", type=click.IntRange(1024, 65536), default=8192, show_default=True, help="Rows and columns of the bfloat16 matrices."),
+    click.option(
+        "--gemm", type=click.IntRange(LEAST_GEMM, 65536), default=8192, show_default=True, help="Rows and columns of the bfloat16 matrices.",
+    ),
     click.option(
         "--priority", type=click.Choice(["high", "normal"]), default="high", show_default=True,
         help="Of the stream that communicates: before the products, or like them.",
+    ),
+    click.option(
+        "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]), default="auto", show_default=True,
+        help=f"Of our kernels, as in sweep: auto, {', '.join(TRANSPORTS.names())}.",
     ),
     click.option("--cluster", type=click.IntRange(0, 16), default=0, show_default=True, help="CTAs placed side by side, as in sweep; 0: our choice."),
     click.option("--gpus", type=ListOf("gpu", natural, is_each_once=True), default=(), help="GPUs by their CUDA numbers, for example 0,2. Default: all."),

@@ -9,6 +9,7 @@ from collbench.units import format_rate, format_size
 WIDTH = 80
 ENOUGH = 0.9  # of the most bandwidth beside computing: the fewest channels that reach this are advised
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
+_USUAL = ("auto", "p2p")  # transports that need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
 
@@ -40,7 +41,9 @@ def name_of(overlap: Overlap) -> str:
     record = overlap.record
     if record.backend == COPIES:
         return _COPIES[record.algo]
-    return "nccl" if record.algo == "library" else f"{record.algo} {record.proto}"
+    if record.algo == "library":
+        return record.backend
+    return f"{record.algo} {record.proto}" + (f" {record.transport}" if record.transport not in _USUAL else "")
 
 
 def advice(rows: Sequence[Overlap]) -> list[str]:
@@ -50,19 +53,22 @@ def advice(rows: Sequence[Overlap]) -> list[str]:
 
 def _advice(rows: Sequence[Overlap]) -> list[str]:
     measured = [row for row in rows if row.beside_busbw_gbs is not None]
-    ours = [row for row in measured if row.record.backend == "cuda"] or [row for row in measured if row.record.algo == "kernel"]
-    if not ours:
+    by_us = [row for row in measured if row.record.backend == "cuda"] or [row for row in measured if row.record.algo == "kernel"]
+    if not by_us:
         return []
+    ours = [row for row in by_us if row.record.transport == by_us[0].record.transport]
     most = max(ours, key=_rate)
     chosen = min((row for row in ours if _rate(row) >= ENOUGH * _rate(most)), key=lambda row: row.record.channels)
     gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
     text = f"{format_size(chosen.record.size_bytes)}: {chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
     if chosen is not most:
         text += f"; {most.record.channels} channels {_cost(most)} and give {_gbs(most)}"
-    others = [row for row in measured if row.record.backend == "nccl" or (row.record.backend == COPIES and row.record.algo == "engine")]
-    for row in others:
-        name = "NCCL" if row.record.backend == "nccl" else f"the {name_of(row)}"
-        text += f"; {name} {_cost(row).replace('cost', 'costs', 1)} and gives {_gbs(row)}"
+    for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
+        row = max((row for row in by_us if row.record.transport == transport), key=_rate)
+        text += f"; {transport} {_costs(row)}, with {row.record.channels} channels"
+    for row in measured:
+        if row.record.backend == "nccl" or (row.record.backend == COPIES and row.record.algo == "engine"):
+            text += f"; {'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
     return textwrap.wrap(text + ".", WIDTH)
 
 
@@ -72,6 +78,10 @@ def _rate(row: Overlap) -> float:
 
 def _gbs(row: Overlap) -> str:
     return f"{format_rate(_rate(row))} GB/s"
+
+
+def _costs(row: Overlap) -> str:
+    return f"{_cost(row).replace('cost', 'costs', 1)} and gives {_gbs(row)}"
 
 
 def _cost(row: Overlap) -> str:
