@@ -9,7 +9,7 @@ from collbench.units import format_rate, format_size
 WIDTH = 80
 ENOUGH = 0.9  # of the most bandwidth beside computing: the fewest channels that reach this are advised
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
-_USUAL = ("auto", "p2p")  # transports that need no word
+_USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
 
@@ -17,8 +17,9 @@ def heading(asked: Asked) -> list[str]:
     """What is measured, in words, and the line above the rows."""
     what = f"{asked.op} of {asked.ranks} ranks" if asked.ranks > 1 else "copies on one GPU"
     text = (
-        f"{what} on {_PRIORITIES[asked.priority]}, beside products of {asked.gemm} x {asked.gemm} bfloat16 matrices. busbw in GB/s alone and beside "
-        "them; times as long as alone the launches (slower) and the products (gemm) take; MB moved for a lost ms of computing; noise of the products."
+        f"{what}, back to back on {_PRIORITIES[asked.priority]}, beside products of {asked.gemm} x {asked.gemm} bfloat16 matrices. alone, beside: busbw "
+        "in GB/s. slower, gemm: time of a launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of computing lost, - where "
+        "the loss is within the noise, by which products alone vary."
     )
     columns = f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7} {'MB/lost ms':>10} {'noise':>6}"
     return [*textwrap.wrap(text, WIDTH), "", columns]
@@ -43,7 +44,7 @@ def name_of(overlap: Overlap) -> str:
         return _COPIES[record.algo]
     if record.algo == "library":
         return record.backend
-    return f"{record.algo} {record.proto}" + (f" {record.transport}" if record.transport not in _USUAL else "")
+    return " ".join(word for word in (record.algo, record.proto, record.transport) if word not in _USUAL) or record.backend
 
 
 def advice(rows: Sequence[Overlap]) -> list[str]:
