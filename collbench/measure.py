@@ -5,11 +5,12 @@ repeats while rows still finish all along. Backends are reached only through the
 """
 
 import hashlib
+import os
 import platform
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -181,8 +182,7 @@ class Measurement:
         self.machine = machine()
         self.yardstick: Callable[[Case], Yardstick | None] = lambda case: None
         self.sessions: dict[SessionKey, Any] = {}
-        started = datetime.now(UTC)
-        self.run_id = started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{id(self)}".encode()).hexdigest()[:6]
+        self.run_id = new_run()
 
     def key_of(self, point: Point) -> tuple[object, ...]:
         """The key that the point's row will have, with the conditions that the settings make; a waived row has none of these."""
@@ -298,19 +298,7 @@ class Measurement:
     def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
         case, settings = point.case, self.settings
         session = self.sessions.get(point.session)
-        base: dict[str, Any] = {
-            name: getattr(case, name)
-            for name in (
-                "op", "backend", "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll",
-                "cluster", "reload", "specialize", "dtype", "redop", "root", "placement", "ranks", "size_bytes",
-            )
-        }
-        base |= {
-            "ctas": _ctas(point), "group": self.group.kind, "hosts": len(set(self.group.hosts)), "count": case.block_count, "run": self.run_id,
-            "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
-            "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
-            "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
+        base = circumstances(case, self.group, session, self.run_id) | {"ctas": ctas_of(point)}
         if point.waived:
             return Record(**base, status="waived", reason=point.waived)
         if error is not None:
@@ -356,12 +344,28 @@ class Measurement:
         self.sessions.clear()
 
 
+def new_run() -> str:
+    """A name for the rows of one run."""
+    started = datetime.now(UTC)
+    return started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{os.getpid()}".encode()).hexdigest()[:6]
+
+
+def circumstances(case: Case, group: Group, session: Any, run: str) -> dict[str, Any]:
+    """What every row of a case says, whatever came out: its knobs, and who measured it where and when. session: None if there is none."""
+    return {of.name: getattr(case, of.name) for of in fields(Case)} | {
+        "group": group.kind, "hosts": len(set(group.hosts)), "count": case.block_count, "run": run,
+        "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
+        "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
+        "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
 def is_forced(key: SessionKey) -> bool:
     """Whether a session runs what a library would perhaps not have chosen."""
     return len(key) > 2
 
 
-def _ctas(point: Point) -> int:
+def ctas_of(point: Point) -> int:
     """CTAs of a rank's launch as far as they are known: a library's channel is one."""
     if point.plan is not None:
         return ctas(point.plan) if point.plan.kernel is not None else 0

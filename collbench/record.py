@@ -97,14 +97,19 @@ MEASURED = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", 
 
 def to_line(record: Record) -> str:
     """The row as a CSV line with its line end. Numbers keep six significant digits."""
+    return line_of([getattr(record, name) for name in COLUMNS])
+
+
+def line_of(values: Iterable[object]) -> str:
+    """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([_cell(getattr(record, name)) for name in COLUMNS])
+    csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
     return out.getvalue()
 
 
-def header() -> str:
+def header(columns: Sequence[str] = COLUMNS) -> str:
     """The first line of a file."""
-    return ",".join(COLUMNS) + "\n"
+    return ",".join(columns) + "\n"
 
 
 def _cell(value: object) -> str:
@@ -157,17 +162,17 @@ def read(file: Path) -> list[Record]:
     return list(parse(str(file), text))
 
 
-def parse(file: str, text: str) -> Iterator[Record]:
+def parse(file: str, text: str, columns: Sequence[str] = COLUMNS) -> Iterator[Record]:
     """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises UsageError at another schema or a broken row."""
     text = text[: text.rfind("\n") + 1]
     if not text:
         return
     rows = csv.DictReader(io.StringIO(text))
-    if tuple(rows.fieldnames or ()) != COLUMNS:
+    if tuple(rows.fieldnames or ()) != tuple(columns):
         raise UsageError(f"{file} has not the columns of schema {SCHEMA}", "it was written by another version, or is no sweep: give another file")
     for number, row in enumerate(rows, start=2):
         try:
-            if tuple(row.values()) == COLUMNS:
+            if tuple(row.values()) == tuple(columns):
                 raise UsageError(f"{file}, line {number} is a heading again: several files in one", "give each file by itself, or delete that line")
             if row["schema"] != str(SCHEMA):
                 raise UsageError(f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}", "give another file")
@@ -181,17 +186,17 @@ def _why(error: Exception) -> str:
 
 
 class Writer:
-    """Appends rows to a CSV file, or to an open stream, each as soon as it is known.
+    """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of the file; more than a record's own are the caller's.
 
-    Raises UsageError for a file of another schema and UnavailableError if writing fails.
+    Raises UsageError for a file of other columns or another schema and UnavailableError if writing fails.
     """
 
-    def __init__(self, target: Path | IO[str]) -> None:
-        self._name = str(target) if isinstance(target, Path) else "stdout"
+    def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
+        self._name, self._columns = str(target) if isinstance(target, Path) else "stdout", tuple(columns)
         try:
             self._file = self._open(target) if isinstance(target, Path) else target
             if not isinstance(target, Path) or target.stat().st_size == 0:
-                self._write(header())
+                self._write(header(self._columns))
         except OSError as error:
             self.close()
             raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None
@@ -199,16 +204,20 @@ class Writer:
     def _open(self, file: Path) -> IO[str]:
         if file.exists() and file.stat().st_size:
             text = file.read_text(encoding="utf-8", errors="replace")
-            list(parse(str(file), text))
+            list(parse(str(file), text, self._columns))
             if not text.endswith("\n"):  # a crash cut the last line
                 os.truncate(file, len(text[: text.rfind("\n") + 1].encode()))
         return file.open("a", encoding="utf-8")
 
     def write(self, records: Iterable[Record]) -> None:
         """Append rows and hand them to the operating system."""
+        self.write_lines(map(to_line, records))
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Append lines of the file's columns."""
         try:
-            for record in records:
-                self._write(to_line(record))
+            for line in lines:
+                self._write(line)
         except OSError as error:
             self.close()
             raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None

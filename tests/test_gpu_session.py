@@ -1,5 +1,6 @@
 """The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from collbench.backends._gpu import REPLAYS, How
 from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
 from collbench.backends._session import Answer, Batch
 from collbench.case import Case
+from collbench.device.card import Card
 from collbench.errors import UnavailableError
 from collbench.group import RankContext
 
@@ -52,6 +54,30 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 2)
     with pytest.raises(UnavailableError, match=r"rank 2 has no GPU: 2 for the ranks of its host"):
         take_gpu(RankContext(rank=2, n=3, local_rank=2), GpuOptions())
+
+
+@pytest.mark.parametrize("is_urgent", [False, True])
+def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, is_urgent: bool) -> None:
+    made: list[tuple[str, int, int]] = []
+
+    def make(flags: int, priority: int) -> int:
+        made.append(("made", flags, priority))
+        return 8
+
+    runtime = SimpleNamespace(
+        streamNonBlocking=1, streamCreateWithPriority=make,
+        streamDestroy=lambda stream: made.append(("destroyed", stream, 0)), runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000,
+    )
+    card: Any = Card.__new__(Card)
+    vars(card).update(
+        runtime=runtime, stream=7, name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1, cupy=SimpleNamespace(__version__="14"),
+    )
+    monkeypatch.setattr(_gpu_session, "Card", lambda index: card)
+    monkeypatch.setattr(_gpu_session, "device_count", lambda: 1)
+    lane, _ = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    assert lane.card.stream == (8 if is_urgent else 7)
+    assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
+    assert all(priority < 0 for what, _, priority in made if what == "made"), "a lower number is a higher priority"
 
 
 def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

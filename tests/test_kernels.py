@@ -10,7 +10,7 @@ import pytest
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.case import Case
 from collbench.collectives import OPS, OpName
-from collbench.device.compile import SOURCES, Source, compile_source, kernel_source, meet_source, pattern_source
+from collbench.device.compile import SOURCES, Source, compile_source, copy_source, kernel_source, meet_source, pattern_source
 from collbench.device.program import SLOT, Program, lower
 from collbench.dtypes import DTYPES, REDOPS, DtypeName
 from collbench.protocols import FAMILY as PROTOCOLS
@@ -74,7 +74,7 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    for source in (meet_source(), *map(pattern_source, (1, 2, 4, 8))):
+    for source in (meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 

@@ -38,7 +38,7 @@ LAYERS = [
     "estimate yardstick",
     "record sweep",
     "measure",
-    "soak pairs",
+    "soak pairs overlap",
     "compare",
     "report",
     "cli",
@@ -85,7 +85,10 @@ def modules_after(*args: str) -> tuple[str, set[str]]:
     return said, set(modules.split())
 
 
-@pytest.mark.parametrize("args", [["--help"], ["sweep", "--help"], ["topo", "--help"], ["algos", "--help"], ["compare", "--help"], ["--version"]])
+COMMANDS = ("sweep", "topo", "algos", "overlap", "compare")
+
+
+@pytest.mark.parametrize("args", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
     said, modules = modules_after(*args)
     assert "Usage" in said or "version" in said

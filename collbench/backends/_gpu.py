@@ -6,6 +6,7 @@ What is measured is a function that queues one launch on one set of user buffers
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from collbench.collectives import collective
 from collbench.device.card import Card, Launch
 from collbench.device.compile import cubin, meet_source, pattern_source
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
+from collbench.device.product import Product
 from collbench.dtypes import dtype
 from collbench.errors import StuckError
 from collbench.pattern import PERIOD, Wrong, inputs, reduced
@@ -85,6 +87,7 @@ class Lane:
         self.timeout_s = 10.0
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
+        self.product: Product | None = None  # what is computed beside launches, where that is measured
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
         """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for such an arena; returns what others need to reach them."""
@@ -230,31 +233,30 @@ class Lane:
 
     def time(self, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None]) -> float:
         """Mean seconds of a launch on this rank."""
-        self._need_events(2 * (how.iterations if how.isolated else REPLAYS + 1))
+        self.events(2 * (how.iterations if how.isolated else REPLAYS + 1))
         if how.isolated:
             return self._time_isolated(queue, sets, how, wait)
         launches = how.iterations * how.aggregate
-
-        def body(stream: int) -> None:
-            for number in range(launches):
-                queue(number % sets, stream)
-
-        key = (sets, launches)
-        if how.launch == "graph":
-            if key not in graphs:
-                graphs[key] = self.card.capture(body)
-            stream = self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index)
+        run = self.graph(queue, sets, launches, graphs) if how.launch == "graph" else partial(self._each, queue, sets, launches, self.card.stream)
         for replay in range(REPLAYS + 1):
             self.meet()
             self.card.record(self._events[2 * replay])
-            if how.launch == "graph":
-                graphs[key].launch(stream)
-            else:
-                body(self.card.stream)
+            run()
             self.card.record(self._events[2 * replay + 1])
         wait()
         times = [self.card.elapsed_s(self._events[2 * replay], self._events[2 * replay + 1]) for replay in range(1, REPLAYS + 1)]
         return sum(times) / len(times) / launches
+
+    def graph(self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]) -> Callable[[], None]:
+        """So many launches as one graph, kept in graphs: what queues it in the stream."""
+        key = (sets, launches)
+        if key not in graphs:
+            graphs[key] = self.card.capture(partial(self._each, queue, sets, launches))
+        return partial(graphs[key].launch, self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index))
+
+    def _each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
+        for number in range(launches):
+            queue(number % sets, stream)
 
     def _time_isolated(self, queue: QueueOne, sets: int, how: How, wait: Callable[[], None]) -> float:
         for number in range(how.iterations):
@@ -267,7 +269,7 @@ class Lane:
 
     def first(self, problem: Problem, queue: QueueOne, sets: int, wait: Callable[[], None], *, is_checked: bool) -> Answer:
         """Run every set of buffers once, compare, and say roughly how long a launch takes."""
-        self._need_events(2)
+        self.events(2)
         start, stop = self._events[:2]
         self.meet()
         self.card.record(start)
@@ -286,9 +288,11 @@ class Lane:
         wrong = self.compare(problem, range(sets)) if is_checked and not problem.in_place else None
         return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
-    def _need_events(self, count: int) -> None:
+    def events(self, count: int) -> Sequence[int]:
+        """So many events with a time, always the same ones."""
         while len(self._events) < count:
             self._events.append(self.card.event())
+        return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
         """Until all that was queued is done. Raises StuckError if a kernel gave up."""
@@ -304,5 +308,7 @@ class Lane:
         return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
 
     def close(self) -> None:
+        if self.product is not None:
+            self.product.close()
         self.card.close()
 

@@ -27,6 +27,7 @@ class GpuOptions:
     """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may last.
 
     is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a fault, for tests.
+    is_urgent: launches get multiprocessors before what other streams of the GPU have.
     """
 
     gpus: tuple[int, ...] = ()
@@ -35,6 +36,7 @@ class GpuOptions:
     timeout_s: float = 10.0
     is_spread: bool = False
     inject: str = ""
+    is_urgent: bool = False
 
 
 def why_no_gpus() -> str:
@@ -56,6 +58,8 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str,
     if index >= count:
         raise UnavailableError(f"there is no GPU {index}: CUDA shows 0 to {count - 1}", "give others with --gpus, or look at CUDA_VISIBLE_DEVICES")
     card = Card(index)
+    if options.is_urgent:
+        card.hurry()
     runtime = card.runtime
     facts = {
         "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.backends import _beside
 from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
@@ -162,11 +163,16 @@ class Rank:
     def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can count."""
         loaded = self.loaded[digest]
-        launches, most = loaded.sets + (REPLAYS + 1) * how.iterations * how.aggregate, launches_counted(loaded.plan)
-        if launches > most:
-            raise ScheduleError(f"{launches} launches in a repeat: kernels count the slices of {most}", "use fewer --iters or a larger --chunk")
+        _refuse_uncounted(loaded, (REPLAYS + 1) * how.iterations * how.aggregate)
         queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
         return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
+
+    def beside(self, digest: str, work: _beside.Work) -> _beside.Marks:
+        """Launches beside matrix products. Raises ScheduleError if there are more than kernels can count."""
+        loaded = self.loaded[digest]
+        _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
+        queue = partial(self._queue, loaded)
+        return _beside.run(self.lane, loaded.plan.problem, queue, loaded.sets, work, loaded.graphs, partial(self._wait, loaded))
 
     def soak(self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int) -> Answer:
         """Launches of those block counts back to back, each after a pause of its own on every rank, each compared; the host waits at the end only.
@@ -257,6 +263,13 @@ class Rank:
             self.lane.close()
 
 
+def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
+    """Raise ScheduleError for more launches, with those of first(), than kernels can count between two resets."""
+    launches, most = loaded.sets + launches, launches_counted(loaded.plan)
+    if launches > most:
+        raise ScheduleError(f"{launches} launches in a repeat: kernels count the slices of {most}", "use fewer --iters or a larger --chunk")
+
+
 class Session:
     """Drives the ranks: compiles while others are measured, loads, measures."""
 
@@ -308,6 +321,12 @@ class Session:
         """One repeat."""
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
+
+    def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[_beside.Beside], list[Wrong]]:
+        """Launches alone, matrix products alone, and both at once."""
+        self._load(plan)
+        data_bytes = self._sets(plan) * stride_bytes(plan.problem)
+        return _beside.measured(self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options)
 
     def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Launches of those block counts back to back, each delayed at random on every rank and compared; what was wrong."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from collbench.backends import _beside
 from collbench.backends._gpu import How, sets_of, stride_bytes
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._nccl import KNOBS, environment, registration, why_waived
@@ -20,6 +21,7 @@ from collbench.device.card import cuda_errors, load_cupy
 from collbench.device.layout import ABORT_AT
 from collbench.errors import RefusedError, StuckError, UnavailableError
 from collbench.group import Group, RankContext
+from collbench.pattern import Wrong
 
 __all__ = ["IS_GPU", "IS_PEER", "KNOBS", "Rank", "Session", "environment", "why_not", "why_waived"]
 
@@ -165,11 +167,21 @@ class Rank:
     def timed(self, key: tuple[Problem, int], how: How, is_checked: bool) -> Answer:
         """Time launches and compare."""
         problem, sets = key
-        if self.graphs_of != problem:
-            self.graphs, self.graphs_of = {}, problem
         queue = partial(self._queue, problem, self._call(problem))
         with self._asked(f"do {problem.op}"):
-            return self.lane.timed(problem, queue, sets, how, self.graphs, partial(self._wait, how.work_s), is_checked=is_checked)
+            return self.lane.timed(problem, queue, sets, how, self._graphs(problem), partial(self._wait, how.work_s), is_checked=is_checked)
+
+    def beside(self, key: tuple[Problem, int], work: _beside.Work) -> _beside.Marks:
+        """Launches beside matrix products."""
+        problem, sets = key
+        with self._asked(f"do {problem.op}"):
+            return _beside.run(self.lane, problem, partial(self._queue, problem, self._call(problem)), sets, work, self._graphs(problem), self._wait)
+
+    def _graphs(self, problem: Problem) -> dict[Any, Any]:
+        """The graphs of that problem; those of others are forgotten."""
+        if self.graphs_of != problem:
+            self.graphs, self.graphs_of = {}, problem
+        return self.graphs
 
     def _wait(self, work_s: float = 0.0) -> None:
         try:
@@ -218,6 +230,13 @@ class Session:
         sets = self._sets(problem)
         samples = repeat(self._crew, self._watch, (problem, sets), problem, batch, sets, self.options, hot=self.hot)
         return replace(samples, notes=(*samples.notes, *self._notes))
+
+    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[_beside.Beside], list[Wrong]]:
+        """Launches alone, matrix products alone, and both at once."""
+        problem = case.problem()
+        sets = self._sets(problem)
+        found, wrong = _beside.measured(self._crew, self._watch, (problem, sets), sets * stride_bytes(problem), size, repeats, self.options)
+        return [replace(one, notes=(*one.notes, *self._notes)) for one in found], wrong
 
     def close(self) -> None:
         self._crew.close()

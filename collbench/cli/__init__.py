@@ -15,6 +15,7 @@ from collbench.group._launch import launcher
 _COMMANDS = {
     "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
     "topo": ("collbench.cli.topo", "Show what is wired to what, how fast that is, and what limits it."),
+    "overlap": ("collbench.cli.overlap", "Measure what communication costs the computing beside it, on GPUs."),
     "compare": ("collbench.cli.compare", "Say what is best in a file of results, and what changed between files."),
     "algos": ("collbench.cli.algos", "Say what serves what, or draw one algorithm's schedule."),
 }

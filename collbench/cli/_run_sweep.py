@@ -11,13 +11,13 @@ import click
 from collbench import catalog, units
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends.model import host_of
-from collbench.cli import complain
 from collbench.cli import sweep as options_of
+from collbench.cli._lead import group_here, lead
 from collbench.cli._options import is_terminal, width
 from collbench.cli._wires import MODEL, Wires, recorded
 from collbench.cost import machine
 from collbench.device.card import device_count
-from collbench.errors import CollbenchError, StuckError, UsageError
+from collbench.errors import UsageError
 from collbench.formats import described
 from collbench.group import Group
 from collbench.group._launch import launcher
@@ -59,23 +59,14 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
-    group, code = _group(), 3
+    group = group_here()
     topology = recorded(group, options)
-    if getattr(group, "rank", 0) != 0:
-        return int(group.serve())  # type: ignore[attr-defined]
-    try:
+
+    def drive() -> int:
         wires = Wires(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        code = _drive(group, sweep, settings, options, csv, wires)
-    except (StuckError, KeyboardInterrupt) as error:
-        if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
-            group.abort(complain(error))  # type: ignore[attr-defined]
-        raise
-    except CollbenchError as error:
-        code = error.exit_code
-        raise
-    finally:
-        group.close(code)
-    return code
+        return _drive(group, sweep, settings, options, csv, wires)
+
+    return lead(group, drive)
 
 
 def _gpu_count(options: Mapping[str, Any]) -> int:
@@ -93,16 +84,6 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
         raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
     if options.get("isolated") and options.get("agg_iters", 1) > 1:
         raise UsageError(f"--isolate times each launch alone, -m {options['agg_iters']} several as one", "give one of them")
-
-
-def _group() -> Group:
-    if launcher() is not None:
-        from collbench.group.mpi import MpiGroup
-
-        return MpiGroup()
-    from collbench.group.local import LocalGroup
-
-    return LocalGroup()
 
 
 def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None, wires: Wires) -> int:

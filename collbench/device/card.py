@@ -18,6 +18,7 @@ _NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 _CLUSTER_LAUNCH = 120  # cudaDevAttrClusterLaunch
 _NAP_S = 20e-6  # between two looks at a stream
+_HIGHEST = -128  # priority of a stream; CUDA takes the highest that there is
 _LEAST_BYTES = 2 << 20  # of an allocation: a handle names the whole block of the driver, which smaller ones would share
 
 
@@ -110,6 +111,11 @@ class Card:
         self._opened: list[int] = []
         self._host: list[HostMemory] = []
         self._modules: dict[bytes, int] = {}
+
+    def hurry(self) -> None:
+        """From now on, let what is queued in the stream have multiprocessors before what other streams have."""
+        self.runtime.streamDestroy(self.stream)
+        self.stream = self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, _HIGHEST)
 
     def allocate(self, size: int) -> int:
         """Memory, zeroed. Raises UnavailableError if there is not enough."""

@@ -99,6 +99,11 @@ def meet_source() -> Source:
     return Source(file="meet.cu", macros=(("ITEM", "4"),))
 
 
+def copy_source() -> Source:
+    """The kernel that copies."""
+    return Source(file="copy.cu", macros=(("ITEM", "4"),))
+
+
 def _sorted(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, str(value)) for name, value in found.items()))
 

@@ -4,7 +4,7 @@ All of it, showing what ran and how every injected fault was diagnosed (never wi
 
     python3 -m pytest tests/gpu -s -p no:xdist -p no:cacheprovider
 
-One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; wires:
+One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; wires; computing beside it:
 
     python3 -m pytest tests/gpu/test_cuda.py -s
     python3 -m pytest tests/gpu/test_cuda_mpi.py -s
@@ -12,6 +12,7 @@ One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; wires:
     python3 -m pytest tests/gpu/test_nccl.py -s
     python3 -m pytest tests/gpu/test_sanitizer.py -s
     python3 -m pytest tests/gpu/test_topo.py -s
+    python3 -m pytest tests/gpu/test_overlap.py -s
 
 One batch by hand, from its 17th plan on, and the same under a launcher:
 

@@ -22,7 +22,7 @@ from collbench.backends._session import Batch, Samples
 from collbench.case import Case, Problem
 from collbench.collectives import OPS, collective
 from collbench.device.card import device_count
-from collbench.device.compile import cubin, kernel_source, meet_source, pattern_source
+from collbench.device.compile import copy_source, cubin, kernel_source, meet_source, pattern_source
 from collbench.dtypes import DTYPES, REDOPS, dtype
 from collbench.errors import CollbenchError, RankLostError, ScheduleError, StuckError
 from collbench.group import Group
@@ -222,7 +222,7 @@ def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
     plans = [plan for make in (*EXACT.values(), measured_plans) for plan in make(n)]
     sources = dict.fromkeys(kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs)))
-    sources |= dict.fromkeys([meet_source(), *map(pattern_source, (1, 2, 4, 8))])
+    sources |= dict.fromkeys([meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))])
     start = time.monotonic()
     with ThreadPoolExecutor(usable_cores()) as pool:
         sizes = [len(made) for made in pool.map(lambda source: cubin(source, arch), sources)]

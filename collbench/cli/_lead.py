@@ -1,0 +1,38 @@
+"""What commands that measure begin and end with: the group that the environment gives, its leading rank, and how all ranks leave."""
+
+from collections.abc import Callable
+
+from collbench.cli import complain
+from collbench.errors import CollbenchError, StuckError
+from collbench.group import Group
+from collbench.group._launch import launcher
+
+
+def group_here() -> Group:
+    """The ranks of the launcher above, or this host's."""
+    if launcher() is not None:
+        from collbench.group.mpi import MpiGroup
+
+        return MpiGroup()
+    from collbench.group.local import LocalGroup
+
+    return LocalGroup()
+
+
+def lead(group: Group, drive: Callable[[], int]) -> int:
+    """Drive on one rank, serve on all others, and leave together; returns the exit code."""
+    if getattr(group, "rank", 0) != 0:
+        return int(group.serve())  # type: ignore[attr-defined]
+    code = 3
+    try:
+        code = drive()
+    except (StuckError, KeyboardInterrupt) as error:
+        if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
+            group.abort(complain(error))  # type: ignore[attr-defined]
+        raise
+    except CollbenchError as error:
+        code = error.exit_code
+        raise
+    finally:
+        group.close(code)
+    return code

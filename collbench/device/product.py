@@ -1,0 +1,88 @@
+"""A matrix product that a GPU computes beside what it communicates: bfloat16 with sums in float32, by cuBLAS, on a stream of its own.
+
+Random inputs, because a GPU draws less power for constant ones and then runs at higher clocks. Nothing here looks at the result.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.device.card import Card
+from collbench.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collbench.dtypes import Array
+
+ITEM_BYTES = 2
+INSTALL_HINT = "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"
+_CUDA_R_16BF, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT, _CUBLAS_OP_N = 14, 68, -1, 0  # library_types.h, cublas_api.h
+_PERIOD = 1048573  # random values, which repeat; a prime, so that no two rows are alike
+_FIRST_S = 60.0  # to load cuBLAS's kernels and run one
+
+
+def load_cublas() -> Any:
+    """CuPy's binding of cuBLAS, which its wheel does not bring. Raises UnavailableError."""
+    try:
+        from cupy.cuda import cublas
+    except ImportError:
+        raise UnavailableError("CuPy finds no cuBLAS, which computes beside the communication", INSTALL_HINT) from None
+    return cublas
+
+
+class Product:
+    """Square matrices of that size on a GPU, and a stream of the least priority. The first product has run when it is there.
+
+    Raises UnavailableError if there is no cuBLAS, or not enough memory.
+    """
+
+    def __init__(self, card: Card, size: int) -> None:
+        self.card, self.size = card, size
+        self._cublas = load_cublas()
+        self.stream: int = card.runtime.streamCreateWithFlags(card.runtime.streamNonBlocking)
+        self._on = card.cupy.cuda.ExternalStream(self.stream, card.index)
+        self._a, self._b, self._c = (card.allocate(size * size * ITEM_BYTES) for _ in range(3))
+        for seed, matrix in enumerate((self._a, self._b)):
+            self._fill(matrix, seed)
+        self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)  # in host memory, which a new handle expects
+        self._handle: int = self._cublas.create()
+        self.queue(1)  # kernels are loaded at their first launch, which may wait for all that runs: not while others wait for this rank
+        done = card.event()
+        card.runtime.eventRecord(done, self.stream)
+        card.runtime.streamWaitEvent(card.stream, done)
+        card.wait(_FIRST_S)
+
+    def _fill(self, matrix: int, seed: int) -> None:
+        """Random values, doubled on the GPU until they fill the matrix."""
+        card, size = self.card, self.size * self.size * ITEM_BYTES
+        block = random_bfloat16(min(_PERIOD, self.size * self.size), seed).tobytes()
+        card.upload(matrix, block)
+        done = len(block)
+        while done < size:
+            more = min(done, size - done)
+            card.runtime.memcpyAsync(matrix + done, matrix, more, card.runtime.memcpyDeviceToDevice, card.stream)
+            done += more
+        card.wait(_FIRST_S)
+
+    def queue(self, products: int) -> None:
+        """Queue products in the stream."""
+        size = self.size
+        with self._on:  # the binding takes the current stream, whatever the handle was given
+            for _ in range(products):
+                self._cublas.gemmEx(
+                    self._handle, _CUBLAS_OP_N, _CUBLAS_OP_N, size, size, size, self._one.ctypes.data, self._a, _CUDA_R_16BF, size,
+                    self._b, _CUDA_R_16BF, size, self._zero.ctypes.data, self._c, _CUDA_R_16BF, size, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT,
+                )
+
+    def close(self) -> None:
+        """Give back what the card does not: cuBLAS's own memory."""
+        self._cublas.destroy(self._handle)
+
+
+def random_bfloat16(count: int, seed: int) -> "Array":
+    """Normal random numbers as bfloat16, in 16-bit words: the upper halves of float32.
+
+    >>> random_bfloat16(3, 0).dtype.name, len(set(random_bfloat16(100, 1)) & set(random_bfloat16(100, 2))) < 10
+    ('uint16', True)
+    """
+    values: Array = (np.random.default_rng(seed).standard_normal(count, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return values
