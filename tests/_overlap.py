@@ -18,7 +18,7 @@ class Card:
     def __init__(self) -> None:
         self.stream, self.log = COMM, list[tuple[Any, ...]]()
         self.clock, self.at = {COMM: 0.0, COMPUTE: 0.0}, dict[int, float]()
-        self._captured: list[tuple[int, float]] | None = None
+        self._captured: list[tuple[int, float | int]] | None = None  # work, or an event to record
         self.cupy = SimpleNamespace(cuda=SimpleNamespace(ExternalStream=lambda stream, index: stream))
         self.runtime = SimpleNamespace(streamWaitEvent=self._wait_event, eventRecord=self._record)
 
@@ -36,8 +36,11 @@ class Card:
         works, self._captured = self._captured, None
 
         def launch(stream: int) -> None:
-            for one in works:
-                self.work(*one)
+            for on, what in works:
+                if isinstance(what, int):
+                    self._record(what, on)
+                else:
+                    self.work(on, what)
 
         return SimpleNamespace(launch=launch)
 
@@ -47,6 +50,10 @@ class Card:
 
     def record(self, event: int) -> None:
         self._record(event, self.stream)
+
+    def record_by_graph(self, event: int) -> None:
+        assert self._captured is not None
+        self._captured.append((self.stream, event))
 
     def _record(self, event: int, stream: int) -> None:
         self.at[event] = self.clock[stream]

@@ -16,13 +16,18 @@ from collbench.group import RankContext
 
 
 class Crew:
-    """Two ranks whose launches take a second."""
+    """Two ranks whose first launches take a second, and those of a graph 100 us."""
 
     def __init__(self) -> None:
         self.asked: dict[str, tuple[tuple[Any, ...], float]] = {}
+        self.timed: list[int] = []
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
         self.asked[method] = args, timeout_s
+        if method == "timed":
+            assert isinstance(args[1], How)
+            self.timed.append(args[1].iterations)
+            return [Answer(wrong=None, seconds=1e-4, busy_s=0.0)] * 2
         return [Answer(wrong=None, seconds=1.0, busy_s=0.0)] * 2
 
     def close(self) -> None: ...
@@ -32,6 +37,9 @@ class Quiet:
     """GPUs that nothing disturbs."""
 
     cache_bytes = 0
+
+    def __init__(self) -> None:
+        self.iterations: dict[Any, int] = {}
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -45,6 +53,16 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
     assert isinstance(how, How)
     assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
     assert crew.asked["first"][1] < 15
+
+
+def test_launches_are_as_many_as_their_own_time_wants() -> None:
+    """A first launch, which takes a second here, says little about one in a graph."""
+    crew, watch = Crew(), cast(Watch, Quiet())
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    for _ in range(2):
+        found = repeat(crew, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
+        assert found.iterations == 40
+    assert crew.timed == [4, 40, 40]
 
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,7 @@ def measured(
     launch_s = last_of([marks.launches for marks in started]) / launches
     work = work_of(size, product_s, launch_s)
     found: list[Beside] = []
+    ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
     for _ in range(repeats):
         crew.call("reset", key, timeout_s=limit_s)
         computing, alone, both = ask(replace(work, replays=0)), ask(replace(work, turns=0)), ask(work)

@@ -106,6 +106,7 @@ class Watch:
         self._uuids, self._pids = [fact["uuid"] for fact in facts], {pid for fact in facts for pid in fact["pids"]}
         self._last = gpus.conditions(self._uuids, self._pids)
         self.cache_bytes: int = facts[0]["cache"]
+        self.iterations: dict[Any, int] = {}  # of what was timed, by key
 
     def notes(self) -> tuple[str, ...]:
         """What happened since the last look."""
@@ -119,10 +120,16 @@ def repeat(crew: Crew, watch: Watch, key: Any, problem: Problem, batch: Batch, s
     crew.call("reset", key, timeout_s=limit_s)
     first = crew.call("first", key, batch.is_checked, timeout_s=limit_s)
     launch_s = max(answer.seconds for answer in first)
-    iterations = batch.iterations or auto_iterations(launch_s)
-    work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
-    how = How(launch=options.launch, isolated=options.isolated, iterations=iterations, aggregate=batch.aggregate, work_s=work_s)
-    timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
+    iterations = batch.iterations or watch.iterations.get(key) or auto_iterations(launch_s)
+    while True:
+        work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
+        how = How(launch=options.launch, isolated=options.isolated, iterations=iterations, aggregate=batch.aggregate, work_s=work_s)
+        timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
+        wanted = auto_iterations(max(answer.seconds for answer in timed))
+        if batch.iterations or key in watch.iterations or wanted <= iterations:
+            break
+        watch.iterations[key] = iterations = wanted  # launched one by one for the first time, small ones took ten times as long as in a graph
+        crew.call("reset", key, timeout_s=limit_s)
     wrong = [a.wrong or b.wrong for a, b in zip(first, timed, strict=True)]
     is_cached = sets * stride_bytes(problem) < watch.cache_bytes
     notes = ["hot"] if hot else (["in-cache"] if is_cached else [])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from collbench import gpus
-from collbench.device import clusters, host_memory
+from collbench.device import driver_calls, host_memory
 from collbench.device.host_memory import Handle, HostMemory
 from collbench.errors import StuckError, UnavailableError
 
@@ -82,7 +82,7 @@ class Launch:
         self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
-        self._clustered = clusters.Launch(function, grid, block, cluster) if cluster > 1 else None
+        self._clustered = driver_calls.Launch(function, grid, block, cluster) if cluster > 1 else None
 
     def __call__(self, stream: int) -> None:
         if self._clustered:
@@ -201,7 +201,7 @@ class Card:
     def resident_ctas(self, function: int, threads: int, cluster: int = 1) -> int:
         """CTAs of a kernel that can run at once."""
         if cluster > 1:
-            return clusters.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
+            return driver_calls.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
         return int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0)) * self.multiprocessors
 
     def capture(self, body: Callable[[int], None]) -> Any:
@@ -222,6 +222,10 @@ class Card:
 
     def record(self, event: int) -> None:
         self.runtime.eventRecord(event, self.stream)
+
+    def record_by_graph(self, event: int) -> None:
+        """As record, where a graph is being captured: it happens whenever the graph comes there."""
+        driver_calls.record_by_graph(event, self.stream)
 
     def elapsed_s(self, start: int, stop: int) -> float:
         """Seconds between two events that have happened."""

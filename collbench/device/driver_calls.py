@@ -1,6 +1,6 @@
-"""Launches of thread block clusters, which CuPy's bindings cannot queue: CTAs of one cluster run side by side on one GPC (sm_90 and later).
+"""Calls of the CUDA driver that CuPy's bindings lack: launches of thread block clusters, and events recorded by graphs.
 
-Source of the structures: cuda.h, CUlaunchConfig and CUlaunchAttribute, unchanged since CUDA 12.0.
+CTAs of one cluster run side by side on one GPC (sm_90 and later). Source of structures and numbers: cuda.h, unchanged since CUDA 12.0.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ from functools import cache
 from collbench.errors import UnavailableError
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 
 
 class _Attribute(ctypes.Structure):
@@ -30,6 +31,13 @@ def _driver() -> ctypes.CDLL:
 def _check(status: int, call: str) -> None:
     if status:
         raise UnavailableError(f"{call} of a kernel in clusters fails with CUDA error {status}", "use --cluster 1")
+
+
+def record_by_graph(event: int, stream: int) -> None:
+    """Let the graph that the stream is captured into record an event whenever it comes here, for others to read. Raises UnavailableError."""
+    status = _driver().cuEventRecordWithFlags(ctypes.c_void_p(event), ctypes.c_void_p(stream), ctypes.c_uint(_RECORD_EXTERNAL))
+    if status:
+        raise UnavailableError(f"an event of a graph fails with CUDA error {status}", "use --launch stream")
 
 
 class Launch:
