@@ -5,6 +5,7 @@ The sweeps were made on 4 x H200 (NVSwitch), one process a GPU, float32 sum, in 
 
 from dataclasses import dataclass, replace
 
+from collbench import tuning_shm
 from collbench.case import Case, P2p
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
@@ -55,10 +56,6 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
-# Through host memory: allreduce of 64 KiB two-shot ll 14.0 us, simple 26.1; of 256 KiB ring simple. Ring of 1 MiB with 8 channels 23.0 GB/s, 16 21.3; of
-# 16 MiB 32 channels by 64K 37.4, 8 33.4; of 256 MiB 32 by 64K 39.9, by 512K 21: its FIFOs leave the processor's cache.
-_SHM_LL_UP_TO = 128 * _K
-_SHM_CHANNELS, _SHM_CHUNK_BYTES = ((_M, 8), (_ANY, 32)), 64 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -119,14 +116,18 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     >>> best_of(Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8))
     ('oneshot', 'll')
     """
-    if case.proto == "auto" and road_of(case, limits) == "shm":
-        case = replace(case, proto="ll" if case.size_bytes <= _SHM_LL_UP_TO else "simple")
-    for largest, algo, proto in _BEST[case.op]:
+    by_host = road_of(case, limits) == "shm"
+    table = (tuning_shm.BEST if by_host else _BEST)[case.op]
+    for largest, algo, proto in table:
         if case.algo == "auto" and case.size_bytes <= largest and case.proto in ("auto", proto):
             return algo, proto
     if case.algo == "auto":  # a protocol for which the table has no size: the algorithm of the size
-        return next(algo for largest, algo, _ in _BEST[case.op] if case.size_bytes <= largest), case.proto
-    return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest) if case.proto == "auto" else case.proto
+        return next(algo for largest, algo, _ in table if case.size_bytes <= largest), case.proto
+    if case.proto != "auto":
+        return case.algo, case.proto
+    if by_host:
+        return case.algo, "ll" if case.size_bytes <= tuning_shm.LL_UP_TO else "simple"
+    return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest)
 
 
 def road_of(case: Case, limits: Limits) -> str:
@@ -250,20 +251,24 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     peers, widest = _peers(schedule), widest_message(schedule)
     conns = peers if widest else 0
+    by_host: tuple[int, ...] = ()  # channels, bytes of a chunk
+    if proto == "simple" and road_of(case, limits) == "shm":
+        by_host = tuning_shm.simple_knobs(case.size_bytes, pipelined=pipelined, peers=peers, hops=_hops(schedule, case.in_place))
     if proto == "ll":
         wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS_REDUCING if collective(case.op).is_reduction else _LL_CHANNELS)
     elif proto == "ll128":
         table = _LL128_CHANNELS if conns > 1 else _LL128_CHANNELS_CHAIN if pipelined else _LL128_CHANNELS_RING
         wanted = min(_up_to(share, table), max(1, share // 1920))
     else:
-        wanted = min(_up_to(case.size_bytes, _simple_channels(case, schedule, limits, pipelined=pipelined)), max(1, share // (4 * _K)))
+        by_size = by_host[0] if by_host else _up_to(case.size_bytes, _simple_channels(case, schedule, limits, pipelined=pipelined))
+        wanted = min(by_size, max(1, share // (4 * _K)))
     channels = case.channels or min(most, wanted)
     if channels > MAX_CHANNELS:
         raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
     own = -(-share // channels)  # bytes of a chunk on one channel, if one loop does it all
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
-    if proto == "simple" and road_of(case, limits) == "shm":
-        largest = _SHM_CHUNK_BYTES // slices
+    if by_host:
+        largest = by_host[1] // slices
     elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
@@ -309,8 +314,6 @@ def _cluster(channels: int, tracks: int) -> int:
 
 def _simple_channels(case: Case, schedule: Schedule, limits: Limits, *, pipelined: bool) -> tuple[tuple[int, int], ...]:
     """Which table says how many channels protocol simple uses."""
-    if road_of(case, limits) == "shm":
-        return _SHM_CHANNELS
     if not widest_message(schedule):
         return _SIMPLE_CHANNELS_NO_FIFO
     if not _is_clustered(case, "simple", limits):

@@ -27,6 +27,7 @@ LAYERS = [
     "case",
     "plan",
     "actions",
+    "tuning_shm",
     "tuning_gpu",
     "tuning_ce",
     "tuning cost",

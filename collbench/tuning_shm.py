@@ -1,0 +1,45 @@
+"""What "auto" means for GPUs through host memory. tuning_gpu.py asks here for what differs from memory of peers.
+
+Each number has the sweep that justifies it: 4 x H200 of one host, PCIe 5.0 x16 each, one process a GPU, float32 sum, 2026-11-21. A GPU that polls
+lines of ll in host memory reads them over PCIe each time, so there simple wins from smaller sizes on, with few channels; and what FIFOs take
+together should stay in the processor's cache.
+"""
+
+_K, _M, _ANY = 1 << 10, 1 << 20, 1 << 62
+# By op: (largest S, algorithm, protocol). Times in us, NCCL's without P2P in brackets. Allreduce of 8 KiB one-shot ll 6.7 (17.6); 32 KiB two-shot
+# ll 11.6, one-shot 13.1 (19.3); 256 KiB two-shot ll 31.7, simple 35.1 (48.5); 512 KiB two-shot simple 42.2, ring 54.9 (77.1); 1 MiB ring 70.4, two-shot
+# 72.6 (97.4). Allgather of 256 KiB direct ll 18.0, simple 23.5 (28.6); 512 KiB ring ll 25.1, direct simple 28.0 (42.1); 1 MiB direct simple 39.3, ring
+# 42.1 (54.6); 2 MiB ring 65.7, direct 69.5 (77.0). Reducescatter of 32 KiB direct ll 6.8, ring 8.7 (13.2); 256 KiB ring ll 15.6, direct 17.6 (27.7); 1 MiB
+# ring simple 40.6, direct 41.9 (56.9). Alltoall of 256 KiB ll 17.2, simple 23.9 (21.1); 512 KiB simple 25.8, ll 31.5 (29.3). Broadcast of 8 KiB chain
+# ll 7.6, direct simple 8.7 (11.3); 32 KiB direct simple 9.2, chain 10.1, ll 14.4 (12.1); 64 KiB chain simple 10.7, direct 11.2 (13.1); 16 MiB two-shot 443,
+# chain 454 (514). Reduce of 8 KiB chain ll 7.5, two-shot 8.7 (11.3); 32 KiB two-shot ll 10.1, chain 14.4 (12.1); 128 KiB chain simple 16.9, two-shot
+# ll 19.4 (21.2). Sendrecv of 32 KiB ll 15.1, simple 17.6 (27.1). Gather and scatter as alltoall, not measured.
+BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "allreduce": ((16 * _K, "oneshot", "ll"), (256 * _K, "twoshot", "ll"), (512 * _K, "twoshot", "simple"), (_ANY, "ring", "simple")),
+    "allgather": ((256 * _K, "direct", "ll"), (512 * _K, "ring", "ll"), (_M, "direct", "simple"), (_ANY, "ring", "simple")),
+    "reducescatter": ((64 * _K, "direct", "ll"), (256 * _K, "ring", "ll"), (512 * _K, "direct", "simple"), (_ANY, "ring", "simple")),
+    "broadcast": ((8 * _K, "chain", "ll"), (32 * _K, "direct", "simple"), (8 * _M, "chain", "simple"), (_ANY, "twoshot", "simple")),
+    "reduce": ((8 * _K, "chain", "ll"), (32 * _K, "twoshot", "ll"), (_ANY, "chain", "simple")),
+    "alltoall": ((256 * _K, "direct", "ll"), (_ANY, "direct", "simple")),
+    "gather": ((256 * _K, "direct", "ll"), (_ANY, "direct", "simple")),
+    "scatter": ((256 * _K, "direct", "ll"), (_ANY, "direct", "simple")),
+    "sendrecv": ((64 * _K, "direct", "ll"), (_ANY, "direct", "simple")),
+}
+LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
+# Channels of simple by S, and bytes of a chunk. Ring allreduce of 4 MiB, 12 channels by 128K 205 us, 16 by 64K 214, 32 220; 16 MiB 32 by 64K 677, 16 701; 256
+# MiB 32 by 64K 10.2 ms, by 512K 19. Chain of 64 KiB 2 channels 10.7, 8 16.2; 4 MiB 8 124, 16 125, 32 150; 64 MiB reduce 16 1728, 8 1799.
+# Alltoall of 512 KiB 4 channels 25.8, 8 28.4; 4 MiB 16 by 32K 124, 8 131, 8 by 128K 148; 64 MiB 16 by 32K 1561, 16 by 128K 2164.
+_RING = ((2 * _M, 8, 128 * _K), (6 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
+_PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
+_DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_ANY, 16, 32 * _K))
+_SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))
+
+
+def simple_knobs(size_bytes: int, *, pipelined: bool, peers: int, hops: int) -> tuple[int, int]:
+    """Channels, and bytes of a chunk at most. pipelined: loops follow each other through the ranks; peers of a rank; hops of a loop.
+
+    >>> simple_knobs(4 << 20, pipelined=False, peers=1, hops=6), simple_knobs(64 << 20, pipelined=False, peers=3, hops=1)
+    ((12, 131072), (16, 32768))
+    """
+    table = _PIPELINED if pipelined else _RING if peers == 1 else _DIRECT if hops == 1 else _SHOTS
+    return next((channels, chunk) for largest, channels, chunk in table if size_bytes <= largest)
