@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.backends._gpu_net import BURST, Outside
 from collbench.backends._session import Answer
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -31,6 +32,7 @@ GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
 TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one graph
 REPLAYS = 3
+OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
 
@@ -70,6 +72,16 @@ def auto_iterations(seconds: float) -> int:
     return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
 
 
+def burst_sizes(launches: int) -> list[int]:
+    """So many launches in bursts of BURST.
+
+    >>> burst_sizes(130), burst_sizes(64)
+    ([64, 64, 2], [64])
+    """
+    full, rest = divmod(launches, BURST)
+    return [BURST] * full + [rest] * bool(rest)
+
+
 class Lane:
     """One rank on its GPU, among the others."""
 
@@ -87,6 +99,7 @@ class Lane:
         self.timeout_s = 10.0
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
+        self.outside: Outside | None = None  # while a plan runs that sends messages
         self.product: Product | None = None  # what is computed beside launches, where that is measured
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
@@ -105,18 +118,26 @@ class Lane:
         return exported[0], exported[1], card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None
 
     def connect(
-        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True
+        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True,
+        near: Sequence[int] | None = None,
     ) -> None:
-        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for."""
+        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for.
+
+        near: the ranks of this host, if others' memory cannot be reached: its address is 0, and ranks meet outside of their GPUs.
+        """
         self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
-        mine = (self.arena, self.user)
+        mine, nothing = (self.arena, self.user), (0, 0)
+        within = range(self.n) if near is None else near
         opened = [mine]
-        if assemble is None and is_peered:
-            opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b, _) in enumerate(exported)]
+        if assemble is None and (is_peered or near is not None):
+            opened = [
+                mine if rank == self.rank else (self.card.open(a), self.card.open(b)) if rank in within and is_peered else nothing
+                for rank, (a, b, _) in enumerate(exported)
+            ]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
-        self.host_arenas = [self.card.open_host(host) for _, _, host in exported if host is not None]
-        controls = self.arenas if is_peered else self.host_arenas
-        me = self.rank if assemble is None else 0
+        self.host_arenas = [self.card.open_host(host) if rank in within else 0 for rank, (_, _, host) in enumerate(exported) if host is not None]
+        controls = [self.arena] if near is not None else self.arenas if is_peered else self.host_arenas or [self.arena]
+        me = self.rank if len(controls) == self.n else 0
         self.control, self._ranks_met = controls[me], len(controls)
         self.aborts = self.keep("aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls)))
         self._peers = self.keep("meeting", struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)))
@@ -135,6 +156,9 @@ class Lane:
 
     def meet(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""
+        if self.outside is not None:
+            self._meet_outside(self.outside)
+            return
         if self.assemble is not None:
             self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
@@ -144,6 +168,25 @@ class Lane:
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
+
+    def _meet_outside(self, outside: Outside) -> None:
+        """Queue a kernel that waits for this rank's host, which meets the others when it has queued what follows."""
+        if OUTSIDE not in self._meetings:
+            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
+            patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
+            args = struct.pack("<7Q2I", outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 0, 0, 2)
+            self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
+        self._meetings[OUTSIDE](self.card.stream)
+        outside.is_meeting = True
+
+    def aborts_outside(self, outside: Outside) -> int:
+        """The table of everybody's abort words, each of which is this rank's own."""
+        return self.keep("outside aborts", struct.pack("<Q", outside.abort_word) * self.n)
+
+    def expect(self, launches: int) -> None:
+        """So many launches are queued before the next wait; whoever moves their messages must know."""
+        if self.outside is not None and self.outside.proxy is not None:
+            self.outside.proxy.expect(launches)
 
     # Inputs and answers
 
@@ -237,12 +280,21 @@ class Lane:
         if how.isolated:
             return self._time_isolated(queue, sets, how, wait)
         launches = how.iterations * how.aggregate
-        run = self.graph(queue, sets, launches, graphs) if how.launch == "graph" else partial(self._each, queue, sets, launches, self.card.stream)
+        bursts = burst_sizes(launches) if self.outside is not None else [launches]
+        runs = [
+            self.graph(queue, sets, size, graphs) if how.launch == "graph" else partial(self._each, queue, sets, size, self.card.stream) for size in bursts
+        ]
         for replay in range(REPLAYS + 1):
             self.meet()
             self.card.record(self._events[2 * replay])
-            run()
+            for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
+                if number:
+                    wait()
+                self.expect(size)
+                run()
             self.card.record(self._events[2 * replay + 1])
+            if self.outside is not None:
+                wait()
         wait()
         times = [self.card.elapsed_s(self._events[2 * replay], self._events[2 * replay + 1]) for replay in range(1, REPLAYS + 1)]
         return sum(times) / len(times) / launches
@@ -262,8 +314,11 @@ class Lane:
         for number in range(how.iterations):
             self.meet()
             self.card.record(self._events[2 * number])
+            self.expect(1)
             queue(number % sets, self.card.stream)
             self.card.record(self._events[2 * number + 1])
+            if self.outside is not None:
+                wait()
         wait()
         return sum(self.card.elapsed_s(self._events[2 * k], self._events[2 * k + 1]) for k in range(how.iterations)) / how.iterations
 
@@ -273,6 +328,7 @@ class Lane:
         start, stop = self._events[:2]
         self.meet()
         self.card.record(start)
+        self.expect(sets)
         for number in range(sets):
             queue(number, self.card.stream)
         self.card.record(stop)
@@ -295,7 +351,12 @@ class Lane:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all that was queued is done. Raises StuckError if a kernel gave up."""
+        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel gave up, RankLostError if MPI lost a rank."""
+        if self.outside is not None:
+            self.outside.wait(self.card, deadline_s, self.timeout_s)
+            if self.outside.is_aborted():
+                raise StuckError(f"rank {self.rank} was told to stop")
+            return
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack("<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8))

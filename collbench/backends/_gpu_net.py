@@ -13,6 +13,7 @@ host queues while kernels wait must not block it: launches go in bursts, and the
 """
 
 import ctypes
+import mmap
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -181,32 +182,46 @@ class Outside:
     It has control words of its own, like an arena's, so that its kernels need no other rank's.
     """
 
-    def __init__(self, road: Road, address: int, size: int, slots_address: int, slots: Any) -> None:
-        """address, size: the host memory of the words; slots_address: where the kernels have the slots, and slots the same memory as MPI takes it."""
-        self.road, self.address, self.slots_address, self.slots = road, address, slots_address, slots
-        self._bytes = (ctypes.c_ubyte * size).from_address(address)
-        self.words: memoryview[int] = memoryview(self._bytes).cast("B").cast("Q")
+    def __init__(self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0) -> None:
+        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there."""
+        self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
+        self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
+        self._slots = _host_bytes(self.slots, slots_bytes)
+        self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
         self.is_meeting = False
         self._met = self._looks = 0
         self._is_told = False
-        self.words[(MEETING_AT // _WORD) + _MEETING_WORDS] = 0
 
     @property
-    def control(self) -> int:
-        """Where the control words are."""
-        return self.address
+    def abort_word(self) -> int:
+        """Where kernels look whether to give up."""
+        return self.address + ABORT_AT
+
+    @property
+    def meeting_word(self) -> int:
+        """Where the kernel of a meeting has its words."""
+        return self.address + MEETING_AT
 
     def meeting_table(self) -> tuple[int, int]:
         """Where the kernel sets words when it has come: one that it waits for itself, and one that nobody looks at."""
-        return self.address + MEETING_AT, self.address + MEETING_AT + 128
+        return self.meeting_word, self.meeting_word + LINE_BYTES
 
-    def clear(self, proxy: GpuProxy, slots_bytes: int) -> None:
-        """Clear what a plan's launches have left, before any rank runs more; slots_bytes: of slots in host memory that must be empty."""
+    def slots_of(self, plan: Plan) -> int:
+        """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not look at them."""
+        return self.gpu_slots if self.gpu_slots and may_be_on_gpu(plan) else self.slots
+
+    def proxy_of(self, plan: Plan) -> GpuProxy:
+        """A proxy for a plan."""
+        slots = self._slots if self.slots_of(plan) == self.slots else self._gpu_slots
+        return GpuProxy(self.road, plan, self.road.rank, self.words, slots)
+
+    def clear(self, proxy: GpuProxy) -> None:
+        """Clear what a plan's launches have left, before any rank runs more."""
         where = net_layout(proxy.plan, proxy.rank)
         ctypes.memset(self.address + CONTROL_BYTES, 0, where.words_end - CONTROL_BYTES)
-        if slots_bytes:
-            ctypes.memset(self.slots_address, 0, slots_bytes)
+        if not may_be_on_gpu(proxy.plan):  # flags of earlier launches
+            ctypes.memset(self.slots, 0, where.slots_bytes)
         self.words[ABORT_AT // _WORD] = 0
         self._is_told = False
         proxy.clear()
@@ -279,12 +294,35 @@ class Outside:
         return is_quiet
 
 
-def host_bytes(address: int, size: int) -> memoryview:
+def slots_offset(words_bytes: int) -> int:
+    """Where slots begin behind so many bytes of words: on a page, which MPI copies from."""
+    return -(-words_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def may_be_on_gpu(plan: Plan) -> bool:
+    """Whether a plan's slots can lie in GPU memory: not where the proxy looks at their lines."""
+    return plan.proto == "simple"
+
+
+def net_bytes(plans: Sequence[Plan], *, has_gpu_slots: bool) -> tuple[int, int, int]:
+    """Bytes of words, of slots in host memory and of slots in GPU memory that ranks need for any of the plans."""
+    words = slots = gpu_slots = 0
+    for plan in plans:
+        for where in (net_layout(plan, rank) for rank in range(plan.n)):
+            words = max(words, where.words_end)
+            if has_gpu_slots and may_be_on_gpu(plan):
+                gpu_slots = max(gpu_slots, where.slots_bytes)
+            else:
+                slots = max(slots, where.slots_bytes)
+    return words, slots, gpu_slots
+
+
+def _host_bytes(address: int, size: int) -> memoryview:
     """Memory of this process, as MPI takes it."""
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
 
 
-def device_bytes(address: int, size: int) -> Any:
+def _gpu_bytes(address: int, size: int) -> Any:
     """Memory of a GPU, as an MPI takes it that knows of GPUs."""
     from mpi4py import MPI
 
@@ -292,15 +330,21 @@ def device_bytes(address: int, size: int) -> Any:
     return kind.fromaddress(address, size)
 
 
+def library() -> str:
+    """The MPI library and its version."""
+    from mpi4py import MPI
+
+    return library_name(MPI.Get_library_version())
+
+
 def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
     """Why messages of the MPI library cannot lie in a GPU's memory, as far as it says, or an empty text."""
     from mpi4py import MPI
 
-    library = ctypes.CDLL(MPI.__file__)  # and what it is linked with
+    loaded = ctypes.CDLL(MPI.__file__)  # and what it is linked with
     if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":  # MVAPICH's switch
         return ""
-    asked = getattr(library, "MPIX_Query_cuda_support", None)
-    name = library_name(MPI.Get_library_version())
+    asked = getattr(loaded, "MPIX_Query_cuda_support", None)
     if asked is None:
-        return f"{name} does not say whether it takes GPU memory"
-    return "" if asked() else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"
+        return f"{library()} does not say whether it takes GPU memory"
+    return "" if asked() else f"{library()} takes no GPU memory: it was built without CUDA, or told to leave it"
