@@ -136,7 +136,7 @@ class Gpus:
         is_patient = False
         for proxy in self.proxies:
             proxy.expect_each([problem_of(self.plan, run).block_count for run in runs])
-        while any(live) or not all(proxy.is_sent() for proxy in self.proxies):
+        while any(live) or not all(proxy.is_idle() for proxy in self.proxies):
             before = self.changes
             for proxy in self.proxies:
                 if is_patient or self.chance.random() < 0.5:

@@ -32,7 +32,7 @@ from collbench.tuning_gpu import slot_wire_bytes
 BURST = 64  # launches that are queued before the stream is awaited: a full queue would block the host, whose turns they need
 TURNS, LOOK = 8, 32  # turns between two looks at the stream; such looks between two at the other ranks
 _WORD = 8
-_OUTSIDE, _MEETING_WORDS = 1, 2  # of the words of a meeting: the kernel itself sets one, the host the other
+_OUTSIDE = 1  # of the two words of a meeting that which the host sets; the other the kernel sets itself
 
 
 class _Outlet(Sending):
@@ -172,7 +172,11 @@ class GpuProxy:
             raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None
 
     def is_sent(self) -> bool:
-        """Whether nothing is on its way, and nothing will be before other launches."""
+        """Whether nothing is on its way to others."""
+        return not any(end.pending for end in self.ends if isinstance(end, _Outlet))
+
+    def is_idle(self) -> bool:
+        """Whether all messages of the launches that were expected have come and gone."""
         return not any(end.pending or end.posted < end.limit for end in self.ends)
 
 
@@ -265,7 +269,7 @@ class Outside:
             if self.is_meeting:
                 self._meet(meeting_s)
             card.wait(deadline_s, self.turns)
-            while not self.proxy.is_sent() and not self.is_aborted():
+            while not self.proxy.is_idle() and not self.is_aborted():
                 self.turns()
                 if time.monotonic() > end:
                     raise StuckError(f"the messages of rank {self.road.rank} do not leave")
@@ -278,12 +282,12 @@ class Outside:
         """All hosts are here: let the kernel of the meeting go on."""
         assert self.proxy is not None
         self.is_meeting = False
+        self._met += 1
         missing = self.road.meet(limit_s, self.proxy, self.look)
         if missing and self.is_aborted():
             raise StuckError(f"rank {self.road.rank} was told to stop")
         if missing:
             raise StuckError(f"rank {self.road.rank} waited for rank {missing[0]} to begin", suspect=((-1,), missing[0]))
-        self._met += 1
         self.words[MEETING_AT // _WORD + _OUTSIDE] = self._met
 
     def close(self) -> bool:
@@ -319,7 +323,7 @@ def net_bytes(plans: Sequence[Plan], *, has_gpu_slots: bool) -> tuple[int, int, 
 
 def _host_bytes(address: int, size: int) -> memoryview:
     """Memory of this process, as MPI takes it."""
-    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
+    return memoryview((ctypes.c_ubyte * max(1, size)).from_address(address)).cast("B")
 
 
 def _gpu_bytes(address: int, size: int) -> Any:

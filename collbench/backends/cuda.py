@@ -297,6 +297,11 @@ def is_in_host(plan: Plan) -> bool:
     return plan.transport in ("shm", "shm+net")
 
 
+def _unlike(plan: Plan) -> range:
+    """Ranks whose arenas may be laid out in different ways."""
+    return range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)
+
+
 def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
     """Raise ScheduleError for more launches, with those of first(), than kernels can count between two resets."""
     launches, most = loaded.sets + launches, launches_counted(loaded.plan)
@@ -316,9 +321,9 @@ class Session:
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
-        self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in range(plan.n))
+        self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in _unlike(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
-        in_host = [layout(plan, rank).tmp for plan in plans if is_in_host(plan) for rank in range(plan.n)]
+        in_host = [layout(plan, rank).tmp for plan in plans if is_in_host(plan) for rank in _unlike(plan)]
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
