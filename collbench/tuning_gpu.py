@@ -60,10 +60,11 @@ _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 # 16 MiB 32 channels by 64K 37.4, 8 33.4; of 256 MiB 32 by 64K 39.9, by 512K 21: its FIFOs leave the processor's cache.
 _SHM_LL_UP_TO = 128 * _K
 _SHM_CHANNELS, _SHM_CHUNK_BYTES = ((_M, 8), (_ANY, 32)), 64 * _K
-# Over messages of MPI, a start that no sweep has tried yet: a processor copies every byte, so a few channels keep it busy while GPUs work on others, and
-# messages are long enough to be worth what Python does for each, about 10 us.
+# Over messages of MPI, a start that no sweep on GPUs has tried yet: a processor copies every byte, so that a few channels keep it busy while GPUs work on
+# others. Proxies alone, whose kernels take no time (2 ranks of a host, MPICH 5, ring): 2 channels by 128K 8.8 GB/s each way, 256K 24, 512K 17; 4 channels by
+# 64K 7.0, 128K 16, 256K 17, 1M 12; 8 by 64K 8.4. A message of 64 bytes takes 2.2 us, a turn without work 0.06 us an end, 0.24 with receives posted.
 _NET_LL_UP_TO = 16 * _K
-_NET_CHANNELS, _NET_CHUNK_BYTES, _NET_CHUNK_BYTES_PIPELINED = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4)), 512 * _K, 128 * _K
+_NET_CHANNELS, _NET_CHUNK_BYTES, _NET_CHUNK_BYTES_PIPELINED = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4)), 256 * _K, 128 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
