@@ -130,7 +130,7 @@ class Gpus:
 
     def run(self, *runs: Run) -> None:
         """Launches, one after the other on every rank, each compared. Asserts that all end."""
-        streams = [self._stream(rank, runs) for rank in range(self.plan.n)]
+        streams = [self.stream(rank, runs) for rank in range(self.plan.n)]
         live: list[list[Coroutine]] = [next(stream) for stream in streams]
         haste = [self.chance.choice((0.1, 0.5, 1.0)) for _ in streams]
         is_patient = False
@@ -162,7 +162,7 @@ class Gpus:
                 assert not is_patient, f"all wait for each other: CTAs left by rank {[len(ctas) for ctas in live]}"
             is_patient = self.changes == before  # then everybody is asked before it counts as a deadlock
 
-    def _stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
+    def stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
         """The coroutines of one launch after the other."""
         for number, run in enumerate(runs):
             problem, phase = problem_of(self.plan, run), 1009 * number

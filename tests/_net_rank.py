@@ -15,7 +15,7 @@ import numpy as np
 
 from collbench.backends import _gpu
 from collbench.backends._gpu import How, Lane
-from collbench.backends._gpu_net import Outside, net_bytes, slots_offset
+from collbench.backends._gpu_net import BURST, Outside, net_bytes, slots_offset
 from collbench.backends._proxy import road_of
 from collbench.case import Case
 from collbench.device.layout import MEETING_AT
@@ -50,7 +50,7 @@ class Card:
         return 0
 
     def record(self, event: int) -> None:
-        assert len(self.queued) <= _gpu.BURST + 1
+        assert len(self.queued) <= BURST + 1
 
     def elapsed_s(self, start: int, stop: int) -> float:
         return 1.0
@@ -109,7 +109,7 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str) -> None:
     def queue(number: int, stream: int) -> None:
         def kernel() -> Iterator[bool]:
             nonlocal launched
-            stream = gpus._stream(rank, [Run(number)])
+            stream = gpus.stream(rank, [Run(number)])
             live = next(stream)
             while live or (what == "drop" and is_at_fault and launched == LAUNCHES_UNTIL_SILENT):
                 is_waiting = True
@@ -127,9 +127,9 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str) -> None:
 
         card.queue(kernel)
 
-    _gpu.Launch = Launch  # type: ignore[assignment, misc]
+    vars(_gpu)["Launch"] = Launch
     lane: Any = Lane(rank, n, card, is_alone=False)  # type: ignore[arg-type]
-    lane.keep, lane._meet, lane.timeout_s, lane.outside = lambda key, data: 0, 0, TIMEOUT_S, outside
+    vars(lane).update(keep=lambda key, data: 0, _meet=0, timeout_s=TIMEOUT_S, outside=outside)
     try:
         if what == "late" and is_at_fault:
             time.sleep(3 * TIMEOUT_S)

@@ -32,6 +32,7 @@ from collbench.units import format_duration
 _SETTINGS = {
     "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
     "gpus": "gpus", "launch": "launch", "isolated": "isolated", "max_memory": "max_memory", "inject": "inject",
+    "net_memory": "net_memory",
 }
 
 
