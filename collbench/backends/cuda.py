@@ -26,7 +26,7 @@ from collbench.case import Problem
 from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.engine import slices_of
-from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, layout, pack_args, pack_program
+from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, is_in_host, layout, layouts, pack_args, pack_program
 from collbench.device.program import ctas, launches_counted, lower
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 IS_GPU = True  # ranks are GPUs: a session takes Settings as a GPU backend wants them
 LOADED = 64  # plans kept on the GPUs
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
+SOAKED = 16  # launches of a soak, each with kernels that write and compare, that are queued before a host that must move messages waits
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 
@@ -227,9 +228,11 @@ class Rank:
         grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
         lane.clear_found()
         kept: list[Callable[[int], None]] = []
-        if loaded.proxy is not None:
-            loaded.proxy.expect_each(counts)
         for launch, count in enumerate(counts):
+            if loaded.proxy is not None and launch % SOAKED == 0:
+                if launch:
+                    self._wait(loaded)
+                loaded.proxy.expect_each(counts[launch : launch + SOAKED])
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             lane.prepare(problem, range(number, number + 1), stride)
             memory = self._memory(plan, problem, loaded.memory.program)
@@ -292,16 +295,6 @@ class Rank:
             self.lane.close()
 
 
-def is_in_host(plan: Plan) -> bool:
-    """Whether ranks of a host share memory of it, not of their GPUs."""
-    return plan.transport in ("shm", "shm+net")
-
-
-def _unlike(plan: Plan) -> range:
-    """Ranks whose arenas may be laid out in different ways."""
-    return range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)
-
-
 def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
     """Raise ScheduleError for more launches, with those of first(), than kernels can count between two resets."""
     launches, most = loaded.sets + launches, launches_counted(loaded.plan)
@@ -321,16 +314,16 @@ class Session:
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
-        self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in _unlike(plan))
+        self.memory_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
-        in_host = [layout(plan, rank).tmp for plan in plans if is_in_host(plan) for rank in _unlike(plan)]
+        in_host = [where.tmp for plan in plans if is_in_host(plan) for where in layouts(plan)]
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
         said, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
         self.version += said
         self._watch = Watch(self.facts)
-        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU"
+        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)

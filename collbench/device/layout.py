@@ -50,6 +50,16 @@ def layout(plan: Plan, rank: int) -> Layout:
     return Layout(tails=tails, heads=heads, fifos=fifos, tmp=tmp, total=tmp + tmp_bytes, fifo_stride=stride, fifo_of=fifo_of)
 
 
+def layouts(plan: Plan) -> list[Layout]:
+    """The arenas of all ranks that may be laid out in different ways."""
+    return [layout(plan, rank) for rank in range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)]
+
+
+def is_in_host(plan: Plan) -> bool:
+    """Whether ranks that share memory share their host's, not their GPUs'."""
+    return plan.transport in ("shm", "shm+net")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetLayout:
     """Where a rank's ends of connections to other islands lie: words in host memory behind the control words, slots in memory of their own.
