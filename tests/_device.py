@@ -74,7 +74,7 @@ class Gpus:
         if region == NET:
             assert owner == viewer
             offset -= _SIZE // 2
-        memory = {ARENA: self.arenas, USER: self.users, NET: self.slots}[region][owner]
+        memory = (self.slots if region == NET else self.arenas if region == ARENA else self.users)[owner]
         assert 0 <= offset <= offset + size <= len(memory), f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
         return memory[offset : offset + size]
 

@@ -1,15 +1,21 @@
 """GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and every collective, on GPUs made of NumPy arrays."""
 
+import struct
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from collbench.backends._gpu import Lane
+from collbench.backends._gpu_session import GpuOptions, reserve_net
+from collbench.backends.cuda import why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
 from collbench.device.layout import LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
 from collbench.errors import ScheduleError
+from collbench.group.local import LocalGroup
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.transports.net import Islands, islands, label
 from collbench.tuning import resolve
@@ -117,7 +123,75 @@ def test_launches_of_other_sizes(proto: str) -> None:
 
 
 def test_short_slices_are_sent_short() -> None:
-    plan = plan_of("allreduce", "ring", "ll", (0, 1), count=9, channels=1)
-    sent = messages(plan, 0, 0, 0)
-    assert [message.size for message in sent] == [48, 48] or max(message.size for message in sent) <= slot_wire_bytes(plan)
-    assert messages(plan, 0, 0, 0, 1) != sent
+    """Nine elements over two ranks: chunks of 20 and 16 bytes, which are 3 and 2 lines of ll."""
+    for proto, sizes in (("simple", [20, 16]), ("ll", [48, 32])):
+        sent = [messages(plan_of("allreduce", "ring", proto, (0, 1), count=9, channels=1), rank, 0, 0) for rank in (0, 1)]
+        assert sorted({message.size for found in sent for message in found}, reverse=True) == sizes
+
+
+class Card:
+    """A GPU that reaches others' memory at made-up addresses."""
+
+    def open(self, exported: str) -> int:
+        return 1000 + int(exported)
+
+    def open_host(self, handle: str) -> int:
+        return 2000 + int(handle)
+
+
+@pytest.mark.parametrize(
+    ("near", "is_peered", "arenas", "host_arenas"),
+    [
+        (None, True, [1000, 7, 1020, 1030], [2000, 2010, 2020, 2030]), ([0, 1], True, [1000, 7, 0, 0], [2000, 2010, 0, 0]),
+        ([0, 1], False, [0, 7, 0, 0], [2000, 2010, 0, 0]), (None, False, [7], [2000, 2010, 2020, 2030]),
+    ],
+)
+def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]) -> None:
+    lane: Any = Lane(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
+    kept: dict[str, tuple[int, ...]] = {}
+    vars(lane).update(arena=7, user=8, keep=lambda key, data: kept.setdefault(key, struct.unpack(f"<{len(data) // 8}Q", data)))
+    lane.connect([(str(10 * rank), str(10 * rank + 1), str(10 * rank)) for rank in range(4)], 1.0, is_peered=is_peered, near=near)
+    assert (lane.arenas, lane.host_arenas) == (arenas, host_arenas)
+    assert lane.control == (7 if near or is_peered else 2010)
+    assert len(kept["aborts"]) == (1 if near else 4)
+
+
+@pytest.mark.parametrize(
+    ("whys", "asked", "proto", "said", "refused"),
+    [
+        (["", ""], "auto", "simple", "GPU memory", ""), (["", "no"], "auto", "simple", "host memory", ""),
+        (["", "no"], "device", "simple", "host memory", "no"), (["", ""], "host", "simple", "host memory", ""),
+        (["", ""], "device", "ll", "GPU memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "GPU", ""),
+    ],
+)
+def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str) -> None:
+    plan = plan_of("allreduce", "ring", proto, (0, 1))
+    reserved: list[tuple[int, ...]] = []
+
+    class Crew:
+        def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+            if method == "reserve":
+                reserved.append(args)
+            return [("An MPI", why) for why in whys]
+
+        def close(self) -> None:
+            pass
+
+    text, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    assert text.startswith("; An MPI, messages in")
+    assert said in text
+    assert refused in why_not(plan) if refused else not why_not(plan)
+    ((words, slots, gpu_slots),) = reserved
+    is_on_gpu = said != "host memory" and proto == "simple"
+    assert (words > 0, slots > 0, gpu_slots > 0) == (True, not is_on_gpu, is_on_gpu)
+
+
+def test_plans_without_messages_reserve_nothing() -> None:
+    text, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
+    assert (text, why_not(resolve(case()).plan)) == ("", "")
+
+
+def test_ranks_of_one_process_send_no_messages() -> None:
+    plan = resolve(case(transport="net")).plan
+    assert "start with mpirun" in why_waived(plan, LocalGroup())
+    assert not why_waived(resolve(case()).plan, LocalGroup())
