@@ -61,8 +61,8 @@ _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 _SHM_LL_UP_TO = 128 * _K
 _SHM_CHANNELS, _SHM_CHUNK_BYTES = ((_M, 8), (_ANY, 32)), 64 * _K
 # Over messages of MPI, a start that no sweep on GPUs has tried yet: a processor copies every byte, so that a few channels keep it busy while GPUs work on
-# others. Proxies alone, whose kernels take no time (2 ranks of a host, MPICH 5, ring): 2 channels by 128K 8.8 GB/s each way, 256K 24, 512K 17; 4 channels by
-# 64K 7.0, 128K 16, 256K 17, 1M 12; 8 by 64K 8.4. A message of 64 bytes takes 2.2 us, a turn without work 0.06 us an end, 0.24 with receives posted.
+# others. Proxies alone, with kernels that take no time (tests/_net_speed.py, 2 ranks of a host, MPICH 5, ring of 16 MiB): 2 channels by 128K 8.8 GB/s, 256K
+# 24, 512K 22; 4 by 64K 7.0, 128K 16, 256K 17; 8 by 64K 8.4. A message of 64 bytes takes 2.2 us, a turn without work 0.06 us an end, 0.24 with receives posted.
 _NET_LL_UP_TO = 16 * _K
 _NET_CHANNELS, _NET_CHUNK_BYTES, _NET_CHUNK_BYTES_PIPELINED = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4)), 256 * _K, 128 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol

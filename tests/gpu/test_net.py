@@ -1,7 +1,8 @@
 """GPUs that pass data by messages of MPI, one process a GPU.
 
 Run these in order and stop at the first that fails: each needs what the one before shows. After a rank got stuck once in a batch the others of the batch
-say so, too: ranks' communicators keep what was on its way, as nothing goes on after that outside of tests.
+say so, too: ranks' communicators keep what was on its way, as nothing goes on after that outside of tests. What is slow is found by tests/_net_speed.py,
+which needs no GPU.
 """
 
 import csv
