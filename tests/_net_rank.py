@@ -2,7 +2,8 @@
 
     mpirun -n RANKS python -m tests._net_rank OP ALGO PROTO ISOLATED FAULT
 
-Prints `right` and how many launches were compared, or what the rank raised. FAULT: late:RANK or drop:RANK, whose GPU sets no word after a while.
+Prints `right` and how many launches were compared, or what the rank raised. FAULT: none; late:RANK; drop:RANK, whose GPU sets no word after a
+while; refused, after which all go on.
 """
 
 import sys
@@ -134,9 +135,14 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str) -> None:
         if what == "late" and is_at_fault:
             time.sleep(3 * TIMEOUT_S)
         for _ in range(2):
+            if what == "refused":  # what the driver does where a rank answers with an error
+                MPI.COMM_WORLD.Barrier()
+                outside.abort()
+                MPI.COMM_WORLD.Barrier()
             outside.clear(outside.proxy)
             gpus.arenas[rank][: len(gpus.arenas[rank])] = 0
-            MPI.COMM_WORLD.Barrier() if not what else None
+            if what in ("none", "refused"):
+                MPI.COMM_WORLD.Barrier()
             lane.first(plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
             how = How(isolated=isolated == "isolated", iterations=9, aggregate=8 if isolated != "isolated" else 1)
             lane.timed(plan.problem, queue, SETS, how, {}, lambda: lane.wait(10.0), is_checked=False)

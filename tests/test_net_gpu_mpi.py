@@ -35,6 +35,12 @@ def test_launches_that_are_timed_alone(proto: str) -> None:
     assert code == 0
 
 
+def test_all_go_on_after_a_plan_was_refused() -> None:
+    code, said = ranks(3, "allreduce", "ring", "simple", "isolated", "refused")
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
+    assert code == 0
+
+
 def test_a_rank_that_is_late_is_named() -> None:
     code, said = ranks(3, "allreduce", "ring", "simple", "graph", "late:1")
     assert code != 0

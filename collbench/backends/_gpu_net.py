@@ -226,6 +226,7 @@ class Outside:
         ctypes.memset(self.address + CONTROL_BYTES, 0, where.words_end - CONTROL_BYTES)
         if not may_be_on_gpu(proxy.plan):  # flags of earlier launches
             ctypes.memset(self.slots, 0, where.slots_bytes)
+        self.road.calm()  # a rank may have refused a plan, after which the sweep goes on
         self.words[ABORT_AT // _WORD] = 0
         self._is_told = False
         proxy.clear()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collbench.dtypes import Array
 
 _MEET_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
+_WORD = 8
 
 
 class Road:
@@ -35,16 +36,26 @@ class Road:
     def __init__(self, comm: Any, fault: type[Exception]) -> None:
         self.comm, self.fault = comm.Dup(), fault
         self.rank, self.n = comm.Get_rank(), comm.Get_size()
+        self._turn, self._given_up = 0, -1
+        self._notices: list[Any] = []  # requests, which keep what they send
 
     def is_aborted(self) -> bool:
-        """Whether another rank gave up."""
-        return bool(self.comm.Iprobe(tag=_ABORT_TAG))
+        """Whether another rank gave up what goes on now."""
+        while self.comm.Iprobe(tag=_ABORT_TAG):
+            word = bytearray(_WORD)
+            self.comm.Recv(word, tag=_ABORT_TAG)
+            self._given_up = max(self._given_up, int.from_bytes(word, "little"))
+        return self._given_up >= self._turn
+
+    def calm(self) -> None:
+        """On to something else, all ranks together: who gave up before goes on."""
+        self._turn += 1
 
     def abort(self) -> None:
         """Tell the other ranks to give up."""
         for rank in range(self.n):
             if rank != self.rank:
-                self.comm.Isend(bytearray(), rank, _ABORT_TAG)
+                self._notices.append(self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG))
 
     def meet(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
         """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError if MPI lost one.
