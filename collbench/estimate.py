@@ -5,7 +5,7 @@ repeats each, took 33 s. What a model says of a machine takes no time there: 153
 """
 
 from collbench.backends import FAMILY
-from collbench.backends import _gpu as gpu
+from collbench.backends import _gpu_clock as gpu
 from collbench.backends._session import auto_iterations, rotations
 from collbench.case import Case
 from collbench.cost import Machine, price

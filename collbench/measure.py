@@ -18,7 +18,7 @@ from collbench import __version__
 from collbench.actions import writer_of
 from collbench.backends import FAMILY
 from collbench.backends._apart import Variables
-from collbench.backends._gpu_session import GpuOptions, LaunchMode
+from collbench.backends._gpu_session import GpuOptions, LaunchMode, NetMemory
 from collbench.backends._session import Batch, Samples
 from collbench.case import Case
 from collbench.collectives import collective
@@ -60,6 +60,7 @@ class Settings:
     isolated: bool = False
     max_memory: int = DEFAULT_MEMORY
     inject: str = ""
+    net_memory: NetMemory = "auto"
 
 
 SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the variables that its processes are started with
@@ -201,6 +202,8 @@ class Measurement:
             conditions.append("isolated")
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
+        if settings.net_memory != "auto" and on_gpus and point.plan is not None and point.plan.islands:
+            conditions.append(f"net-{settings.net_memory}")
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
@@ -382,7 +385,7 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
     if getattr(module, "IS_GPU", False):
         options = GpuOptions(
             gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject,
-            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread", net_memory=settings.net_memory,
         )
         return {"options": options}
     return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}

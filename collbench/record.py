@@ -16,7 +16,8 @@ from typing import IO, Literal, get_args
 from collbench.errors import UnavailableError, UsageError
 
 SCHEMA = 4
-CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream")  # notes of rows that measured something else than rows without them
+# Notes of rows that measured something else than rows without them.
+CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
 Status = Literal["ok", "wrong", "waived", "error"]
 
 

@@ -12,6 +12,7 @@ from collbench.errors import ScheduleError
 from collbench.passes import cell, rounds_of, widest_message
 from collbench.plan import Kernel, Plan, lay_out, made_direct, proved
 from collbench.schedule import Schedule
+from collbench.transports import ce
 from collbench.tuning_gpu import MAX_CHUNK_BYTES, Limits, is_pipelined, memory_bytes, slot_wire_bytes
 from collbench.units import format_size
 
@@ -92,6 +93,8 @@ def _refuse(case: Case, limits: Limits) -> None:
         raise ScheduleError("the sender's copy engine writes to the receiver: nothing is pulled", "use --p2p push")
     if case.cluster > 1 or case.reload != "auto":
         raise ScheduleError("--cluster and --ll128-reload are knobs of kernels that store over the link", "leave them out, or use --transport p2p")
+    if why := ce.why_not(limits.hosts):
+        raise ScheduleError(why, "use --transport net, or auto")
     if not limits.has_peers:
         raise ScheduleError("not every GPU can reach the memory of every other", "use --transport shm, or see `collbench topo --p2p`")
     threads, unroll = case.threads or _THREADS, case.unroll or _UNROLL

@@ -13,6 +13,7 @@ from collbench.passes import direct_count, widest_message
 from collbench.plan import Kernel, Plan, lay_out, made_direct, proved
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Edge, Program, Schedule
+from collbench.transports import net, p2p
 from collbench.units import format_size
 
 _K, _M = 1 << 10, 1 << 20
@@ -56,6 +57,11 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
+# Over messages of MPI, a start that no sweep on GPUs has tried yet: a processor copies every byte, so that a few channels keep it busy while GPUs work on
+# others. Proxies alone, with kernels that take no time (tests/_net_speed.py, 2 ranks of a host, MPICH 5, ring of 16 MiB): 2 channels by 128K 8.8 GB/s, 256K
+# 24, 512K 22; 4 by 64K 7.0, 128K 16, 256K 17; 8 by 64K 8.4. A message of 64 bytes takes 2.2 us, a turn without work 0.06 us an end, 0.24 with receives posted.
+_NET_LL_UP_TO = 16 * _K
+_NET_CHANNELS, _NET_CHUNK_BYTES, _NET_CHUNK_BYTES_PIPELINED = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4)), 256 * _K, 128 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -78,7 +84,8 @@ MAX_ENDS = 70  # of connections that a rank has: what a launch's arguments, 4096
 MAX_CHUNK_BYTES = 1 << 30
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
-TRANSPORTS = ("p2p", "shm")  # peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map; for ce see tuning_ce.py
+# Peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map; messages of MPI. For ce see tuning_ce.py.
+TRANSPORTS = ("p2p", "shm", "net")
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
@@ -116,7 +123,10 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     >>> best_of(Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8))
     ('oneshot', 'll')
     """
-    by_host = road_of(case, limits) == "shm"
+    road = road_of(case, limits)
+    if case.proto == "auto" and "net" in road:
+        case = replace(case, proto="ll" if case.size_bytes <= _NET_LL_UP_TO else "simple")
+    by_host = road == "shm"
     table = (tuning_shm.BEST if by_host else _BEST)[case.op]
     for largest, algo, proto in table:
         if case.algo == "auto" and case.size_bytes <= largest and case.proto in ("auto", proto):
@@ -130,15 +140,25 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest)
 
 
+def islands_of(case: Case, limits: Limits) -> net.Islands:
+    """Which of the case's GPUs reach each other's memory, or share their host's."""
+    return net.islands(case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks)
+
+
 def road_of(case: Case, limits: Limits) -> str:
-    """Where the case's connections have their memory. Raises ScheduleError for one that GPUs do not have."""
-    if case.transport == "auto":
-        return "p2p" if limits.has_peers else "shm"
-    if case.transport not in TRANSPORTS:
+    """Where the case's connections have their memory, inside an island and between them. Raises ScheduleError for a road that GPUs do not have.
+
+    >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
+    >>> road_of(case, Limits()), road_of(case, Limits(hosts=(0, 0, 1, 1))), road_of(replace(case, transport="net"), Limits())
+    ('p2p', 'p2p+net', 'net')
+    """
+    if case.transport not in ("auto", *TRANSPORTS):
         raise ScheduleError(f"GPUs pass data by {', '.join(TRANSPORTS)} or ce, not by {case.transport}", "leave --transport out")
+    if case.transport in ("p2p", "shm") and (why := p2p.why_not(limits.hosts)):
+        raise ScheduleError(why, "use --transport net, or auto")
     if case.transport == "p2p" and not limits.has_peers:
         raise ScheduleError("not every GPU can reach the memory of every other", "use --transport shm, or see `collbench topo --p2p`")
-    return case.transport
+    return net.label(islands_of(case, limits), "shm" if case.transport == "shm" or not limits.has_peers else "p2p")
 
 
 def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> tuple[Case, Plan]:
@@ -147,12 +167,14 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
     if flagged:
         refuse_in_place(case, proto)
-    road = road_of(case, limits)
-    if road == "shm" and (proto == "ll128" or case.direct == "on"):
+    road, islands = road_of(case, limits), islands_of(case, limits)
+    if road != "p2p" and (proto == "ll128" or case.direct == "on"):
         raise ScheduleError(
             "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise" if proto == "ll128" else
-            "through host memory nothing reaches a peer's buffers in place", "use --transport p2p",
+            "through host memory nothing reaches a peer's buffers in place", "use --transport p2p" if not islands else "leave it out",
         )
+    if islands and p2p == "pull":
+        raise ScheduleError("a message of MPI is pushed by its sender: nothing is pulled", "use --p2p push")
     if case.unroll and proto == "ll128":
         raise ScheduleError("ll128 has always four vectors of a line on their way: nothing to unroll", "use --proto simple or ll")
     if case.reload != "auto" and proto != "ll128":
@@ -185,7 +207,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     kernel = Kernel(proto=proto, threads=knobs.threads, unroll=knobs.unroll, cluster=knobs.cluster, reload=case.reload != "off", specialized=specialized)
     plan = lay_out(
         case.problem(), schedule, direct=direct, p2p=p2p, channels=knobs.channels, slots=knobs.slots, chunk_bytes=knobs.chunk, slot_bytes=slot_bytes,
-        slices=knobs.slices, kernel=kernel, transport=road,
+        slices=knobs.slices, kernel=kernel, transport=road, islands=islands,
     )
     needed = memory_bytes(plan)
     if needed > limits.memory_bytes:
@@ -215,21 +237,24 @@ def slot_wire_bytes(plan: Plan) -> int:
 
 
 def memory_bytes(plan: Plan) -> int:
-    """FIFOs, flags and scratch memory of the GPU that has most of them."""
+    """FIFOs, flags and scratch memory of the GPU that has most of them, those in host memory included."""
     fifo = -(-plan.slots * slot_wire_bytes(plan) // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
     found = [0] * plan.n
     for connection in plan.connections:
         found[connection.src] += FLAG_BYTES
         found[connection.dst] += FLAG_BYTES
         if connection.fifo_offset >= 0:
-            found[connection.dst if plan.p2p == "push" else connection.src] += fifo
+            for owner in (connection.src, connection.dst) if plan.is_apart(connection.src, connection.dst) else (
+                connection.dst if plan.p2p == "push" else connection.src,
+            ):
+                found[owner] += fifo
     return max(found) + plan.tmp_bytes
 
 
 def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
     """Kernels count the bytes of a chunk, and of what channels are apart in FIFOs and in scratch memory, in 32 bits. Raises ScheduleError."""
-    fifos = _peers(plan.schedule) if widest_message(plan.schedule) else 0
-    apart = max(fifos * (plan.slots * slot_wire_bytes(plan) + MEMORY_GRAIN_BYTES), schedule.chunks["tmp"] * plan.chunk_bytes)
+    fifos = _peers(plan.schedule) * (2 if plan.islands else 1) if widest_message(plan.schedule) else 0
+    apart = max(fifos * (plan.slots * slot_wire_bytes(plan) + 8 * MEMORY_GRAIN_BYTES), schedule.chunks["tmp"] * plan.chunk_bytes)
     if plan.chunk_bytes > MAX_CHUNK_BYTES or apart >= 1 << 32:
         raise ScheduleError(
             f"chunks of {format_size(plan.chunk_bytes)} and {plan.slots} slots", f"kernels take chunks up to {format_size(MAX_CHUNK_BYTES)}, and 4G a channel"
@@ -246,7 +271,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
     slots = case.slots or (4 if proto == "simple" and not pipelined else 8)
-    slices = case.slices or (2 if proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined and _hops(schedule, case.in_place) > 1 else 1)
+    has_net = bool(islands_of(case, limits))
+    is_cut = proto == "simple" and case.size_bytes >= _SLICED_FROM and not has_net and not pipelined
+    slices = case.slices or (2 if is_cut and _hops(schedule, case.in_place) > 1 else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     peers, widest = _peers(schedule), widest_message(schedule)
@@ -254,7 +281,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     by_host: tuple[int, ...] = ()  # channels, bytes of a chunk
     if proto == "simple" and road_of(case, limits) == "shm":
         by_host = tuning_shm.simple_knobs(case.size_bytes, pipelined=pipelined, peers=peers, hops=_hops(schedule, case.in_place))
-    if proto == "ll":
+    if has_net:
+        wanted = min(_up_to(case.size_bytes, _NET_CHANNELS), max(1, share // (4 * _K)))
+    elif proto == "ll":
         wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS_REDUCING if collective(case.op).is_reduction else _LL_CHANNELS)
     elif proto == "ll128":
         table = _LL128_CHANNELS if conns > 1 else _LL128_CHANNELS_CHAIN if pipelined else _LL128_CHANNELS_RING
@@ -269,6 +298,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
     if by_host:
         largest = by_host[1] // slices
+    elif proto == "simple" and has_net:
+        largest = (_NET_CHUNK_BYTES_PIPELINED if pipelined else _NET_CHUNK_BYTES) // slices
     elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
@@ -296,7 +327,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
 
 def _is_clustered(case: Case, proto: str, limits: Limits) -> bool:
     """Whether CTAs are to be placed in clusters, if their number allows it."""
-    return limits.has_clusters and case.cluster != 1 and case.size_bytes >= _CLUSTERED_FROM
+    return limits.has_clusters and case.cluster != 1 and not islands_of(case, limits) and case.size_bytes >= _CLUSTERED_FROM
 
 
 def _cluster(channels: int, tracks: int) -> int:

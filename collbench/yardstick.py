@@ -53,7 +53,9 @@ class Yardstick:
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
-        through_host = plan is not None and plan.kernel is not None and plan.transport == "shm"
+        through_host = plan is not None and plan.kernel is not None and plan.transport in ("shm", "shm+net")
+        if plan is not None and plan.kernel is not None and plan.transport == "net" and not self.hosts(case.ranks):
+            return None  # processors copy messages inside a host, at a rate that no wire tells
         key = (case.op, plan.schedule.name if plan is not None else "", case.ranks, case.root, proto, through_host)
         if key not in self._known:
             ways = (

@@ -17,19 +17,22 @@ from typing import NamedTuple
 import numpy as np
 
 from collbench.backends._gpu import stride_bytes
+from collbench.backends._gpu_net import GpuProxy
+from collbench.backends._proxy import Road
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.compile import kernel_source
-from collbench.device.layout import ABORT_AT, Memory, layout, pack_args, pack_program
+from collbench.device.layout import ABORT_AT, CONTROL_BYTES, Memory, layout, net_layout, pack_args, pack_program
 from collbench.device.program import lower
 from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.pattern import PERIOD, inputs, reduced
 from collbench.plan import Plan
 
 from ._device_cta import Coroutine, Cta
+from ._fake_mpi import FakeComm, World
 from ._structures import unpack
 
-ARENA, USER, PROGRAM = range(3)
+ARENA, USER, PROGRAM, NET = range(4)
 _SIZE = 1 << 36  # of the addresses of one region
 _POISON = 0xA5
 _PERSISTENCE = 0.9  # how likely a coroutine goes on that could
@@ -53,6 +56,12 @@ class Gpus:
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).tmp :] = _POISON
         self.sizes = [macros_of(plan, rank, any_size=any_size) for rank in range(plan.n)]
+        self.nets = [np.zeros(net_layout(plan, rank).words_end, np.uint8) for rank in range(plan.n)]
+        self.slots = [np.zeros(net_layout(plan, rank).slots_bytes, np.uint8) for rank in range(plan.n)]
+        world = World(plan.n)
+        self.proxies = [
+            GpuProxy(Road(FakeComm(world, rank), OSError), plan, rank, self.nets[rank].data.cast("Q"), self.slots[rank].data) for rank in range(plan.n)
+        ]
         self.programs = [unpack(pack_program(lower(plan, rank)), "Program", self.sizes[rank]) for rank in range(plan.n)]
 
     # Memory, as a rank sees it
@@ -61,8 +70,11 @@ class Gpus:
         """Memory at an address of a rank."""
         (who, owner, region), offset = place_of(address)
         assert who == viewer, f"rank {viewer} uses an address {address:#x} that is rank {who}'s"
-        memory = (self.arenas if region == ARENA else self.users)[owner]
-        assert region in (ARENA, USER)
+        assert region in (ARENA, USER, NET)
+        if region == NET:
+            assert owner == viewer
+            offset -= _SIZE // 2
+        memory = (self.slots if region == NET else self.arenas if region == ARENA else self.users)[owner]
         assert 0 <= offset <= offset + size <= len(memory), f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
         return memory[offset : offset + size]
 
@@ -91,6 +103,10 @@ class Gpus:
 
     def _words(self, viewer: int, address: int) -> np.ndarray:
         (_, owner, region), offset = place_of(address)
+        if region == NET:
+            assert owner == viewer
+            assert offset >= CONTROL_BYTES
+            return self.nets[owner][offset : offset + 8].view("<u8")
         where = layout(self.plan, owner)
         assert region == ARENA
         assert offset < where.fifos
@@ -114,12 +130,19 @@ class Gpus:
 
     def run(self, *runs: Run) -> None:
         """Launches, one after the other on every rank, each compared. Asserts that all end."""
-        streams = [self._stream(rank, runs) for rank in range(self.plan.n)]
+        streams = [self.stream(rank, runs) for rank in range(self.plan.n)]
         live: list[list[Coroutine]] = [next(stream) for stream in streams]
         haste = [self.chance.choice((0.1, 0.5, 1.0)) for _ in streams]
         is_patient = False
-        while any(live):
+        for proxy in self.proxies:
+            proxy.expect_each([problem_of(self.plan, run).block_count for run in runs])
+        while any(live) or not all(proxy.is_idle() for proxy in self.proxies):
             before = self.changes
+            for proxy in self.proxies:
+                if is_patient or self.chance.random() < 0.5:
+                    moved = sum(end.posted + end.done for end in proxy.ends)
+                    proxy.turn()
+                    self.changes += sum(end.posted + end.done for end in proxy.ends) - moved
             turns = [(rank, one) for rank, ctas in enumerate(live) for one in ctas]
             self.chance.shuffle(turns)
             for rank, one in turns:
@@ -139,7 +162,7 @@ class Gpus:
                 assert not is_patient, f"all wait for each other: CTAs left by rank {[len(ctas) for ctas in live]}"
             is_patient = self.changes == before  # then everybody is asked before it counts as a deadlock
 
-    def _stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
+    def stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
         """The coroutines of one launch after the other."""
         for number, run in enumerate(runs):
             problem, phase = problem_of(self.plan, run), 1009 * number
@@ -214,7 +237,7 @@ def memory_of(problem: Problem, viewer: int) -> Memory:
         inputs=tuple(base(rank, USER) + at.in_offset for rank, at in enumerate(buffers)),
         outputs=tuple(base(rank, USER) + at.out_offset for rank, at in enumerate(buffers)),
         own=base(viewer, ARENA), abort=base(viewer, ARENA) + ABORT_AT,
-        program=base(viewer, PROGRAM), aborts=base(viewer, PROGRAM) + _SIZE // 2,
+        program=base(viewer, PROGRAM), aborts=base(viewer, PROGRAM) + _SIZE // 2, net=base(viewer, NET), net_slots=base(viewer, NET) + _SIZE // 2,
     )
 
 

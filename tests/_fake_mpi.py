@@ -85,6 +85,10 @@ class FakeComm:
     def Irecv(self, into: Any, peer: int, tag: int) -> Received:  # noqa: N802
         return Received(self, (peer, self.rank, tag), into)
 
-    def Iprobe(self, peer: int, tag: int) -> bool:  # noqa: N802
+    def Recv(self, into: bytearray, tag: int) -> None:  # noqa: N802
         with self.world.lock:
-            return bool(self.world.mail[peer, self.rank, tag])
+            into[:] = next(mail for peer in range(self.world.n) if (mail := self.world.mail[peer, self.rank, tag])).popleft().data
+
+    def Iprobe(self, tag: int) -> bool:  # noqa: N802
+        with self.world.lock:
+            return any(self.world.mail[peer, self.rank, tag] for peer in range(self.world.n))

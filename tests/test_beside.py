@@ -9,7 +9,8 @@ import pytest
 
 from collbench.backends import _beside, _copies, _gpu_session
 from collbench.backends._beside import LEAST, PATIENCE, WINDOW_S, Marks, Work, measured, work_of
-from collbench.backends._gpu import How, Lane, stride_bytes
+from collbench.backends._gpu import Lane, stride_bytes
+from collbench.backends._gpu_clock import How, launch_s
 from collbench.backends._gpu_session import GpuOptions, Watch
 from collbench.backends._session import Answer
 from collbench.case import Case, Problem
@@ -95,7 +96,7 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(monkeypatch: pyte
         sets.append(number)
         card.work(stream, 0.5e-3)
 
-    assert lane.time(queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)) == pytest.approx(0.5e-3)
+    assert launch_s(lane, queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)) == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
     assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
 

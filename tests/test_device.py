@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.backends._gpu import stride_bytes
-from collbench.backends.cuda import _REPORT
+from collbench.backends._gpu_stuck import REPORT
 from collbench.case import Case, P2p, Problem
 from collbench.collectives import OPS, OpName, collective
 from collbench.device import layout as layouts
@@ -273,7 +273,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("End", sizes).itemsize == END.size
     assert structure("Args", sizes).itemsize == ARGS.size + 2 * END.size
     assert structure("State", sizes).itemsize == STATE_BYTES
-    assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == _REPORT.size
+    assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
     assert structure("Meeting", sizes, "meet.cu").itemsize == struct.calcsize("<7Q2I")
 

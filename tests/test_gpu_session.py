@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from collbench.backends import _gpu_session
-from collbench.backends._gpu import REPLAYS, How
+from collbench.backends._gpu_clock import REPLAYS, How
 from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
 from collbench.backends._session import Answer, Batch
 from collbench.case import Case

@@ -70,6 +70,15 @@ def test_its_own_process_uses_the_same_address() -> None:
     memory.close()
 
 
+def test_memory_of_one_process_is_zeroed_and_given_back() -> None:
+    runtime: Any = Runtime()
+    memory = make(runtime, 0, 3 << 20, is_shared=False)
+    assert ctypes.string_at(memory.address, 3 << 20) == bytes(3 << 20)
+    assert runtime.registered == [memory.address]
+    memory.close()
+    assert runtime.registered == []
+
+
 def test_what_cannot_be_is_refused_with_a_hint() -> None:
     with pytest.raises(UnavailableError, match="other addresses"):
         make(Runtime(same_address=False), 0, 4096)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collbench.backends._gpu import Lane, QueueOne, auto_iterations
+from collbench.backends._gpu import Lane
+from collbench.backends._gpu_clock import QueueOne, auto_iterations
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch
 from collbench.backends._session import ANSWER_S
 from collbench.case import Problem

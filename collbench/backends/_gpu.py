@@ -5,12 +5,13 @@ What is measured is a function that queues one launch on one set of user buffers
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collbench.backends._gpu_clock import How, QueueOne, launch_s
+from collbench.backends._gpu_net import Outside
 from collbench.backends._session import Answer
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -29,27 +30,9 @@ CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times bef
 MAX_SETS = 32  # of small buffers, which come back while they are still in the cache: rows say in-cache
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
-TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one graph
-REPLAYS = 3
+OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-
-QueueOne = Callable[[int, int], None]  # (set, stream)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back to back.
-
-    work_s: what they should take altogether, beyond which a deadline begins.
-    """
-
-    launch: str = "graph"
-    isolated: bool = False
-    iterations: int = 20
-    aggregate: int = 1
-    work_s: float = 0.0
-
 
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
@@ -59,15 +42,6 @@ def stride_bytes(problem: Problem) -> int:
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
     return 1 if hot else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
-
-
-def auto_iterations(seconds: float) -> int:
-    """Launches of a graph if one takes that long.
-
-    >>> auto_iterations(3e-6), auto_iterations(1e-4), auto_iterations(1.0)
-    (100, 40, 4)
-    """
-    return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
 
 
 class Lane:
@@ -87,6 +61,7 @@ class Lane:
         self.timeout_s = 10.0
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
+        self.outside: Outside | None = None  # while a plan runs that sends messages
         self.product: Product | None = None  # what is computed beside launches, where that is measured
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
@@ -105,18 +80,26 @@ class Lane:
         return exported[0], exported[1], card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None
 
     def connect(
-        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True
+        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True,
+        near: Sequence[int] | None = None,
     ) -> None:
-        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for."""
+        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for.
+
+        near: the ranks of this host, if others' memory cannot be reached: its address is 0, and ranks meet outside of their GPUs.
+        """
         self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
-        mine = (self.arena, self.user)
+        mine, nothing = (self.arena, self.user), (0, 0)
+        within = range(self.n) if near is None else near
         opened = [mine]
-        if assemble is None and is_peered:
-            opened = [mine if rank == self.rank else (self.card.open(a), self.card.open(b)) for rank, (a, b, _) in enumerate(exported)]
+        if assemble is None and (is_peered or near is not None):
+            opened = [
+                mine if rank == self.rank else (self.card.open(a), self.card.open(b)) if rank in within and is_peered else nothing
+                for rank, (a, b, _) in enumerate(exported)
+            ]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
-        self.host_arenas = [self.card.open_host(host) for _, _, host in exported if host is not None]
-        controls = self.arenas if is_peered else self.host_arenas
-        me = self.rank if assemble is None else 0
+        self.host_arenas = [self.card.open_host(host) if rank in within else 0 for rank, (_, _, host) in enumerate(exported) if host is not None]
+        controls = [self.arena] if near is not None else self.arenas if is_peered else self.host_arenas or [self.arena]
+        me = self.rank if len(controls) == self.n else 0
         self.control, self._ranks_met = controls[me], len(controls)
         self.aborts = self.keep("aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls)))
         self._peers = self.keep("meeting", struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)))
@@ -135,6 +118,9 @@ class Lane:
 
     def meet(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""
+        if self.outside is not None:
+            self._meet_outside(self.outside)
+            return
         if self.assemble is not None:
             self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
@@ -144,6 +130,25 @@ class Lane:
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
+
+    def _meet_outside(self, outside: Outside) -> None:
+        """Queue a kernel that waits for this rank's host, which meets the others when it has queued what follows."""
+        if OUTSIDE not in self._meetings:
+            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
+            patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
+            args = struct.pack("<7Q2I", outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 0, 0, 2)
+            self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
+        self._meetings[OUTSIDE](self.card.stream)
+        outside.is_meeting = True
+
+    def aborts_outside(self, outside: Outside) -> int:
+        """The table of everybody's abort words, each of which is this rank's own."""
+        return self.keep("outside aborts", struct.pack("<Q", outside.abort_word) * self.n)
+
+    def expect(self, launches: int) -> None:
+        """So many launches are queued before the next wait; whoever moves their messages must know."""
+        if self.outside is not None and self.outside.proxy is not None:
+            self.outside.proxy.expect(launches)
 
     # Inputs and answers
 
@@ -229,72 +234,23 @@ class Lane:
                 return None if got == wanted else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
         return None
 
-    # The clock
-
-    def time(self, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None]) -> float:
-        """Mean seconds of a launch on this rank."""
-        if how.isolated:
-            return self._time_isolated(queue, sets, how, wait)
-        launches, events = how.iterations * how.aggregate, self.events(2 * (REPLAYS + 1))
-        pairs = list(zip(events[::2], events[1::2], strict=True))
-        if how.launch == "graph":
-            replay = self._timed_graph(queue, sets, launches, graphs, *pairs[0])
-            times = [self._replayed(replay, *pairs[0], wait) for _ in pairs]
-        else:
-            for start, stop in pairs:
-                self.meet()
-                self.card.record(start)
-                self._each(queue, sets, launches, self.card.stream)
-                self.card.record(stop)
-            wait()
-            times = [self.card.elapsed_s(*pair) for pair in pairs]
-        return sum(times[1:]) / REPLAYS / launches
-
-    def _timed_graph(self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any], start: int, stop: int) -> Callable[[], None]:
-        """A graph that has all in it: the meeting, which so need not wait for any host, the launches, and the times before and behind them.
-
-        Otherwise the time has the begin of a graph in it, some 5 us on H200s.
-        """
-        key = (sets, launches, "timed")
-
-        def body(stream: int) -> None:
-            self.meet(hold_ns=0)
-            self.card.record_by_graph(start)
-            self._each(queue, sets, launches, stream)
-            self.card.record_by_graph(stop)
-
-        if key not in graphs:
-            graphs[key] = self.card.capture(body)
-        return self._launch_of(graphs[key])
-
-    def _replayed(self, replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]) -> float:
-        replay()
-        wait()
-        return self.card.elapsed_s(start, stop)
+    # Launches
 
     def graph(self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]) -> Callable[[], None]:
         """So many launches as one graph, kept in graphs: what queues it in the stream."""
         key = (sets, launches)
         if key not in graphs:
-            graphs[key] = self.card.capture(partial(self._each, queue, sets, launches))
-        return self._launch_of(graphs[key])
+            graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
+        return self.launch_of(graphs[key])
 
-    def _launch_of(self, graph: Any) -> Callable[[], None]:
+    def launch_of(self, graph: Any) -> Callable[[], None]:
+        """What queues a graph in the stream."""
         return partial(graph.launch, self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index))
 
-    def _each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
+    def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
+        """Queue so many launches one by one, on the sets in turn."""
         for number in range(launches):
             queue(number % sets, stream)
-
-    def _time_isolated(self, queue: QueueOne, sets: int, how: How, wait: Callable[[], None]) -> float:
-        self.events(2 * how.iterations)
-        for number in range(how.iterations):
-            self.meet()
-            self.card.record(self._events[2 * number])
-            queue(number % sets, self.card.stream)
-            self.card.record(self._events[2 * number + 1])
-        wait()
-        return sum(self.card.elapsed_s(self._events[2 * k], self._events[2 * k + 1]) for k in range(how.iterations)) / how.iterations
 
     def first(self, problem: Problem, queue: QueueOne, sets: int, wait: Callable[[], None], *, is_checked: bool) -> Answer:
         """Run every set of buffers once, compare, and say roughly how long a launch takes."""
@@ -302,6 +258,7 @@ class Lane:
         start, stop = self._events[:2]
         self.meet()
         self.card.record(start)
+        self.expect(sets)
         for number in range(sets):
             queue(number, self.card.stream)
         self.card.record(stop)
@@ -313,7 +270,7 @@ class Lane:
         self, problem: Problem, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None], *, is_checked: bool
     ) -> Answer:
         """Time launches; out of place, compare what the last of them left."""
-        seconds = self.time(queue, sets, how, graphs, wait)
+        seconds = launch_s(self, queue, sets, how, graphs, wait)
         wrong = self.compare(problem, range(sets)) if is_checked and not problem.in_place else None
         return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
@@ -324,7 +281,12 @@ class Lane:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all that was queued is done. Raises StuckError if a kernel gave up."""
+        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel gave up, RankLostError if MPI lost a rank."""
+        if self.outside is not None:
+            self.outside.wait(self.card, deadline_s, self.timeout_s)
+            if self.outside.is_aborted():
+                raise StuckError(f"rank {self.rank} was told to stop")
+            return
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack("<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8))

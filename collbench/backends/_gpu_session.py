@@ -1,14 +1,16 @@
 """What GPU backends share on the driver's side, and how a rank takes its GPU: options, opening, a repeat, what disturbed it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from collbench import gpus
 from collbench.backends._apart import ApartCrew, Variables
-from collbench.backends._gpu import REPLAYS, How, Lane, auto_iterations, stride_bytes
+from collbench.backends._gpu import Lane, stride_bytes
+from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
+from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -16,10 +18,12 @@ from collbench.device.card import Card, device_count
 from collbench.errors import CollbenchError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
+from collbench.plan import Plan
 
 SLOWER = 2  # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers its clocks
 START_S = 120.0  # for contexts, allocations and first compilations
 LaunchMode = Literal["graph", "stream"]
+NetMemory = Literal["auto", "host", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,8 @@ class GpuOptions:
     """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may last.
 
     is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a fault, for tests.
-    is_urgent: launches get multiprocessors before what other streams of the GPU have.
+    is_urgent: launches get multiprocessors before what other streams of the GPU have. net_memory: where slots of messages lie; auto: on the GPU if MPI
+    says that it takes its memory, where a processor need not look at them.
     """
 
     gpus: tuple[int, ...] = ()
@@ -37,6 +42,7 @@ class GpuOptions:
     is_spread: bool = False
     inject: str = ""
     is_urgent: bool = False
+    net_memory: NetMemory = "auto"
 
 
 def why_no_gpus() -> str:
@@ -93,10 +99,31 @@ def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:
     return ", ".join(f"{sum(fact['name'] == name for fact in facts)} x {name}" for name in names), str(facts[0]["version"])
 
 
-def share_memory(crew: Crew, arena_bytes: int, user_bytes: int, options: GpuOptions, host_bytes: int = 0, *, is_peered: bool = True) -> None:
-    """Allocate on every rank, and let every rank reach the others' memory: their GPUs' if is_peered, and host_bytes of each in host memory."""
+def share_memory(
+    crew: Crew, arena_bytes: int, user_bytes: int, options: GpuOptions, host_bytes: int = 0, *, is_peered: bool = True, hosts: Sequence[str] = ()
+) -> None:
+    """Allocate on every rank, and let every rank reach the others' memory: their GPUs' if is_peered, and host_bytes of each in host memory.
+
+    hosts: of the ranks, if there are several and each rank reaches only those of its own.
+    """
     exported = crew.call("allocate", arena_bytes, user_bytes, host_bytes, timeout_s=START_S)
-    crew.call("connect", exported, options.timeout_s, is_peered, timeout_s=START_S)
+    crew.call("connect", exported, options.timeout_s, is_peered, *([hosts] if hosts else []), timeout_s=START_S)
+
+
+def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions) -> tuple[str, Callable[[Plan], str]]:
+    """Let ranks have memory for the messages of plans: what is to be said of it, and of a plan, why its slots cannot be where they were asked for, or ""."""
+    if not plans:
+        return "", lambda plan: ""
+    told = crew.call("mpi", timeout_s=START_S)
+    why = next((why for _, why in told if why), "")
+    is_on_gpu = not why and options.net_memory != "host"
+    crew.call("reserve", *net_bytes(plans, has_gpu_slots=is_on_gpu), timeout_s=START_S)
+
+    def why_not(plan: Plan) -> str:
+        lines = "" if may_be_on_gpu(plan) else f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
+        return (why or lines) if options.net_memory == "device" else ""
+
+    return f"; {told[0][0]}, messages in {'GPU' if is_on_gpu else 'host'} memory", why_not
 
 
 class Watch:

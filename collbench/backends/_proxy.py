@@ -1,4 +1,4 @@
-"""The proxy of a rank: it owns the communicator that data takes, and moves the slots of all connections that leave the rank's island.
+"""The proxy of a rank on processors: it owns the communicator that data takes, and moves the slots of all connections that leave the rank's island.
 
 Of each connection it counts what was posted and what is done. The sending rank posts a slot, or what it lends, as soon as it is filled; the
 receiving one posts a receive into every free slot. Counts go into the flags that the interpreter polls, which so cannot tell a slot that came
@@ -16,17 +16,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from collbench.actions import Turn, room_wanted
 from collbench.backends._interpreter import YIELDS_A_LOOK, Call, filled, freed, patience
-from collbench.errors import RankLostError, StuckError
+from collbench.errors import RankLostError
 from collbench.plan import Plan
 
 if TYPE_CHECKING:
     from collbench.dtypes import Array
 
-_MEET_TAG, _ABORT_TAG, _FIRST_TAG = 1, 2, 3
+_MEET_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
+_WORD = 8
 
 
 class Road:
@@ -35,19 +36,32 @@ class Road:
     def __init__(self, comm: Any, fault: type[Exception]) -> None:
         self.comm, self.fault = comm.Dup(), fault
         self.rank, self.n = comm.Get_rank(), comm.Get_size()
+        self._turn, self._given_up = 0, -1
+        self._notices: list[Any] = []  # requests, which keep what they send
 
     def is_aborted(self) -> bool:
-        """Whether rank 0 gave up."""
-        return bool(self.comm.Iprobe(0, _ABORT_TAG))
+        """Whether another rank gave up what goes on now."""
+        while self.comm.Iprobe(tag=_ABORT_TAG):
+            word = bytearray(_WORD)
+            self.comm.Recv(word, tag=_ABORT_TAG)
+            self._given_up = max(self._given_up, int.from_bytes(word, "little"))
+        return self._given_up >= self._turn
+
+    def calm(self) -> None:
+        """On to something else, all ranks together: who gave up before goes on."""
+        self._turn += 1
 
     def abort(self) -> None:
         """Tell the other ranks to give up."""
         for rank in range(self.n):
             if rank != self.rank:
-                self.comm.Isend(bytearray(), rank, _ABORT_TAG)
+                self._notices.append(self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG))
 
-    def meet(self, limit_s: float, proxy: "Proxy", is_aborted: Callable[[], bool]) -> None:
-        """All ranks are here, and the messages that the proxy moves have left. Raises StuckError if one is not after limit_s, RankLostError if MPI lost it."""
+    def meet(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
+        """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError if MPI lost one.
+
+        Returns the ranks that have not come after limit_s, or until others gave up; this one if its messages do not leave.
+        """
         others = [rank for rank in range(self.n) if rank != self.rank]
         try:
             tokens = [self.comm.Isend(bytearray(), rank, _MEET_TAG) for rank in others]
@@ -58,12 +72,12 @@ class Road:
                 missing = {rank: request for rank, request in missing.items() if not request.Test()}
                 tokens = [request for request in tokens if not request.Test()]
                 if not missing and proxy.is_sent() and not tokens:
-                    return
+                    return []
                 polls += 1
                 if polls > patience(self.n):
                     os.sched_yield()
                     if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or is_aborted()):
-                        raise StuckError(f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing)) or 'none: its messages do not leave'}")
+                        return [*missing] or [self.rank]
         except self.fault as error:
             raise RankLostError(f"rank {self.rank} lost a connection of MPI at a barrier: {error}") from None
 
@@ -72,7 +86,22 @@ class Road:
         self.comm.Free()
 
 
-class _End:
+def road_of(comm: Any) -> Road:
+    """The road of a communicator of mpi4py."""
+    from mpi4py import MPI
+
+    return Road(comm, MPI.Exception)
+
+
+class Moving(Protocol):
+    """A proxy while ranks meet."""
+
+    def turn(self) -> None: ...
+
+    def is_sent(self) -> bool: ...
+
+
+class End:
     """What both ends of a connection have. pending: requests, oldest first; done: how many of those before are; word: the flag that says so."""
 
     def __init__(self, comm: Any, peer: int, tag: int, word: int) -> None:
@@ -80,8 +109,16 @@ class _End:
         self.posted = self.done = 0
         self.pending: deque[Any] = deque()
 
+    def settle(self, flags: "memoryview[int]") -> None:
+        """Count what came or went since the last time."""
+        pending = self.pending
+        while pending and pending[0].Test():
+            pending.popleft()
+            self.done += 1
+            flags[self.word] = self.done
 
-class _Sending(_End):
+
+class Sending(End):
     """The sending end. done: the first so many of the posted messages have left the rank's memory."""
 
     def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: int) -> None:
@@ -89,13 +126,13 @@ class _Sending(_End):
         self.slots = slots
 
     def post(self, message: "Array") -> None:
-        """Send what the interpreter has filled."""
+        """Send what was filled."""
         self.posted += 1
         send = self.comm.Isend if self.posted % self.slots else self.comm.Issend
         self.pending.append(send(message, self.peer, self.tag))
 
 
-class _Receiving(_End):
+class _Receiving(End):
     """The receiving end. posted: receives; done: messages that have come; freed: slots that the interpreter has read."""
 
     def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int) -> None:
@@ -133,17 +170,17 @@ class Proxy:
 
     def __init__(self, road: Road, plan: Plan, rank: int, flags: "memoryview[int]", slot: Callable[[int, int], "Array"]) -> None:
         self.fault, self.rank, self.flags = road.fault, rank, flags
-        self.sending: dict[int, _Sending] = {}
+        self.sending: dict[int, Sending] = {}
         self.receiving: dict[int, _Receiving] = {}
         for edge in ends(plan, rank):
             connection = plan.connections[edge]
             if rank == connection.src:
-                self.sending[edge] = _Sending(road.comm, connection.dst, _FIRST_TAG + edge, freed(plan, edge, at_src=True), plan.slots)
+                self.sending[edge] = Sending(road.comm, connection.dst, FIRST_TAG + edge, freed(plan, edge, at_src=True), plan.slots)
             else:
                 slots = [slot(edge, number) for number in range(plan.slots)]
                 word = filled(plan, edge, at_src=False)
-                self.receiving[edge] = _Receiving(road.comm, connection.src, _FIRST_TAG + edge, word, slots, connection.slices)
-        self._ends: tuple[_End, ...] = (*self.sending.values(), *self.receiving.values())
+                self.receiving[edge] = _Receiving(road.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices)
+        self._ends: tuple[End, ...] = (*self.sending.values(), *self.receiving.values())
 
     def post(self, edge: int, message: "Array") -> Call:
         """What the interpreter calls when a message is filled."""
@@ -174,10 +211,6 @@ class Proxy:
         """Count what came and went since the last turn. Raises RankLostError if MPI lost a peer."""
         try:
             for end in self._ends:
-                pending = end.pending
-                while pending and pending[0].Test():
-                    pending.popleft()
-                    end.done += 1
-                    self.flags[end.word] = end.done
+                end.settle(self.flags)
         except self.fault as error:
             raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None

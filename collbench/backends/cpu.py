@@ -20,7 +20,7 @@ import numpy as np
 from collbench.actions import Region, actors
 from collbench.backends._interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
 from collbench.backends._lines import Binder, fifo_wire_bytes, refuse_repeats
-from collbench.backends._proxy import Proxy, Road, ends
+from collbench.backends._proxy import Proxy, ends, road_of
 from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError
@@ -122,7 +122,7 @@ class Rank:
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
         self.words = self.arena[: len(self.arena) // 8 * 8].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
-        self.road = _road(context.comm) if context.comm is not None else None
+        self.road = road_of(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
         self.epoch = 0
 
@@ -210,7 +210,9 @@ class Rank:
     def _barrier(self, loaded: _Loaded, limit_s: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
         if loaded.proxy is not None and self.road is not None:
-            self.road.meet(limit_s, loaded.proxy, self.is_aborted)
+            if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
+                who = "none: its messages do not leave" if missing == [self.rank] else ", ".join(map(str, missing))
+                raise StuckError(f"rank {self.rank} waited at a barrier for rank {who}")
             return
         deadline = time.monotonic() + limit_s
         self.epoch += 1
@@ -288,13 +290,6 @@ class Rank:
         loaded.runner.launch(loaded.programs[0], deadline_s)
         self._barrier(loaded, deadline_s)
         return self._buffer(loaded, 0, "out").copy()
-
-
-def _road(comm: Any) -> Road:
-    """The road of an MPI communicator."""
-    from mpi4py import MPI
-
-    return Road(comm, MPI.Exception)
 
 
 def shared_bytes(plan: Plan, *, hot: bool) -> int:

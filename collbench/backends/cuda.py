@@ -5,9 +5,8 @@ by CUDA IPC. The driver compiles and sends machine code, so that ranks never com
 """
 
 import os
-import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,22 +16,25 @@ import numpy as np
 
 from collbench.backends import _beside
 from collbench.backends._copy_engine import CopyEngine
-from collbench.backends._gpu import REPLAYS, How, sets_of, stride_bytes
-from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
+from collbench.backends._gpu import sets_of, stride_bytes
+from collbench.backends._gpu_clock import REPLAYS, How
+from collbench.backends._gpu_net import GpuProxy, Outside, library, slots_offset, why_not_cuda_aware
+from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, reserve_net, share_memory, take_gpu, why_no_gpus
+from collbench.backends._gpu_stuck import diagnosis
+from collbench.backends._proxy import road_of
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
 from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.engine import slices_of
-from collbench.device.layout import ABORT_AT, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATES_AT, Memory, layout, pack_args, pack_program
-from collbench.device.program import SIGNALS, ctas, launches_counted, lower, waiters
+from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, is_in_host, layout, layouts, pack_args, pack_program
+from collbench.device.program import ctas, launches_counted, lower
 from collbench.dtypes import dtype
-from collbench.errors import CollbenchError, ScheduleError, StuckError
+from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import usable_cores
 from collbench.pattern import Wrong
 from collbench.plan import Plan
-from collbench.transports import p2p
 from collbench.tuning_gpu import Limits
 
 if TYPE_CHECKING:
@@ -41,16 +43,20 @@ if TYPE_CHECKING:
 IS_GPU = True  # ranks are GPUs: a session takes Settings as a GPU backend wants them
 LOADED = 64  # plans kept on the GPUs
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
+SOAKED = 16  # launches of a soak, each with kernels that write and compare, that are queued before a host that must move messages waits
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
-_REPORT = struct.Struct("<8I2Q")
-_WAITED_FOR = {
-    "data": "data from rank {}", "room": "rank {} to read what it was sent", "back": "rank {} to return a loan", "ready": "rank {} to begin the launch",
-}
 
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    return p2p.why_not(group.hosts) or why_no_gpus()
+    return why_no_gpus()
+
+
+def why_waived(plan: Plan, group: Group) -> str:
+    """Why this backend cannot run a plan on that group, or an empty text."""
+    if plan.islands and group.kind != "mpi":
+        return "messages of MPI need a process a GPU; start with mpirun -n and the number of GPUs"
+    return ""
 
 
 def limits(memory_bytes: int) -> Limits:
@@ -70,6 +76,7 @@ class _Loaded:
     cubin: bytes
     function: int
     memory: Memory
+    proxy: GpuProxy | None = None
     launches: dict[int, Callable[[int], None]] = field(default_factory=dict)
     graphs: dict[Any, Any] = field(default_factory=dict)
 
@@ -80,6 +87,7 @@ class Rank:
     def __init__(self, context: RankContext) -> None:
         self.context = context
         self.loaded: dict[str, _Loaded] = {}
+        self.outside: Outside | None = None
 
     def device(self, options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
@@ -93,9 +101,26 @@ class Rank:
         """Make the memory that the others write to and read."""
         return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
 
-    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool) -> None:
-        """Reach the others' memory."""
-        self.lane.connect(exported, timeout_s, is_peered=is_peered)
+    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool, hosts: Sequence[Hashable] = ()) -> None:
+        """Reach the others' memory; hosts: of the ranks, if there are several."""
+        near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]] if hosts else None
+        self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
+
+    def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
+        """Have memory for messages (see net_bytes), and a communicator. Raises UnavailableError."""
+        card = self.lane.card
+        self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
+        gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
+        self.outside = Outside(road_of(self.context.comm), self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+
+    def mpi(self) -> tuple[str, str]:
+        """The MPI library, and why messages cannot lie in a GPU's memory."""
+        return library(), why_not_cuda_aware()
+
+    def abort(self) -> None:
+        """Tell ranks that wait for messages to give up."""
+        if self.outside is not None:
+            self.outside.abort()
 
     def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
         """Load a plan's kernel and program, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
@@ -107,8 +132,9 @@ class Rank:
         resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster), ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
-        memory = self._memory(plan.problem, plan.transport, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
-        loaded = self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory)
+        memory = self._memory(plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
+        proxy = self.outside.proxy_of(plan) if plan.islands and self.outside is not None else None
+        loaded = self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory, proxy)
         if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
             for number in range(sets):
                 loaded.launches[number] = self._written(loaded, number)
@@ -120,14 +146,19 @@ class Rank:
         set_offset = number * stride_bytes(loaded.plan.problem)
         return self.engine.queue(loaded.plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
 
-    def _memory(self, problem: Problem, transport: str, program: int) -> Memory:
+    def _memory(self, plan: Plan, problem: Problem, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
-        lane, buffers = self.lane, [problem.buffers(peer) for peer in range(problem.n)]
+        lane, outside, buffers = self.lane, self.outside if plan.islands else None, [problem.buffers(peer) for peer in range(problem.n)]
         users = [lane.user if rank == self.context.rank else user for rank, user in enumerate(lane.users if lane.is_peered else [0] * problem.n)]
-        return Memory(
-            arenas=tuple(lane.host_arenas if transport == "shm" else lane.arenas), own=lane.arena, abort=lane.control + ABORT_AT, aborts=lane.aborts,
+        memory = Memory(
+            arenas=tuple(lane.host_arenas if is_in_host(plan) else lane.arenas), own=lane.arena, abort=lane.control + ABORT_AT, aborts=lane.aborts,
             inputs=tuple(user + at.in_offset for user, at in zip(users, buffers, strict=True)),
             outputs=tuple(user + at.out_offset for user, at in zip(users, buffers, strict=True)), program=program,
+        )
+        if outside is None:
+            return memory
+        return replace(
+            memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside),
         )
 
     def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
@@ -142,13 +173,23 @@ class Rank:
             )
         loaded.launches[number](stream)
 
+    def _taken(self, digest: str) -> _Loaded:
+        """A plan that is to run now."""
+        loaded = self.loaded[digest]
+        self.lane.outside = self.outside if loaded.proxy is not None else None
+        if self.outside is not None:
+            self.outside.proxy = loaded.proxy
+        return loaded
+
     def reset(self, digest: str, is_filled: bool = True) -> None:
         """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be running."""
-        lane, loaded = self.lane, self.loaded[digest]
+        lane, loaded = self.lane, self._taken(digest)
         where = layout(loaded.plan, self.context.rank)
         lane.card.clear(lane.control + ABORT_AT, 4)
         lane.card.clear(lane.arena + STATES_AT, (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT)
-        if loaded.plan.transport == "shm":
+        if loaded.proxy is not None and self.outside is not None:
+            self.outside.clear(loaded.proxy)
+        if is_in_host(loaded.plan):
             lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.tmp - where.tails)
         if is_filled:
             lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
@@ -156,20 +197,20 @@ class Rank:
 
     def first(self, digest: str, is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
-        loaded = self.loaded[digest]
+        loaded = self._taken(digest)
         self._misbehave()
         return self.lane.first(loaded.plan.problem, partial(self._queue, loaded), loaded.sets, partial(self._wait, loaded), is_checked=is_checked)
 
     def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can count."""
-        loaded = self.loaded[digest]
+        loaded = self._taken(digest)
         _refuse_uncounted(loaded, (REPLAYS + 1) * how.iterations * how.aggregate)
         queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
         return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
 
     def beside(self, digest: str, work: _beside.Work) -> _beside.Marks:
         """Launches beside matrix products. Raises ScheduleError if there are more than kernels can count."""
-        loaded = self.loaded[digest]
+        loaded = self._taken(digest)
         _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
         queue = partial(self._queue, loaded)
         return _beside.run(self.lane, loaded.plan.problem, queue, loaded.sets, work, loaded.graphs, partial(self._wait, loaded))
@@ -179,7 +220,7 @@ class Rank:
 
         Without cubins the counts must be the plan's own, and its own kernel runs.
         """
-        lane, loaded, rank = self.lane, self.loaded[digest], self.context.rank
+        lane, loaded, rank = self.lane, self._taken(digest), self.context.rank
         plan = loaded.plan
         assert plan.kernel is not None
         stride = stride_bytes(plan.problem)
@@ -189,9 +230,13 @@ class Rank:
         lane.clear_found()
         kept: list[Callable[[int], None]] = []
         for launch, count in enumerate(counts):
+            if loaded.proxy is not None and launch % SOAKED == 0:
+                if launch:
+                    self._wait(loaded)
+                loaded.proxy.expect_each(counts[launch : launch + SOAKED])
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             lane.prepare(problem, range(number, number + 1), stride)
-            memory = self._memory(problem, plan.transport, loaded.memory.program)
+            memory = self._memory(plan, problem, loaded.memory.program)
             if is_copied:
                 one = replace(plan, problem=problem)
                 kept.append(self.engine.queue(one, loaded.cubin, memory, set_offset=number * stride, delay_ns=delay_ns, done_before=done))
@@ -219,10 +264,11 @@ class Rank:
 
     def once(self, digest: str) -> "Array":
         """One launch on what was given; this rank's output."""
-        lane, loaded = self.lane, self.loaded[digest]
+        lane, loaded = self.lane, self._taken(digest)
         problem = loaded.plan.problem
         out, size = lane.buffer(problem, "out", 0)
         lane.meet()
+        lane.expect(1)
         self._queue(loaded, 0, lane.card.stream)
         self._wait(loaded)
         return np.frombuffer(lane.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()).copy()
@@ -240,25 +286,12 @@ class Rank:
         try:
             self.lane.wait(4 * self.lane.timeout_s + work_s)
         except StuckError as error:
-            raise error if error.suspect is not None else self._diagnosis(loaded) or error from None
-
-    def _diagnosis(self, loaded: _Loaded) -> StuckError | None:
-        """Which rank, channel, track and round waited for whom, as the CTAs that gave up reported it: of those, the one that was least far."""
-        data = self.lane.card.download(self.lane.arena + REPORTS_AT, waiters(loaded.plan) * REPORT_BYTES)
-        program = loaded.plan.schedule.program(self.context.rank)
-        reports = sorted((done, round_index, *rest) for is_set, done, round_index, *rest in _REPORT.iter_unpack(data) if is_set)
-        if not reports:
-            return None
-        done, round_index, signal, rank, channel, track, peer, wanted, seen = reports[0]
-        where = f"round {round_index}" if round_index < len(program[track].rounds) else "the end of the launch"
-        more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
-        return StuckError(
-            f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for {_WAITED_FOR[SIGNALS[signal]].format(peer)}: "
-            f"wanted {wanted}, saw {seen}{more}", suspect=((done, round_index), peer),
-        )
+            raise error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error from None
 
     def close(self) -> None:
-        """Give memory back."""
+        """Give memory back, but what MPI may still write to."""
+        if self.outside is not None and self.outside.close():
+            self.net_memory.close()
         if hasattr(self, "lane"):
             self.lane.close()
 
@@ -282,12 +315,16 @@ class Session:
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
-        self.memory_bytes = max(layout(plan, rank).total for plan in plans for rank in range(1 if plan.schedule.is_symmetric else plan.n))
+        self.memory_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
-        in_host = [layout(plan, rank).tmp for plan in plans if plan.transport == "shm" for rank in range(1 if plan.schedule.is_symmetric else plan.n)]
-        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=any(plan.transport != "shm" for plan in plans))
+        in_host = [where.tmp for plan in plans if is_in_host(plan) for where in layouts(plan)]
+        is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
+        hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
+        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
+        said, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+        self.version += said
         self._watch = Watch(self.facts)
-        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU"
+        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
@@ -318,12 +355,16 @@ class Session:
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat."""
+        """One repeat. Raises RefusedError for messages in GPU memory where they cannot be."""
+        if plan.islands and (why := self._not_on_gpu(plan)):
+            raise RefusedError(why, "use --net-memory host")
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
 
     def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[_beside.Beside], list[Wrong]]:
-        """Launches alone, matrix products alone, and both at once."""
+        """Launches alone, matrix products alone, and both at once. Raises ScheduleError for messages, whose proxy needs the host meanwhile."""
+        if plan.islands:
+            raise ScheduleError("the host that queues products would have to move messages, too", "use --transport p2p, shm or ce")
         self._load(plan)
         data_bytes = self._sets(plan) * stride_bytes(plan.problem)
         return _beside.measured(self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options)

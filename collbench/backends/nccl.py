@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from collbench.backends import _beside
-from collbench.backends._gpu import How, sets_of, stride_bytes
+from collbench.backends._gpu import sets_of, stride_bytes
+from collbench.backends._gpu_clock import How
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
 from collbench.backends._nccl import KNOBS, environment, registration, why_waived
 from collbench.backends._session import Answer, Batch, Samples

@@ -32,6 +32,7 @@ from collbench.units import format_duration
 _SETTINGS = {
     "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
     "gpus": "gpus", "launch": "launch", "isolated": "isolated", "max_memory": "max_memory", "inject": "inject",
+    "net_memory": "net_memory",
 }
 
 
@@ -77,7 +78,11 @@ def _gpu_count(options: Mapping[str, Any]) -> int:
 def _refuse_senseless(options: Mapping[str, Any]) -> None:
     """Raise UsageError for what no backend of the sweep would heed, rather than measure something else than was asked for."""
     on_gpus = any(name in _ON_GPUS for name in options.get("backend", ()))
-    given = [name for name, is_given in (("--gpus", "gpus" in options), ("--isolate", options.get("isolated")), ("--launch", "launch" in options)) if is_given]
+    given = [
+        name for name, is_given in (
+            ("--gpus", "gpus" in options), ("--isolate", options.get("isolated")), ("--launch", "launch" in options), ("--net-memory", "net_memory" in options),
+        ) if is_given
+    ]
     if given and not on_gpus:
         raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
     if options.get("blocking") and on_gpus:

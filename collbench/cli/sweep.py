@@ -70,7 +70,7 @@ _KNOBS = (
     ),
     click.option(
         "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]),
-        help=f"Transports: auto, {', '.join(TRANSPORTS.names())} (GPUs' copy engines, peer memory, host memory). Default: auto.",
+        help=f"Transports: auto, {', '.join(TRANSPORTS.names())} (GPUs' copy engines, peer memory, host memory, messages of MPI). Default: auto.",
     ),
     click.option(
         "--direct", type=ListOf("direct", str, DIRECT_MODES),
@@ -116,6 +116,10 @@ _HOW = (
     click.option("--launch", type=click.Choice(["graph", "stream"]), help="How GPU launches are queued. Default: graph."),
     click.option(
         "--isolate", "isolated", is_flag=True, default=None, help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back."
+    ),
+    click.option(
+        "--net-memory", type=click.Choice(["host", "device"]),
+        help="Where GPUs have the slots of messages (--transport net). Default: device if MPI says that it takes GPU memory and proto is simple, else host.",
     ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(

@@ -157,6 +157,10 @@ class Card:
         self._host.append(host_memory.make(self.runtime, self.index, size))
         return self._host[-1].handle()
 
+    def own_host(self, size: int) -> HostMemory:
+        """Host memory for this GPU and its process, zeroed, in huge pages. Whoever asks closes it. Raises UnavailableError."""
+        return host_memory.make(self.runtime, self.index, size, is_shared=False)
+
     def open_host(self, handle: Handle) -> int:
         """The address of host memory that a rank has allocated."""
         if (found := host_memory.reach(self.runtime, handle)) is None:
@@ -231,13 +235,16 @@ class Card:
         """Seconds between two events that have happened."""
         return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
 
-    def wait(self, deadline_s: float) -> None:
-        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a fault of the GPU."""
+    def wait(self, deadline_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a fault of the GPU. meanwhile: called between two looks."""
         end = time.monotonic() + deadline_s
         while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
             if time.monotonic() > end:
                 raise StuckError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
-            time.sleep(_NAP_S)
+            if meanwhile is None:
+                time.sleep(_NAP_S)
+            else:
+                meanwhile()
         if status:
             raise UnavailableError(f"GPU {self.index}: CUDA error {status}: {self.cupy.cuda.runtime.CUDARuntimeError(status)}", "see dmesg for an Xid")
 

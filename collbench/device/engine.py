@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.collectives import collective
-from collbench.device.layout import Memory, Reached, layout, peer_of, reach
+from collbench.device.layout import Memory, Reached, layout, moved, peer_of, piece_of, reach
 from collbench.device.program import DATA, DIVIDE, IN, PEER_IN, READY, ROOM, SLOT, TAIL, TMP, DeviceStep, End, Mark, Ref, lower
 from collbench.errors import ScheduleError
 from collbench.plan import Loop, Plan
@@ -325,17 +325,8 @@ class _Script:
 
     # The geometry of walk.cuh
 
-    def _moved(self, chunk: int, buffer: str) -> int:
-        schedule = self.plan.schedule
-        is_shifted = schedule.is_symmetric and schedule.chunks[buffer] == self.plan.n  # type: ignore[index]
-        return (chunk + self.rank) % self.plan.n if is_shifted else chunk
-
     def _piece(self, turn: Turn, work: int) -> tuple[int, int]:
-        size = turn.loop.size
-        if self.parts:
-            size = min(turn.loop.chunk, max(0, turn.loop.size - self._moved(work, "in") * turn.loop.chunk))
-        first = min(turn.slice * self.plan.piece_bytes, size)
-        return first, min(self.plan.piece_bytes, size - first)
+        return piece_of(self.plan, self.rank, turn.loop, turn.slice, work)
 
     def _address(self, turn: Turn, ref: Ref, first: int, *, is_source: bool) -> int:
         plan, loop = self.plan, turn.loop
@@ -346,10 +337,10 @@ class _Script:
             slot = reached.slots + turn.channel * reached.slots_stride + number % plan.slots * slot_wire_bytes(plan)
             return slot + ref.chunk * plan.piece_bytes
         if ref.kind == TMP:
-            chunk = turn.channel * plan.schedule.chunks["tmp"] + self._moved(ref.chunk, "tmp")
+            chunk = turn.channel * plan.schedule.chunks["tmp"] + moved(plan, self.rank, ref.chunk, "tmp")
             return self.memory.own + self.own.tmp + chunk * plan.chunk_bytes + first
         is_in = ref.kind in (IN, PEER_IN)
-        chunk = self._moved(ref.chunk, "in" if is_in else "out")
+        chunk = moved(plan, self.rank, ref.chunk, "in" if is_in else "out")
         rank = self.rank
         if _is_peers(ref):
             ends = self.program.receiving if is_source else self.program.sending

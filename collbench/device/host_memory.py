@@ -1,4 +1,4 @@
-"""Host memory that GPUs of several ranks read and write: pages of an unnamed file, mapped by every rank and registered with CUDA.
+"""Host memory that GPUs read and write, registered with CUDA: of several ranks, pages of an unnamed file that each maps, or of one, its process's own.
 
 The file has no name, so nothing is left behind whoever dies; a rank of another process opens it through /proc. Pages lie on the NUMA node of the
 GPU of the rank that made them, where there is a choice. Source of mbind's numbers: linux/mempolicy.h.
@@ -19,12 +19,16 @@ Handle = tuple[int, int, int, int]  # process, file, bytes, address there
 
 
 class HostMemory:
-    """One rank's mapping: its own file (made here) or another's (opened)."""
+    """One rank's mapping: its own file (made here), another's (opened), or huge pages that nobody else maps."""
 
-    def __init__(self, runtime: Any, size: int, file: int, *, node: int = -1) -> None:
+    def __init__(self, runtime: Any, size: int, file: int | None, *, node: int = -1) -> None:
         """Raises UnavailableError if CUDA does not take it."""
         self._runtime, self.size, self.file = runtime, size, file
-        self._map = mmap.mmap(file, size)
+        if file is None:
+            self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._map.madvise(mmap.MADV_HUGEPAGE)  # MPI copies between processes page by page
+        else:
+            self._map = mmap.mmap(file, size)
         self._anchor = ctypes.c_char.from_buffer(self._map)
         self.address = ctypes.addressof(self._anchor)
         if node >= 0 and os.uname().machine == "x86_64":
@@ -38,6 +42,7 @@ class HostMemory:
 
     def handle(self) -> Handle:
         """What another rank needs to open it."""
+        assert self.file is not None
         return os.getpid(), self.file, self.size, self.address
 
     def close(self) -> None:
@@ -45,15 +50,17 @@ class HostMemory:
         self._runtime.hostUnregister(self.address)
         del self._anchor
         self._map.close()
-        os.close(self.file)
+        if self.file is not None:
+            os.close(self.file)
 
 
-def make(runtime: Any, device: int, size: int) -> HostMemory:
+def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> HostMemory:
     """Memory of this rank, zeroed, near its GPU. Raises UnavailableError where GPUs use other addresses for it than processors."""
     if not runtime.deviceGetAttribute(_CAN_USE_HOST_POINTER, device):
         raise UnavailableError(f"GPU {device} reaches host memory by other addresses than the processors", "use --transport p2p")
-    file = os.memfd_create("collbench", os.MFD_CLOEXEC)
-    os.truncate(file, size)
+    file = os.memfd_create("collbench", os.MFD_CLOEXEC) if is_shared else None
+    if file is not None:
+        os.truncate(file, size)
     return HostMemory(runtime, size, file, node=_numa_node(runtime.deviceGetPCIBusId(device)))
 
 

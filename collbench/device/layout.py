@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from collbench.collectives import collective
 from collbench.device.program import DeviceStep, End, Mark, Program, Ref, lower
-from collbench.plan import Plan
+from collbench.plan import Loop, Plan
 from collbench.tuning_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 
 LINE_BYTES = FLAG_BYTES
@@ -15,6 +16,7 @@ ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
 STATE_BYTES, REPORT_BYTES = 8, 48
 MAX_CTAS = 1024
 _FIFO_ALIGN = MEMORY_GRAIN_BYTES
+_NET_ALIGN = 4096  # pages, which MPI copies from and to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +34,15 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def layout(plan: Plan, rank: int) -> Layout:
-    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull)."""
+    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull), but those of connections to other islands."""
     program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
     tails = CONTROL_BYTES
     heads = tails + channels * len(program.receiving) * LINE_BYTES
     fifos = -(-(heads + channels * len(program.sending) * LINE_BYTES) // _FIFO_ALIGN) * _FIFO_ALIGN
     one = -(-plan.slots * slot // _FIFO_ALIGN) * _FIFO_ALIGN
     is_sender = plan.p2p == "pull"
-    owned = [e for e, end in enumerate(program.sending if is_sender else program.receiving) if end.has_fifo]
+    ends = program.sending if is_sender else program.receiving
+    owned = [e for e, end in enumerate(ends) if end.has_fifo and not plan.is_apart(rank, peer_of(plan, rank, end))]
     fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
     stride = one * len(owned)
     tmp = fifos + channels * stride
@@ -47,9 +50,68 @@ def layout(plan: Plan, rank: int) -> Layout:
     return Layout(tails=tails, heads=heads, fifos=fifos, tmp=tmp, total=tmp + tmp_bytes, fifo_stride=stride, fifo_of=fifo_of)
 
 
+def layouts(plan: Plan) -> list[Layout]:
+    """The arenas of all ranks that may be laid out in different ways."""
+    return [layout(plan, rank) for rank in range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)]
+
+
+def is_in_host(plan: Plan) -> bool:
+    """Whether ranks that share memory share their host's, not their GPUs'."""
+    return plan.transport in ("shm", "shm+net")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetLayout:
+    """Where a rank's ends of connections to other islands lie: words in host memory behind the control words, slots in memory of their own.
+
+    An end is (whether the rank sends along it, its number). On channel 0 the k-th has its words, that which the kernel polls and, a line behind,
+    that which it sets, at words + 2 k lines, and its slots at k times fifo_bytes; strides lead to the other channels.
+    """
+
+    ends: tuple[tuple[bool, int], ...]
+    words: int
+    words_stride: int
+    words_end: int
+    fifo_bytes: int
+    slots_stride: int
+    slots_bytes: int
+
+
+@lru_cache(maxsize=1024)
+def net_layout(plan: Plan, rank: int) -> NetLayout:
+    """The ends of a rank's connections to other islands."""
+    program = lower(plan, rank)
+    ends = tuple(
+        (is_sending, number) for is_sending, found in ((True, program.sending), (False, program.receiving)) for number, end in enumerate(found)
+        if plan.is_apart(rank, peer_of(plan, rank, end))
+    )
+    fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
+    stride = 2 * LINE_BYTES * len(ends)
+    return NetLayout(
+        ends=ends, words=CONTROL_BYTES, words_stride=stride, words_end=CONTROL_BYTES + plan.channels * stride, fifo_bytes=fifo_bytes,
+        slots_stride=fifo_bytes * len(ends), slots_bytes=plan.channels * fifo_bytes * len(ends),
+    )
+
+
 def peer_of(plan: Plan, rank: int, end: End) -> int:
     """The rank at the other side of an end."""
     return (rank + end.peer) % plan.n if plan.schedule.is_symmetric else end.peer
+
+
+def moved(plan: Plan, rank: int, chunk: int, buffer: str) -> int:
+    """The chunk of a buffer that a number in the rank's program means: see walk.cuh."""
+    schedule = plan.schedule
+    is_shifted = schedule.is_symmetric and schedule.chunks[buffer] == plan.n  # type: ignore[index]
+    return (chunk + rank) % plan.n if is_shifted else chunk
+
+
+def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[int, int]:
+    """First byte within a chunk, and size, of a slice of the chunk that a step works on: see walk.cuh."""
+    size = loop.size
+    if collective(plan.problem.op).is_interleaved:
+        size = min(loop.chunk, max(0, loop.size - moved(plan, rank, work, "in") * loop.chunk))
+    first = min(part * plan.piece_bytes, size)
+    return first, min(plan.piece_bytes, size - first)
 
 
 def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
@@ -96,7 +158,7 @@ class Memory:
     """Addresses, as one rank sees them.
 
     arenas: where every rank has its flags and FIFOs, on the plan's road; own: its own arena, in its GPU's memory; abort: its abort word, and aborts: a
-    table of everybody's; inputs, outputs: of every rank's first set of user buffers.
+    table of everybody's; inputs, outputs: of every rank's first set of user buffers. net, net_slots: the rank's ends of connections to other islands.
     """
 
     arenas: tuple[int, ...]
@@ -106,6 +168,8 @@ class Memory:
     outputs: tuple[int, ...]
     program: int
     aborts: int
+    net: int = 0
+    net_slots: int = 0
 
 
 def pack_args(
@@ -147,6 +211,11 @@ class Reached(NamedTuple):
 def reach(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> Reached:
     """The addresses of an end, the number-th of a rank's sending or receiving ones."""
     peer = peer_of(plan, rank, end)
+    if plan.is_apart(rank, peer):
+        where = net_layout(plan, rank)
+        k = where.ends.index((is_sending, number))
+        word = memory.net + where.words + 2 * k * LINE_BYTES
+        return Reached(memory.net_slots + k * where.fifo_bytes, word, word + LINE_BYTES, 0, 0, where.slots_stride, where.words_stride, where.words_stride)
     other = other_end(plan, rank, end, is_sending=is_sending)
     mine, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)

@@ -1,9 +1,9 @@
 """P2P: a GPU reaches the memory of another over NVLink or PCIe, by peer access in one process or by CUDA IPC between processes of a host."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 
-def why_not(hosts: Sequence[str]) -> str:
+def why_not(hosts: Sequence[Hashable]) -> str:
     """Why connections between ranks on these hosts cannot be placed so, or an empty text.
 
     >>> why_not(["a", "a"]), why_not(["a", "b"])

@@ -31,6 +31,7 @@ from collbench.group.local import LocalGroup
 from collbench.host import usable_cores
 from collbench.plan import Plan
 from tests._batteries import placements, problem, random_inputs
+from tests.gpu._net_plans import net_measured_plans, net_plans
 from tests.gpu._plans import PROTOS, describe, measured_plans, one_protocol, random_plans, relay_plans, through_fifos
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TIMEOUT_S = 4.0  # of a wait on a GPU
 MOST_STUCK = 5  # after so many plans that got stuck, each of which costs the timeout, the rest of a batch is left out
 EXACT: dict[str, Callable[[int], list[Plan]]] = {
     **{proto: partial(one_protocol, proto) for proto in PROTOS}, "random": random_plans, "relay": relay_plans,
+    "net": net_plans,
 }
 HOW = {
     "hot, in a graph": (True, GpuOptions(timeout_s=TIMEOUT_S)),
@@ -133,9 +135,9 @@ def report(what: str, why: str) -> int:
     return int(bool(why))
 
 
-def run_measured(group: Group, n: int) -> int:
+def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measured_plans) -> int:
     """The measuring path with its checks, in every way to launch."""
-    plans, failures = measured_plans(n), 0
+    plans, failures = make(n), 0
     for how, (hot, options) in HOW.items():
         session = cuda.Session(group, plans, hot=hot, options=options)
         for number, plan in enumerate(plans):
@@ -144,6 +146,12 @@ def run_measured(group: Group, n: int) -> int:
         session.close()
     say(f"SUMMARY {len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels, {group.kind} group of {n}: {failures} wrong")
     return 1 if failures else 0
+
+
+def run_pretended(group: Group, n: int) -> int:
+    """Ranks that reach each other's memory only inside a half, as if each half were a host."""
+    group.hosts = [f"pretended {2 * rank // n}" for rank in range(n)]
+    return run_exact([plan for plan in net_plans(n) if plan.transport == "p2p+net"], group, 0)
 
 
 def run_spoiled(group: Group, n: int) -> int:
@@ -215,12 +223,15 @@ def _case_of(what: Problem) -> Case:
     )
 
 
-OTHER: dict[str, Callable[[Group, int], int]] = {"measured": run_measured, "spoiled": run_spoiled, "nccl": run_nccl}
+OTHER: dict[str, Callable[[Group, int], int]] = {
+    "measured": run_measured, "spoiled": run_spoiled, "nccl": run_nccl, "net-measured": partial(run_measured, make=net_measured_plans),
+    "net-hosts": run_pretended,
+}
 
 
 def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
-    plans = [plan for make in (*EXACT.values(), measured_plans) for plan in make(n)]
+    plans = [plan for make in (*EXACT.values(), measured_plans, net_measured_plans) for plan in make(n)]
     sources = dict.fromkeys(kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs)))
     sources |= dict.fromkeys([meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))])
     start = time.monotonic()

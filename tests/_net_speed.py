@@ -1,0 +1,67 @@
+"""What proxies of GPUs can do at most on a machine, without its GPUs: kernels that take no time fill every free slot and read every slot that has come.
+
+    mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 slots=4 algo=ring
+
+Prints microseconds a message, GB/s into a rank, and microseconds a turn, of the best of five repeats. A sweep with --transport net cannot be faster than
+that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime` before the module both tell
+where Python's time goes.
+"""
+
+import mmap
+import sys
+import time
+
+import numpy as np
+
+from collbench.backends._gpu_net import Outside, net_bytes, slots_offset
+from collbench.backends._proxy import road_of
+from collbench.case import Case
+from collbench.tuning import resolve
+
+REPEATS, LAUNCHES = 5, 10
+
+
+def main(size: str, *knobs: str) -> None:
+    """One rank's part."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    given = dict(knob.split("=") for knob in knobs)
+    case = Case(
+        op="allreduce", backend="cuda", algo=given.pop("algo", "ring"), proto="simple", transport="net", ranks=world.Get_size(), size_bytes=int(size),
+        **{name: int(value) for name, value in given.items()},  # type: ignore[arg-type]
+    )
+    plan = resolve(case.rounded()).plan
+    words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
+    pages = mmap.mmap(-1, slots_offset(words_bytes) + slots_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    memory[:] = 0
+    outside = Outside(road_of(world), memory.ctypes.data, words_bytes, slots_bytes)
+    proxy, words = outside.proxy_of(plan), outside.words
+    found = []
+    for _ in range(REPEATS):
+        outside.clear(proxy)
+        proxy.expect(LAUNCHES)
+        world.Barrier()
+        start, turns = time.perf_counter(), 0
+        while not proxy.is_idle():
+            for end in proxy.ends:
+                words[end.said] = min(end.limit, end.done + plan.slots) if hasattr(end, "launched") else end.done
+            proxy.turn()
+            turns += 1
+        found.append(((time.perf_counter() - start) / LAUNCHES, turns))
+        world.Barrier()
+    seconds, turns = min(found)
+    sent = [end.launched for end in proxy.ends if hasattr(end, "launched")]
+    count, total = sum(map(len, sent)), sum(message.size for launched in sent for message in launched)
+    if world.Get_rank() == 0:
+        print(
+            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}: {1e6 * seconds / count:.2f} us a message, "
+            f"{total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
+        )
+    assert outside.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
