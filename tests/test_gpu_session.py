@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends import _gpu_session
+from collbench.backends import _gpu_session, cuda
 from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu_clock import REPLAYS, How
 from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
@@ -14,6 +14,8 @@ from collbench.case import Case
 from collbench.device.card import Card
 from collbench.errors import UnavailableError
 from collbench.group import RankContext
+from collbench.group.local import LocalGroup
+from collbench.tuning import resolve
 
 
 class Crew:
@@ -44,6 +46,21 @@ class Quiet:
 
     def notes(self) -> tuple[str, ...]:
         return ()
+
+
+def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their GPUs would lack what they have had until then for whatever is measured next."""
+    def refuse(*args: object, **options: object) -> None:
+        raise UnavailableError("GPU 1 has no memory")
+
+    facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
+    monkeypatch.setattr(cuda, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
+    monkeypatch.setattr(cuda, "share_memory", refuse)
+    plan = resolve(Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20)).plan
+    with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
+        cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
+    assert closed == [True]
 
 
 def test_asking_for_many_launches_is_no_deadline() -> None:

@@ -2,19 +2,21 @@
 
 import struct
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_session import GpuOptions, reserve_net
-from collbench.backends.cuda import why_waived
+from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
 from collbench.device.layout import LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.errors import ScheduleError
+from collbench.errors import ScheduleError, UnavailableError
+from collbench.group import RankContext
 from collbench.group.local import LocalGroup
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.transports.net import Islands, islands, label
@@ -161,15 +163,17 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
     [
         (["", ""], "auto", "simple", "GPU memory", ""), (["", "no"], "auto", "simple", "host memory", ""),
         (["", "no"], "device", "simple", "host memory", "no"), (["", ""], "host", "simple", "host memory", ""),
-        (["", ""], "device", "ll", "GPU memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "GPU", ""),
+        (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
 def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str) -> None:
     plan = plan_of("allreduce", "ring", proto, (0, 1))
     reserved: list[tuple[int, ...]] = []
+    asked_for: list[str] = []
 
     class Crew:
         def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+            asked_for.append(method)
             if method == "reserve":
                 reserved.append(args)
             return [("An MPI", why) for why in whys]
@@ -177,18 +181,34 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
         def close(self) -> None:
             pass
 
-    text, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    text, taken, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    assert asked_for == ["mpi", "reserve", "join"], "who has no memory says so before any rank waits for it"
     assert text.startswith("; An MPI, messages in")
     assert said in text
     assert refused in why_not(plan) if refused else not why_not(plan)
     ((words, slots, gpu_slots),) = reserved
+    assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
     assert (words > 0, slots > 0, gpu_slots > 0) == (True, not is_on_gpu, is_on_gpu)
 
 
 def test_plans_without_messages_reserve_nothing() -> None:
-    text, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
-    assert (text, why_not(resolve(case()).plan)) == ("", "")
+    text, taken, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
+    assert (text, taken, why_not(resolve(case()).plan)) == ("", 0, "")
+
+
+def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
+    """Making a communicator takes all ranks: one that cannot come has said so before."""
+    def refuse(size: int) -> None:
+        raise UnavailableError("the GPU cannot map it")
+
+    rank: Any = Rank(RankContext(rank=0, n=2, comm=SimpleNamespace()))  # which cannot be duplicated
+    rank.lane = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
+    with pytest.raises(UnavailableError, match="cannot map"):
+        rank.reserve(4096, 4096, 0)
+    rank.lane.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
+    rank.reserve(4096, 4096, 0)
+    assert rank.outside is None
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

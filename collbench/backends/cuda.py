@@ -107,11 +107,15 @@ class Rank:
         self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
-        """Have memory for messages (see net_bytes), and a communicator. Raises UnavailableError."""
+        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before join(), in which each rank waits for all others."""
         card = self.lane.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
-        self.outside = Outside(road_of(self.context.comm), self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+        self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+
+    def join(self) -> None:
+        """Have a communicator for messages."""
+        self.outside = Outside(road_of(self.context.comm), *self.reserved)
 
     def mpi(self) -> tuple[str, str]:
         """The MPI library, and why messages cannot lie in a GPU's memory."""
@@ -157,9 +161,7 @@ class Rank:
         )
         if outside is None:
             return memory
-        return replace(
-            memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside),
-        )
+        return replace(memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside))
 
     def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
@@ -168,9 +170,7 @@ class Rank:
             assert plan.kernel is not None
             args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
             grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-            loaded.launches[number] = Launch(
-                self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster
-            )
+            loaded.launches[number] = Launch(self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster)
         loaded.launches[number](stream)
 
     def _taken(self, digest: str) -> _Loaded:
@@ -315,16 +315,20 @@ class Session:
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
-        self.memory_bytes = max(where.total for plan in plans for where in layouts(plan))
+        arena_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
         in_host = [where.tmp for plan in plans if is_in_host(plan) for where in layouts(plan)]
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
-        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
-        said, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+        try:
+            share_memory(self._crew, arena_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
+            said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+        except BaseException:
+            self.close()
+            raise
         self.version += said
         self._watch = Watch(self.facts)
-        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
+        self.headline = f"{self.device}: {-(-(arena_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
