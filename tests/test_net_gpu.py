@@ -3,19 +3,21 @@
 import struct
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from collbench.backends._gpu import Lane
+from collbench.backends._gpu_net import Outside
 from collbench.backends._gpu_session import GpuOptions, reserve_net
 from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
-from collbench.device.layout import LINE_BYTES, layout, net_layout, reach
+from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.errors import ScheduleError, UnavailableError
+from collbench.errors import ScheduleError, StuckError, UnavailableError
 from collbench.group import RankContext
 from collbench.group.local import LocalGroup
 from collbench.plan import Kernel, Plan, lay_out, registered
@@ -190,6 +192,17 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
     assert (words > 0, slots > 0, gpu_slots > 0) == (True, not is_on_gpu, is_on_gpu)
+
+
+@pytest.mark.parametrize(("missing", "said"), [([2], "rank 1 waited for rank 2 to begin"), ([1], "the messages of rank 1 do not leave")])
+def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> None:
+    """A rank whose own messages do not leave has not waited for itself."""
+    memory = np.zeros(4 * 4096 + CONTROL_BYTES, np.uint8)
+    outside = Outside(cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)), memory.ctypes.data, CONTROL_BYTES, 4096)
+    outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
+    with pytest.raises(StuckError, match=said):
+        outside.wait(cast(Any, None), 1.0, 1.0)
+    assert outside.is_aborted()
 
 
 def test_plans_without_messages_reserve_nothing() -> None:
