@@ -1,7 +1,7 @@
-"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them.
+"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them, or by copy engines.
 
-One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher; memory is shared by peer access, or
-by CUDA IPC. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
+One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher. Memory is shared by peer access, by CUDA IPC or in
+the host; between hosts go messages. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
 """
 
 import os
