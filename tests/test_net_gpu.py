@@ -1,6 +1,8 @@
 """GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and every collective, on GPUs made of NumPy arrays."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -222,6 +224,27 @@ def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
     rank.lane.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
     rank.reserve(4096, 4096, 0)
     assert rank.outside is None
+
+
+def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
+    watched: list[bool] = []
+
+    @contextmanager
+    def limit(what: str, deadline_s: float) -> Iterator[None]:
+        watched.append(True)
+        yield
+        watched.append(False)
+
+    def duplicate() -> Any:
+        assert watched == [True]
+        return SimpleNamespace()
+
+    memory = np.zeros(2 * 4096, np.uint8)
+    comm = SimpleNamespace(Dup=duplicate, Get_rank=lambda: 0, Get_size=lambda: 2)
+    rank = Rank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
+    rank.reserved = memory.ctypes.data, 4096, 4096, 0, 0
+    rank.join()
+    assert (watched, rank.outside is not None) == ([True, False], True)
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

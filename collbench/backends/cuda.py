@@ -114,8 +114,9 @@ class Rank:
         self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
 
     def join(self) -> None:
-        """Have a communicator for messages."""
-        self.outside = Outside(road_of(self.context.comm), *self.reserved)
+        """Have a communicator for messages. A rank that does not come ends this process."""
+        with self.context.watchdog.limit("all ranks to open the network", START_S):
+            self.outside = Outside(road_of(self.context.comm), *self.reserved)
 
     def mpi(self) -> tuple[str, str]:
         """The MPI library, and why messages cannot lie in a GPU's memory."""
