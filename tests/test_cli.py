@@ -246,7 +246,7 @@ def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> No
     assert "Error" in err
 
 
-@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos"])
+@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "overlap"])
 def test_every_option_is_explained(command: str) -> None:
     found = cli.get_command(None, command)  # type: ignore[arg-type]
     assert found is not None
@@ -332,6 +332,8 @@ def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option:
         (["--isolate", "--launch", "stream"], "--isolate, --launch: no backend of this sweep runs on GPUs"),
         (["--gpus", "0,1"], "--gpus: no backend"),
         (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
+        (["--backend", "nccl", "--net-memory", "host"], "--net-memory: no point of this sweep has messages between GPUs"),
+        (["--backend", "cuda", "--transport", "p2p,ce", "--net-memory", "device"], "--net-memory: no point of this sweep has messages between GPUs"),
         (["--backend", "cuda", "--isolate", "-m", "4"], "--isolate times each launch alone, -m 4"),
         (["--soak", "1", "--csv", "-"], "--soak measures no times"),
     ],

@@ -85,6 +85,8 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
     ]
     if given and not on_gpus:
         raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
+    if "net_memory" in options and ("cuda" not in options["backend"] or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
+        raise UsageError("--net-memory: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out")
     if options.get("blocking") and on_gpus:
         raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
     if options.get("isolated") and options.get("agg_iters", 1) > 1:
