@@ -5,7 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends import _gpu_session
+from collbench.backends import _gpu_session, cuda
+from collbench.backends._copy_engine import CopyEngine
+from collbench.backends._gpu import POOL_BYTES, Lane
 from collbench.backends._gpu_clock import REPLAYS, How
 from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
 from collbench.backends._session import Answer, Batch
@@ -13,6 +15,8 @@ from collbench.case import Case
 from collbench.device.card import Card
 from collbench.errors import UnavailableError
 from collbench.group import RankContext
+from collbench.group.local import LocalGroup
+from collbench.tuning import resolve
 
 
 class Crew:
@@ -45,6 +49,21 @@ class Quiet:
         return ()
 
 
+def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their GPUs would lack what they have had until then for whatever is measured next."""
+    def refuse(*args: object, **options: object) -> None:
+        raise UnavailableError("GPU 1 has no memory")
+
+    facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
+    monkeypatch.setattr(cuda, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
+    monkeypatch.setattr(cuda, "share_memory", refuse)
+    plan = resolve(Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20)).plan
+    with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
+        cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
+    assert closed == [True]
+
+
 def test_asking_for_many_launches_is_no_deadline() -> None:
     crew, options = Crew(), GpuOptions(timeout_s=1.0)
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
@@ -65,6 +84,28 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
     assert crew.timed == [4, 40, 40]
 
 
+@pytest.mark.parametrize("size", [1000, POOL_BYTES])
+def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int) -> None:
+    """Tables of launches by copy engines, which differ from burst to burst."""
+    uploaded: list[int] = []
+    allocated: list[int] = []
+
+    def allocate(size: int) -> int:
+        allocated.append(size)
+        return len(allocated) << 40
+
+    lane = Lane(0, 2, cast(Card, SimpleNamespace(allocate=allocate, upload=lambda address, data: uploaded.append(address))), is_alone=True)
+    first = lane.keep("for good", b"1")
+    for burst in range(50):
+        before = lane.kept()
+        own = [lane.keep((burst, launch), bytes(size)) for launch in range(3 if size < POOL_BYTES else 1)]
+        assert first not in own
+        lane.forget(before)
+    assert lane.keep("for good", b"1") == first
+    assert len(set(uploaded)) <= 4
+    assert len(allocated) <= 2
+
+
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 4)
     with pytest.raises(UnavailableError, match=r"there is no GPU 9: CUDA shows 0 to 3"):
@@ -76,6 +117,7 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("is_urgent", [False, True])
 def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, is_urgent: bool) -> None:
+    """By the copy engine, too, whose kernels have streams of their own."""
     made: list[tuple[str, int, int]] = []
 
     def make(flags: int, priority: int) -> int:
@@ -88,14 +130,17 @@ def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
     )
     card: Any = Card.__new__(Card)
     vars(card).update(
-        runtime=runtime, stream=7, name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1, cupy=SimpleNamespace(__version__="14"),
+        runtime=runtime, stream=7, _priority=0, name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1, cupy=SimpleNamespace(__version__="14"),
     )
     monkeypatch.setattr(_gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 1)
     lane, _ = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
     assert lane.card.stream == (8 if is_urgent else 7)
     assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
-    assert all(priority < 0 for what, _, priority in made if what == "made"), "a lower number is a higher priority"
+    CopyEngine(lane)
+    priorities = {priority for what, _, priority in made if what == "made"}
+    assert len(priorities) == 1
+    assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"
 
 
 def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def test_auto_on_several_hosts(op: OpName, hosts: Hosts, size_bytes: int, algo: 
 
 def test_auto_of_gpus_on_several_hosts_has_a_protocol() -> None:
     found = resolve(Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20), Limits(hosts=(0, 0, 1, 1))).case
-    assert (found.algo, found.proto) == ("hierarchical", "ll128")
+    assert (found.algo, found.proto) == ("hierarchical", "simple")
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,26 @@
 """GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and every collective, on GPUs made of NumPy arrays."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from collbench.backends._gpu import Lane
+from collbench.backends._gpu_net import Outside
 from collbench.backends._gpu_session import GpuOptions, reserve_net
-from collbench.backends.cuda import why_waived
+from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
-from collbench.device.layout import LINE_BYTES, layout, net_layout, reach
+from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.errors import ScheduleError
+from collbench.errors import ScheduleError, StuckError, UnavailableError
+from collbench.group import RankContext
 from collbench.group.local import LocalGroup
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.transports.net import Islands, islands, label
@@ -161,15 +167,17 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
     [
         (["", ""], "auto", "simple", "GPU memory", ""), (["", "no"], "auto", "simple", "host memory", ""),
         (["", "no"], "device", "simple", "host memory", "no"), (["", ""], "host", "simple", "host memory", ""),
-        (["", ""], "device", "ll", "GPU memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "GPU", ""),
+        (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
 def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str) -> None:
     plan = plan_of("allreduce", "ring", proto, (0, 1))
     reserved: list[tuple[int, ...]] = []
+    asked_for: list[str] = []
 
     class Crew:
         def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+            asked_for.append(method)
             if method == "reserve":
                 reserved.append(args)
             return [("An MPI", why) for why in whys]
@@ -177,18 +185,66 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
         def close(self) -> None:
             pass
 
-    text, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    text, taken, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    assert asked_for == ["mpi", "reserve", "join"], "who has no memory says so before any rank waits for it"
     assert text.startswith("; An MPI, messages in")
     assert said in text
     assert refused in why_not(plan) if refused else not why_not(plan)
     ((words, slots, gpu_slots),) = reserved
+    assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
     assert (words > 0, slots > 0, gpu_slots > 0) == (True, not is_on_gpu, is_on_gpu)
 
 
+@pytest.mark.parametrize(("missing", "said"), [([2], "rank 1 waited for rank 2 to begin"), ([1], "the messages of rank 1 do not leave")])
+def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> None:
+    """A rank whose own messages do not leave has not waited for itself."""
+    memory = np.zeros(4 * 4096 + CONTROL_BYTES, np.uint8)
+    outside = Outside(cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)), memory.ctypes.data, CONTROL_BYTES, 4096)
+    outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
+    with pytest.raises(StuckError, match=said):
+        outside.wait(cast(Any, None), 1.0, 1.0)
+    assert outside.is_aborted()
+
+
 def test_plans_without_messages_reserve_nothing() -> None:
-    text, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
-    assert (text, why_not(resolve(case()).plan)) == ("", "")
+    text, taken, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
+    assert (text, taken, why_not(resolve(case()).plan)) == ("", 0, "")
+
+
+def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
+    """Making a communicator takes all ranks: one that cannot come has said so before."""
+    def refuse(size: int) -> None:
+        raise UnavailableError("the GPU cannot map it")
+
+    rank: Any = Rank(RankContext(rank=0, n=2, comm=SimpleNamespace()))  # which cannot be duplicated
+    rank.lane = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
+    with pytest.raises(UnavailableError, match="cannot map"):
+        rank.reserve(4096, 4096, 0)
+    rank.lane.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
+    rank.reserve(4096, 4096, 0)
+    assert rank.outside is None
+
+
+def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
+    watched: list[bool] = []
+
+    @contextmanager
+    def limit(what: str, deadline_s: float) -> Iterator[None]:
+        watched.append(True)
+        yield
+        watched.append(False)
+
+    def duplicate() -> Any:
+        assert watched == [True]
+        return SimpleNamespace()
+
+    memory = np.zeros(2 * 4096, np.uint8)
+    comm = SimpleNamespace(Dup=duplicate, Get_rank=lambda: 0, Get_size=lambda: 2)
+    rank = Rank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
+    rank.reserved = memory.ctypes.data, 4096, 4096, 0, 0
+    rank.join()
+    assert (watched, rank.outside is not None) == ([True, False], True)
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

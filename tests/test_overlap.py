@@ -113,6 +113,13 @@ def channels_of(job: Any) -> int:
     return int(job.channels)
 
 
+def test_messages_are_no_road_beside_products(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["overlap", "--transport", "net"]) == 2
+    assert "'net' is not one of auto, ce, p2p, shm" in capfd.readouterr().err
+    assert run(["overlap", "--backend", "cuda", "--transport", "all", "--channels", "8"]) == 0
+    assert "waived" not in capfd.readouterr().out
+
+
 def test_rows_table_and_advice(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """More channels cost more computing; with few the launches are slow. The advice is worked out from the rows."""
     cost = {4: (1.02, 2.0), 16: (1.10, 1.05), 64: (1.50, 1.0), 1: (1.04, 1.0), 0: (1.0, 1.0)}
@@ -222,7 +229,7 @@ def test_rows_are_appended_to_a_file_of_the_same_columns(tmp_path: Path, capfd: 
     assert len(file.read_text().splitlines()) == 3
     file.write_text(",".join(SWEEP) + "\n")
     assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 2
-    assert "has not the columns" in capfd.readouterr().err
+    assert "does not have the columns" in capfd.readouterr().err
 
 
 def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:

@@ -273,11 +273,14 @@ class Outside:
             while not self.proxy.is_idle() and not self.is_aborted():
                 self.turns()
                 if time.monotonic() > end:
-                    raise StuckError(f"the messages of rank {self.road.rank} do not leave")
+                    raise StuckError(self._holds_back())
         except StuckError:
             self.abort()
             raise
         self.look()
+
+    def _holds_back(self) -> str:
+        return f"the messages of rank {self.road.rank} do not leave"
 
     def _meet(self, limit_s: float) -> None:
         """All hosts are here: let the kernel of the meeting go on."""
@@ -287,6 +290,8 @@ class Outside:
         missing = self.road.meet(limit_s, self.proxy, self.look)
         if missing and self.is_aborted():
             raise StuckError(f"rank {self.road.rank} was told to stop")
+        if missing == [self.road.rank]:
+            raise StuckError(self._holds_back())
         if missing:
             raise StuckError(f"rank {self.road.rank} waited for rank {missing[0]} to begin", suspect=((-1,), missing[0]))
         self.words[MEETING_AT // _WORD + _OUTSIDE] = self._met

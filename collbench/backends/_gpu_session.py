@@ -110,20 +110,26 @@ def share_memory(
     crew.call("connect", exported, options.timeout_s, is_peered, *([hosts] if hosts else []), timeout_s=START_S)
 
 
-def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions) -> tuple[str, Callable[[Plan], str]]:
-    """Let ranks have memory for the messages of plans: what is to be said of it, and of a plan, why its slots cannot be where they were asked for, or ""."""
+def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions) -> tuple[str, int, Callable[[Plan], str]]:
+    """Let ranks have memory for the messages of plans.
+
+    Returns what is to be said of it, the bytes of a rank, and of a plan, why its slots cannot be where they were asked for, or "".
+    """
     if not plans:
-        return "", lambda plan: ""
+        return "", 0, lambda plan: ""
     told = crew.call("mpi", timeout_s=START_S)
     why = next((why for _, why in told if why), "")
     is_on_gpu = not why and options.net_memory != "host"
-    crew.call("reserve", *net_bytes(plans, has_gpu_slots=is_on_gpu), timeout_s=START_S)
+    words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
+    crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
+    crew.call("join", timeout_s=START_S)
+    where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
 
     def why_not(plan: Plan) -> str:
         lines = "" if may_be_on_gpu(plan) else f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
         return (why or lines) if options.net_memory == "device" else ""
 
-    return f"; {told[0][0]}, messages in {'GPU' if is_on_gpu else 'host'} memory", why_not
+    return f"; {told[0][0]}, messages in {where} memory", words + slots + gpu_slots, why_not
 
 
 class Watch:

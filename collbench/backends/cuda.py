@@ -1,7 +1,7 @@
-"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them.
+"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them, or by copy engines.
 
-One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher; memory is shared by peer access, or
-by CUDA IPC. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
+One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher. Memory is shared by peer access, by CUDA IPC or in
+the host; between hosts go messages. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
 """
 
 import os
@@ -107,11 +107,16 @@ class Rank:
         self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
-        """Have memory for messages (see net_bytes), and a communicator. Raises UnavailableError."""
+        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before join(), in which each rank waits for all others."""
         card = self.lane.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
-        self.outside = Outside(road_of(self.context.comm), self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+        self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+
+    def join(self) -> None:
+        """Have a communicator for messages. A rank that does not come ends this process."""
+        with self.context.watchdog.limit("all ranks to open the network", START_S):
+            self.outside = Outside(road_of(self.context.comm), *self.reserved)
 
     def mpi(self) -> tuple[str, str]:
         """The MPI library, and why messages cannot lie in a GPU's memory."""
@@ -157,9 +162,7 @@ class Rank:
         )
         if outside is None:
             return memory
-        return replace(
-            memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside),
-        )
+        return replace(memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside))
 
     def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
@@ -168,9 +171,7 @@ class Rank:
             assert plan.kernel is not None
             args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
             grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-            loaded.launches[number] = Launch(
-                self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster
-            )
+            loaded.launches[number] = Launch(self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster)
         loaded.launches[number](stream)
 
     def _taken(self, digest: str) -> _Loaded:
@@ -228,7 +229,7 @@ class Rank:
         function = lane.card.function(cubins[rank], "collbench_run") if cubins and not is_copied else loaded.function
         grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
         lane.clear_found()
-        kept: list[Callable[[int], None]] = []
+        before, kept = lane.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
                 if launch:
@@ -249,6 +250,7 @@ class Rank:
             kept[-1](lane.card.stream)
             lane.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
+        lane.forget(before)  # tables of copy engines, some for each launch
         total, index = lane.found()
         return Answer(wrong=Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None, seconds=0.0, busy_s=0.0)
 
@@ -315,16 +317,20 @@ class Session:
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
-        self.memory_bytes = max(where.total for plan in plans for where in layouts(plan))
+        arena_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
         in_host = [where.tmp for plan in plans if is_in_host(plan) for where in layouts(plan)]
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
-        share_memory(self._crew, self.memory_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
-        said, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+        try:
+            share_memory(self._crew, arena_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
+            said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+        except BaseException:
+            self.close()
+            raise
         self.version += said
         self._watch = Watch(self.facts)
-        self.headline = f"{self.device}: {-(-self.memory_bytes >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
+        self.headline = f"{self.device}: {-(-(arena_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)

@@ -11,6 +11,7 @@ from collbench.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
 LEAST_GEMM = 4096  # smaller products end faster than one process can queue them for eight GPUs
+ROADS = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))  # the host that queues products cannot move messages meanwhile
 _MAX_S = 1_000_000
 
 
@@ -37,8 +38,8 @@ _OPTIONS = (
         help="Of the stream that communicates: before the products, or like them.",
     ),
     click.option(
-        "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]), default="auto,ce", show_default=True,
-        help=f"Of our collectives, as in sweep: auto, {', '.join(TRANSPORTS.names())}; ce moves data by copy engines.",
+        "--transport", type=ListOf("transport", str, ROADS), default="auto,ce", show_default=True,
+        help=f"Of our collectives, as in sweep: {', '.join(ROADS)}; ce moves data by copy engines. Messages (net) need the host, which queues products.",
     ),
     click.option("--cluster", type=click.IntRange(0, 16), default=0, show_default=True, help="CTAs placed side by side, as in sweep; 0: our choice."),
     click.option("--gpus", type=ListOf("gpu", natural, is_each_once=True), default=(), help="GPUs by their CUDA numbers, for example 0,2. Default: all."),

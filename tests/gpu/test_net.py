@@ -15,7 +15,7 @@ from tests.gpu._running import failures_of, run, started
 
 LIMIT_S = 120.0
 SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "net", "--repeats", "1", "--iters", "5")
-NO_LL128 = ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise")
+NO_LL128 = ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --proto simple or ll")
 
 
 def rows_of(gpus: int, file: Path, *more: str) -> list[dict[str, str]]:
