@@ -137,7 +137,7 @@ def _say_what_reaches(peer: str, sweep: Sweep, points: Sequence[Point], given: S
         lost += [f"--{name} {','.join(missing)}"] if missing else []
     sets = len({point.session for point in points if point.case.backend == peer and forced_by(point.case) and not point.waived})
     said = [f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by {', '.join(f'--{name}' for name in forced)}"] if sets else []
-    said += [f"{', '.join(lost)} do not reach it"] if lost else []
+    said += [f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it"] if lost else []
     if said:
         click.echo(f"# {peer}: the library's own choice; {'; '.join(said)}.", err=True)
 
@@ -153,17 +153,34 @@ def _exit_code(records: list[Record]) -> int:
 
 
 def _measure(measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str) -> list[Record]:
-    """Take the rows as they come: first to the file, then to the screen."""
+    """Take the rows as they come: first to the file, then to the screen. Waived ones, which come first or are refused later, share lines there."""
     records: list[Record] = []
+    waived: list[Record] = []
+    is_begun = False
     total = sum(estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points)
     with _screen(out, total, color) as (show, advance):
         measurement.progress = advance
         show(table.heading(), {"bold": True})
-        for record in measurement.records():
-            if writer is not None:
-                writer.write([record])
-            records.append(record)
-            show(table.line(record), {"fg": "yellow"} if "noisy" in record.notes else _STYLES[record.status])
+
+        def show_waived() -> None:
+            for line in table.waived(waived):
+                show(line, _STYLES["waived"])
+            waived.clear()
+
+        try:
+            for record in measurement.records():
+                if writer is not None:
+                    writer.write([record])
+                records.append(record)
+                if record.status == "waived":
+                    waived.append(record)
+                    continue
+                if not is_begun:
+                    show_waived()
+                is_begun = True
+                show(table.line(record), {"fg": "yellow"} if "noisy" in record.notes else _STYLES[record.status])
+        finally:
+            show_waived()
     return records
 
 

@@ -67,6 +67,22 @@ class Table:
             cells += [f"{'-' if record.wrong is None else record.wrong:>6}", f"{record.iters:>5}"]
         return "  ".join([*cells, record.notes]).rstrip()
 
+    def waived(self, records: Sequence[Record]) -> list[str]:
+        """Rows that were waived, a line for each reason: what its rows do not share is `*`, sizes are from the smallest to the largest."""
+        by_reason: dict[str, list[Record]] = {}
+        for record in records:
+            by_reason.setdefault(record.reason, []).append(record)
+        return [self.line(rows[0]) if len(rows) == 1 else self._line_of(rows) for rows in by_reason.values()]
+
+    def _line_of(self, rows: Sequence[Record]) -> str:
+        sizes = sorted({row.size_bytes for row in rows})
+        names = [("algo", self.algo_width), *((name, width) for name, _, width in self.knobs)]
+        cells = [f"{'-'.join(map(format_size, dict.fromkeys((sizes[0], sizes[-1])))):>6}"]
+        for name, width in names:
+            texts = {self._knob(row, name, width) for row in rows}
+            cells.append(texts.pop() if len(texts) == 1 else f"{'*':<{width}}")
+        return "  ".join([*cells, f"waived, {len(rows)} points: {rows[0].reason}"])
+
     def _knob(self, record: Record, name: str, width: int) -> str:
         value = getattr(record, name)
         text = format_size(value) if name in _SIZES else str(value)
