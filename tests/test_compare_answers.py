@@ -147,6 +147,12 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
     assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}  # two files: a row joins its own value only
 
 
+def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
+    given = frame(*[row(three(time_us), transport=road, channels=channels, chunk=chunk) for road, channels, chunk, time_us in (
+        ("p2p", 24, 1 << 19, 10.0), ("shm", 8, 1 << 17, 20.0), ("net", 2, 1 << 18, 30.0))])
+    assert answers(given).asked == {"cuda": ("transport",)}
+
+
 def test_worth_of_a_knob_keeps_the_rest() -> None:
     times = {(1, 64): 40.0, (2, 64): 20.0, (4, 64): 16.0, (1, 256): 30.0, (2, 256): 12.0, (4, 256): 10.0}
     given = frame(*[row(three(time_us), channels=channels, threads=threads, chunk=channels * 64) for (channels, threads), time_us in times.items()])

@@ -22,8 +22,8 @@ from collbench.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-# In the order in which they are taken to tell configurations apart: a chunk is taken before the buffer that follows from it.
-KNOBS = ("channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "transport", "direct", "p2p", "reload", "specialize")
+# In the order in which they are taken to tell configurations apart: each before those that the tool chooses by it, as a buffer by its chunk.
+KNOBS = ("transport", "channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "direct", "p2p", "reload", "specialize")
 LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {"chunk", "buffsize"}  # knobs that are bytes
