@@ -77,12 +77,20 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = run(lane, card, [], replays=2, launches=4)
     assert alone.computing == ()
     assert alone.launches == pytest.approx((0.0, 2e-3, 4e-3))
-    assert FakeProduct.made == 0
     assert not [entry for entry in card.log if entry[1] == COMPUTE]
     computing = run(lane, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
-    run(lane, card, [], turns=2)
+    assert FakeProduct.made == 1
+
+
+def test_a_product_is_made_while_nobody_waits_in_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, waits = Card(), list[float]()
+    lane = lane_on(card, monkeypatch)
+    FakeProduct.made = 0
+    assert run(lane, card, waits) == Marks()
+    assert (FakeProduct.made, card.log, waits) == (1, [], [])
+    run(lane, card, waits, turns=2)
     assert FakeProduct.made == 1
 
 
@@ -131,8 +139,10 @@ WATCH = cast(Watch, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-
 def test_each_repeat_is_alone_alone_and_together() -> None:
     crew = Crew()
     found, wrong = measured(crew, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
-    assert [method for method, _ in crew.asked] == ["reset", "first", "beside", "beside", "beside", *(["reset"] + ["beside"] * 3) * 2]
-    works = [work for _, work in crew.asked if work is not None][3:]  # behind two that find out how long each takes, and one that warms up
+    assert [method for method, _ in crew.asked] == ["reset", "first", *["beside"] * 4, *(["reset"] + ["beside"] * 3) * 2]
+    nothing, *works = [work for _, work in crew.asked if work is not None]
+    assert (nothing.turns, nothing.replays) == (0, 0), "every rank has its product before any meets"
+    works = works[3:]  # behind two that find out how long each takes, and one that warms up
     assert [(bool(work.turns), bool(work.replays)) for work in works] == [(True, False), (False, True), (True, True)] * 2
     both = works[2]
     assert both.turns * both.products * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
@@ -212,6 +222,9 @@ class ProductCard(Card):
         self.filled[address] = 0
         return address
 
+    def free(self, pointer: int) -> None:
+        del self.filled[pointer]
+
     def upload(self, pointer: int, data: bytes) -> None:
         self.filled[pointer] = len(data)
 
@@ -237,7 +250,7 @@ def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> No
     stream, handle, _, _, *sizes, _, first, kind, _, second, _, _, _, out, _, _, compute, _ = cublas.calls[-1]
     assert (stream, handle, sizes, first, second, out, kind, compute) == (COMPUTE, 99, [2048] * 3, a, b, c, 14, 68)
     made.close()
-    assert cublas.handles == 0
+    assert (cublas.handles, card.filled) == (0, {})
 
 
 def test_random_values_are_finite_and_spread() -> None:

@@ -65,23 +65,28 @@ class Beside:
 def run(
     lane: Lane, problem: Problem, queue: QueueOne, sets: int, work: Work, graphs: dict[Any, Any], wait: Callable[[float], None]
 ) -> Marks:
-    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left. wait: until the lane's stream is empty."""
+    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left. wait: until the lane's stream is empty.
+
+    Work of nothing makes the product, which takes seconds, in which no other rank may wait in a meeting.
+    """
     card, runtime = lane.card, lane.card.runtime
-    if work.turns and lane.product is None:
+    if lane.product is None:
         lane.product = Product(card, work.size)
+    if not work.turns and not work.replays:
+        return Marks()
     product = lane.product
     replay = lane.graph(queue, sets, work.launches, graphs) if work.replays else None
     begun, *events = lane.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
     lane.meet()
     card.record(begun)
-    if computed and product is not None:
+    if computed:
         runtime.streamWaitEvent(product.stream, begun)
     for number in range(max(work.turns, work.replays)):  # in turn: neither waits until the host has queued all of the other
         if number < work.replays and replay is not None:
             replay()
             card.record(launched[number])
-        if number < work.turns and product is not None:
+        if number < work.turns:
             product.queue(work.products)
             runtime.eventRecord(computed[number], product.stream)
     if computed:
@@ -112,6 +117,7 @@ def measured(
     crew.call("reset", key, timeout_s=limit_s)
     first = crew.call("first", key, True, timeout_s=limit_s)
     wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
+    ask(Work(size=size, seconds=START_S))
     product_s = last_of([marks.computing for marks in ask(Work(size=size, seconds=options.timeout_s, turns=_FIRST_TURNS))])
     launches = auto_iterations(max(answer.seconds for answer in first))
     started = ask(Work(size=size, seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))

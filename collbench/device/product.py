@@ -74,8 +74,10 @@ class Product:
                 )
 
     def close(self) -> None:
-        """Give back what the card does not: cuBLAS's own memory."""
+        """Give back the matrices, which no other process has, and what the card does not know: cuBLAS's own memory."""
         self._cublas.destroy(self._handle)
+        for matrix in (self._a, self._b, self._c):
+            self.card.free(matrix)
 
 
 def random_bfloat16(count: int, seed: int) -> "Array":
