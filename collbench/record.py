@@ -169,7 +169,7 @@ def parse(file: str, text: str, columns: Sequence[str] = COLUMNS) -> Iterator[Re
         return
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != tuple(columns):
-        raise UsageError(f"{file} has not the columns of schema {SCHEMA}", "it was written by another version, or is no sweep: give another file")
+        raise UsageError(f"{file} does not have the columns of schema {SCHEMA}", "another version or another command wrote it: give another file")
     for number, row in enumerate(rows, start=2):
         try:
             if tuple(row.values()) == tuple(columns):

@@ -86,7 +86,7 @@ def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has not the columns of schema"):
+    with pytest.raises(UsageError, match="does not have the columns of schema"):
         load(written(tmp_path, "op,backend,algo\nallreduce,cuda,ring\n"))
 
 

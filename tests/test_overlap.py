@@ -222,7 +222,7 @@ def test_rows_are_appended_to_a_file_of_the_same_columns(tmp_path: Path, capfd: 
     assert len(file.read_text().splitlines()) == 3
     file.write_text(",".join(SWEEP) + "\n")
     assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 2
-    assert "has not the columns" in capfd.readouterr().err
+    assert "does not have the columns" in capfd.readouterr().err
 
 
 def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
