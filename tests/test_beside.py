@@ -253,6 +253,18 @@ def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> No
     assert (cublas.handles, card.filled) == (0, {})
 
 
+def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> int:
+        raise UnavailableError("GPU 0 has no 8192M of memory", "use smaller sizes")
+
+    monkeypatch.setattr(product, "load_cublas", Cublas)
+    card: Any = ProductCard(Cublas())
+    card.allocate = refuse
+    with pytest.raises(UnavailableError) as caught:
+        Product(card, 65536)
+    assert (caught.value.message, caught.value.hint) == ("GPU 0 has no 8192M of memory", "use a smaller --gemm")
+
+
 def test_random_values_are_finite_and_spread() -> None:
     values = (product.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
     assert np.isfinite(values).all()

@@ -40,7 +40,10 @@ class Product:
         self._cublas = load_cublas()
         self.stream: int = card.runtime.streamCreateWithFlags(card.runtime.streamNonBlocking)
         self._on = card.cupy.cuda.ExternalStream(self.stream, card.index)
-        self._a, self._b, self._c = (card.allocate(size * size * ITEM_BYTES) for _ in range(3))
+        try:
+            self._a, self._b, self._c = (card.allocate(size * size * ITEM_BYTES) for _ in range(3))
+        except UnavailableError as error:
+            raise UnavailableError(error.message, "use a smaller --gemm") from error
         for seed, matrix in enumerate((self._a, self._b)):
             self._fill(matrix, seed)
         self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)  # in host memory, which a new handle expects
