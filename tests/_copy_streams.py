@@ -35,7 +35,7 @@ Work = Iterator[bool]  # False: waits for somebody
 class Streams:
     """The runtime of one rank: streams are lists of work."""
 
-    streamNonBlocking, eventDisableTiming, memcpyDefault = 1, 2, 4  # noqa: N815 - CUDA's names
+    eventDisableTiming, memcpyDefault = 2, 4  # noqa: N815 - CUDA's names
 
     def __init__(self, gpus: "CopyGpus", rank: int) -> None:
         self.gpus, self.rank, self.numbers = gpus, rank, count(1)
@@ -43,7 +43,8 @@ class Streams:
         self.recorded: dict[int, list[bool]] = {}
         self.copied = 0
 
-    def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+    def new_stream(self) -> int:
+        """As the card's."""
         self.streams[number := next(self.numbers)] = []
         return number
 
@@ -160,7 +161,7 @@ class CopyGpus(Gpus):
             table.data += data
             return address
 
-        card = SimpleNamespace(runtime=self.runtimes[rank], function=lambda cubin, name: name)
+        card = SimpleNamespace(runtime=self.runtimes[rank], new_stream=self.runtimes[rank].new_stream, function=lambda cubin, name: name)
         return SimpleNamespace(rank=rank, card=card, keep=keep, timeout_s=10.0)
 
     def run(self, *runs: Run) -> None:

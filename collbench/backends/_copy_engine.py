@@ -28,8 +28,7 @@ class CopyEngine:
 
     def __init__(self, lane: Lane) -> None:
         self.lane, self.runtime = lane, lane.card.runtime
-        runtime = self.runtime
-        self._streams = {stream: int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)) for stream in (WAITING, COPYING, MOVING, SAYING)}
+        self._streams = {stream: lane.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)}
         self._events: list[int] = []
 
     def queue(

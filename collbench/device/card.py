@@ -104,7 +104,8 @@ class Card:
         self.multiprocessors: int = facts["multiProcessorCount"]
         self.cache_bytes: int = facts["l2CacheSize"]
         self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(self.runtime.deviceGetPCIBusId(index))
-        self.stream: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
+        self._priority = 0  # that of streams which ask for none
+        self.stream = self.new_stream()
         self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)  # past what waits in the other
         self._allocated: list[int] = []
         self._is_exported = False
@@ -113,9 +114,14 @@ class Card:
         self._modules: dict[bytes, int] = {}
 
     def hurry(self) -> None:
-        """From now on, let what is queued in the stream have multiprocessors before what other streams have."""
+        """From now on, let what is queued in the stream, and in new ones, have multiprocessors before what other streams have."""
         self.runtime.streamDestroy(self.stream)
-        self.stream = self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, _HIGHEST)
+        self._priority = _HIGHEST
+        self.stream = self.new_stream()
+
+    def new_stream(self) -> int:
+        """A stream with the priority of the card's own."""
+        return int(self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority))
 
     def allocate(self, size: int) -> int:
         """Memory, zeroed. Raises UnavailableError if there is not enough."""
