@@ -7,7 +7,7 @@ import pytest
 
 from collbench.backends import _gpu_session
 from collbench.backends._copy_engine import CopyEngine
-from collbench.backends._gpu import REPLAYS, How
+from collbench.backends._gpu import POOL_BYTES, REPLAYS, How, Lane
 from collbench.backends._gpu_session import GpuOptions, Watch, repeat, take_gpu
 from collbench.backends._session import Answer, Batch
 from collbench.case import Case
@@ -64,6 +64,28 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
         found = repeat(crew, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
         assert found.iterations == 40
     assert crew.timed == [4, 40, 40]
+
+
+@pytest.mark.parametrize("size", [1000, POOL_BYTES])
+def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int) -> None:
+    """Tables of launches by copy engines, which differ from burst to burst."""
+    uploaded: list[int] = []
+    allocated: list[int] = []
+
+    def allocate(size: int) -> int:
+        allocated.append(size)
+        return len(allocated) << 40
+
+    lane = Lane(0, 2, cast(Card, SimpleNamespace(allocate=allocate, upload=lambda address, data: uploaded.append(address))), is_alone=True)
+    first = lane.keep("for good", b"1")
+    for burst in range(50):
+        before = lane.kept()
+        own = [lane.keep((burst, launch), bytes(size)) for launch in range(3 if size < POOL_BYTES else 1)]
+        assert first not in own
+        lane.forget(before)
+    assert lane.keep("for good", b"1") == first
+    assert len(set(uploaded)) <= 4
+    assert len(allocated) <= 2
 
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

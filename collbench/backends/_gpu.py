@@ -33,6 +33,9 @@ TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one grap
 REPLAYS = 3
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
+POOL_BYTES = 32 << 20  # of constant data, at a time
+Kept = tuple[dict[Any, int], int, int]  # addresses by key, where the next goes, where there is no more room
+
 
 QueueOne = Callable[[int, int], None]  # (set, stream)
 
@@ -94,8 +97,7 @@ class Lane:
         card = self.card
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
-        self.tables = card.allocate(32 << 20)
-        self._pool, self._pool_end = self.tables, self.tables + (32 << 20)
+        self._new_pool(POOL_BYTES)
         meet = cubin(meet_source(), card.arch)
         self._meet = card.function(meet, "collbench_meet")
         for item in (1, 2, 4, 8):
@@ -127,11 +129,23 @@ class Lane:
         if key not in self._known:
             size = -(-len(data) // 256) * 256
             if self._pool + size > self._pool_end:
-                self.tables = self.card.allocate(max(size, 32 << 20))
-                self._pool, self._pool_end = self.tables, self.tables + max(size, 32 << 20)
+                self._new_pool(max(size, POOL_BYTES))
             self._known[key], self._pool = self._pool, self._pool + size
             self.card.upload(self._known[key], data)
         return self._known[key]
+
+    def kept(self) -> Kept:
+        """What is kept up to now: see forget()."""
+        return dict(self._known), self._pool, self._pool_end
+
+    def forget(self, since: Kept) -> None:
+        """Forget what was kept since then, which nothing may use any more; its memory serves again."""
+        self._known, pool, end = dict(since[0]), since[1], since[2]
+        self._pool = pool if end == self._pool_end else self.tables
+
+    def _new_pool(self, size: int) -> None:
+        self.tables = self.card.allocate(size)
+        self._pool, self._pool_end = self.tables, self.tables + size
 
     def meet(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""

@@ -187,7 +187,7 @@ class Rank:
         function = lane.card.function(cubins[rank], "collbench_run") if cubins and not is_copied else loaded.function
         grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
         lane.clear_found()
-        kept: list[Callable[[int], None]] = []
+        before, kept = lane.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
             lane.prepare(problem, range(number, number + 1), stride)
@@ -204,6 +204,7 @@ class Rank:
             kept[-1](lane.card.stream)
             lane.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
+        lane.forget(before)  # tables of copy engines, some for each launch
         total, index = lane.found()
         return Answer(wrong=Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None, seconds=0.0, busy_s=0.0)
 
