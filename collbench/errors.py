@@ -24,6 +24,11 @@ class CollbenchError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def text(self) -> str:
+        """Message and hint in one line, as a row of results tells them."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.hint)
 

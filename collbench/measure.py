@@ -139,7 +139,7 @@ def _planned(case: Case, module: Any, limits: Limits, orders: Callable[[Case], t
     try:
         choice = resolve(case, limits)
     except ScheduleError as error:
-        return Point(case, waived=error.message)
+        return Point(case, waived=error.text)
     return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best))
 
 
@@ -225,7 +225,7 @@ class Measurement:
                 self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings, self.group))
         except UnavailableError as error:
             for point in points:
-                point.waived = error.message + (f"; {error.hint}" if error.hint else "")
+                point.waived = error.text
 
     def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
@@ -266,7 +266,7 @@ class Measurement:
             try:
                 self._repeat(point)
             except RefusedError as error:
-                point.waived = error.message
+                point.waived = error.text
                 yield self._record(point)
                 continue
             except CollbenchError as error:
@@ -302,7 +302,7 @@ class Measurement:
         if point.waived:
             return Record(**base, status="waived", reason=point.waived)
         if error is not None:
-            return Record(**base, status="error", reason=error.message)
+            return Record(**base, status="error", reason=error.text if isinstance(error, ScheduleError) else error.message)
         wrong = [found for samples in point.repeats for found in samples.wrong]
         if wrong:
             return Record(

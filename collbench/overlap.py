@@ -197,7 +197,7 @@ def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Any:
         return module.Session(group, [point.job for point in points], hot=False, options=options)
     except UnavailableError as error:
         for point in points:
-            point.waived = error.message + (f"; {error.hint}" if error.hint else "")
+            point.waived = error.text
     return None
 
 
@@ -212,7 +212,7 @@ def _measured(point: Point, session: Any, asked: Asked, group: Group, run: str) 
     try:
         found, wrong = session.beside(point.job, asked.gemm, asked.repeats)
     except (RefusedError, ScheduleError) as error:
-        yield untimed(record=Record(**base, status="waived", reason=error.message))
+        yield untimed(record=Record(**base, status="waived", reason=error.text))
         return
     except CollbenchError as error:
         yield untimed(record=Record(**base, status="error", reason=error.message))

@@ -47,7 +47,7 @@ def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, s
                 wrong = sessions[point.case.backend, point.case.ranks].soak(point.plan, counts, pause_ns)
             except ScheduleError as error:
                 left.remove(point)
-                yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.message)
+                yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.text)
             else:
                 yield Burst(point=point, counts=counts, pause_ns=pause_ns, wrong=wrong)
 

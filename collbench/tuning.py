@@ -85,8 +85,12 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     found = _islands(case, hosts)
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(f"{case.threads} threads: a rank of the {case.backend} backend is one thread", "leave --threads out")
-    if case.unroll or case.cluster or case.reload != "auto" or case.specialize != "auto" or case.p2p == "push":
-        raise ScheduleError(f"--unroll, --cluster, --ll128-reload, --specialize and --p2p push are knobs of GPU kernels, not of the {case.backend} backend")
+    of_kernels = {
+        "--unroll": case.unroll, "--cluster": case.cluster, "--ll128-reload": case.reload != "auto", "--specialize": case.specialize != "auto",
+        "--p2p push": case.p2p == "push",
+    }
+    if given := [option for option, is_given in of_kernels.items() if is_given]:
+        raise ScheduleError(f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for", f"leave {' and '.join(given)} out")
     if case.channels > MAX_CHANNELS:
         raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
     orders = _orders(limits, case)
@@ -99,12 +103,12 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
 
 def _islands(case: Case, hosts: tuple[int, ...]) -> net.Islands:
     """Which ranks of a case share memory. Raises ScheduleError for a transport that they do not have."""
+    if case.backend not in LINE_BACKENDS:
+        if case.transport not in ("auto", "shm"):
+            raise ScheduleError(f"the {case.backend} backend is one process: nothing travels by {case.transport}", "leave --transport out")
+        return ()
     if case.transport not in ("auto", *CPU_TRANSPORTS):
         raise ScheduleError(f"ranks on processors pass data by {' or '.join(CPU_TRANSPORTS)}, not by {case.transport}", "leave --transport out")
-    if case.backend not in LINE_BACKENDS:
-        if case.transport == "net":
-            raise ScheduleError(f"the {case.backend} backend is one process: no message travels", "leave --transport out")
-        return ()
     places = hosts or (0,) * case.ranks
     why = shm.why_not(places) if case.transport == "shm" else ""
     if why:

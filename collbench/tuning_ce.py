@@ -91,7 +91,7 @@ def _refuse(case: Case, limits: Limits) -> None:
     if case.p2p == "pull":
         raise ScheduleError("the sender's copy engine writes to the receiver: nothing is pulled", "use --p2p push")
     if case.cluster > 1 or case.reload != "auto":
-        raise ScheduleError("--cluster and --ll128-reload are knobs of kernels that store over the link", "leave them out, or use --transport p2p")
+        raise ScheduleError("--cluster and --ll128-reload are knobs of kernels that store over the link", "leave those out, or use --transport p2p")
     if not limits.has_peers:
         raise ScheduleError("not every GPU can reach the memory of every other", "use --transport shm, or see `collbench topo --p2p`")
     threads, unroll = case.threads or _THREADS, case.unroll or _UNROLL

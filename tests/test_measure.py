@@ -131,6 +131,11 @@ def test_what_cannot_run_is_waived_with_its_reason(change: dict[str, Any], reaso
     assert estimate_s(point, Settings(), Measurement([], LocalGroup(), Settings()).machine) == 0
 
 
+def test_a_waived_point_says_what_to_do() -> None:
+    (point,) = plan_points([Case(op="allreduce", backend="cpu", ranks=4, size_bytes=4096, proto="ll", transport="net")], LocalGroup())
+    assert point.waived.endswith("a message of MPI comes whole; use --proto simple")
+
+
 def test_what_a_model_invents_takes_no_time_of_the_machine() -> None:
     cases = [Case(op="allreduce", backend=backend, algo="ring", ranks=4, size_bytes=16 << 20) for backend in ("model", "cpu")]
     group = LocalGroup()

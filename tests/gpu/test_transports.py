@@ -18,7 +18,7 @@ def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tm
     print(f"\n{model}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.stderr[-1000:]}")
     assert ended.code == 0
     rows = list(csv.DictReader(file.read_text().splitlines()))
-    wanted = {"ll128": ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise")}
+    wanted = {"ll128": ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --transport p2p")}
     assert [row for row in rows if (row["status"], row["reason"]) != wanted.get(row["proto"], ("ok", ""))] == []
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
 
