@@ -12,8 +12,9 @@ from collbench.backends import cpu
 from collbench.backends._proxy import Road
 from collbench.case import Case
 from collbench.collectives import OPS
-from collbench.errors import CollbenchError, RankLostError, ScheduleError, StuckError
+from collbench.errors import CollbenchError, RankLostError, ScheduleError, StuckError, UnavailableError
 from collbench.group import RankContext
+from collbench.group.local import LocalGroup
 from collbench.plan import Plan
 from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import Limits
@@ -56,6 +57,16 @@ def test_shared_memory_between_hosts_is_refused_if_it_was_asked_for() -> None:
 def test_backends_of_one_process_send_no_messages(backend: str) -> None:
     with pytest.raises(ScheduleError, match="nothing travels by net"):
         resolve(case(backend=backend, transport="net"), ONE_HOST)
+
+
+def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise UnavailableError("there is no mpirun", "install it")
+
+    monkeypatch.setattr(cpu, "find_mpirun", missing)
+    monkeypatch.setattr(cpu, "find_spec", lambda name: name)
+    plans = [resolve(case(transport=road), ONE_HOST).plan for road in ("net", "shm")]
+    assert [cpu.why_waived(plan, LocalGroup()) for plan in plans] == ["the network is MPI's, and there is no mpirun; install it", ""]
 
 
 @pytest.mark.parametrize("limits", [ONE_HOST, TWO_HOSTS])

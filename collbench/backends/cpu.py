@@ -23,9 +23,9 @@ from collbench.backends._lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends._proxy import Proxy, Road, ends
 from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
 from collbench.dtypes import dtype
-from collbench.errors import CollbenchError, StuckError
+from collbench.errors import CollbenchError, StuckError, UnavailableError
 from collbench.group import Crew, Group, RankContext
-from collbench.group._launch import INSTALL_HINT, library_name
+from collbench.group._launch import INSTALL_HINT, find_mpirun, library_name
 from collbench.host import processor_name
 from collbench.plan import Plan
 from collbench.transports.net import label, seats
@@ -50,8 +50,14 @@ def why_not(group: Group) -> str:
 
 def why_waived(plan: Plan, group: Group) -> str:
     """Why this backend cannot run a plan on that group, or an empty text."""
-    if plan.islands and group.kind == "local" and find_spec("mpi4py") is None:
+    if not plan.islands or group.kind != "local":
+        return ""
+    if find_spec("mpi4py") is None:
         return f"the network is MPI's, and mpi4py is not installed; {INSTALL_HINT}"
+    try:
+        find_mpirun()
+    except UnavailableError as error:
+        return f"the network is MPI's, and {error.text}"
     return ""
 
 
