@@ -70,7 +70,7 @@ _KNOBS = (
     ),
     click.option(
         "--transport", type=ListOf("transport", str, ["auto", *TRANSPORTS.names()]),
-        help=f"Transports: auto, {', '.join(TRANSPORTS.names())} (GPUs' copy engines, peer memory, host memory). Default: auto.",
+        help=f"Transports: auto, {', '.join(TRANSPORTS.names())} (GPUs' copy engines, messages of MPI, peers' memory, host memory). Default: auto.",
     ),
     click.option(
         "--direct", type=ListOf("direct", str, DIRECT_MODES),
