@@ -43,7 +43,7 @@ def test_a_stopped_rank_ends_all_within_a_deadline(tmp_path: Path, rank: int, mo
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *STUCK, *more))) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)
-        assert run.finish(STUCK_LIMIT_S) in (4, signal.SIGKILL)  # once in hundreds of runs mpiexec answers with how it ended the rank that was stopped
+        assert run.finish(STUCK_LIMIT_S) == 4
         assert any(f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()), run.stderr
         assert run.csv.read_text().startswith(kept)
 
