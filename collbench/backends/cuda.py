@@ -18,7 +18,7 @@ from collbench.backends import _beside
 from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu import sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How
-from collbench.backends._gpu_net import GpuProxy, Outside, library, slots_offset, why_not_cuda_aware
+from collbench.backends._gpu_net import GpuProxy, Outside, has_threads, library, slots_offset, why_not_cuda_aware
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, reserve_net, share_memory, take_gpu, why_no_gpus
 from collbench.backends._gpu_stuck import diagnosis
 from collbench.backends._proxy import road_of
@@ -30,7 +30,7 @@ from collbench.device.engine import slices_of
 from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, is_in_host, layout, layouts, pack_args, pack_program
 from collbench.device.program import ctas, launches_counted, lower
 from collbench.dtypes import dtype
-from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError
+from collbench.errors import CollbenchError, ScheduleError, StuckError
 from collbench.group import Group, RankContext
 from collbench.host import usable_cores
 from collbench.pattern import Wrong
@@ -113,14 +113,14 @@ class Rank:
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
         self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
 
-    def join(self) -> None:
-        """Have a communicator for messages. A rank that does not come ends this process."""
+    def join(self, receivers: int) -> None:
+        """Have a communicator for messages, and so many threads that receive. A rank that does not come ends this process."""
         with self.context.watchdog.limit("all ranks to open the network", START_S):
-            self.outside = Outside(road_of(self.context.comm), *self.reserved)
+            self.outside = Outside(road_of(self.context.comm), *self.reserved, receivers=receivers)
 
-    def mpi(self) -> tuple[str, str]:
-        """The MPI library, and why messages cannot lie in a GPU's memory."""
-        return library(), why_not_cuda_aware()
+    def mpi(self) -> tuple[str, str, int]:
+        """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""
+        return library(), why_not_cuda_aware(), usable_cores() if has_threads() else 0
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""
@@ -324,7 +324,7 @@ class Session:
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         try:
             share_memory(self._crew, arena_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
-            said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+            said, net_bytes, self._refuse = reserve_net(self._crew, [plan for plan in plans if plan.islands], options, group.hosts)
         except BaseException:
             self.close()
             raise
@@ -361,9 +361,9 @@ class Session:
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat. Raises RefusedError for messages in GPU memory where they cannot be."""
-        if plan.islands and (why := self._not_on_gpu(plan)):
-            raise RefusedError(why, "use --net-memory host")
+        """One repeat. Raises RefusedError for messages that cannot be moved as they were asked to."""
+        if plan.islands:
+            self._refuse(plan)
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
 
