@@ -4,23 +4,27 @@ The rank's proxy looks which messages have come (matched probes keep their order
 sender's memory (one copy, as Open MPI does inside a host), that is when the data moves, and Python's lock is free meanwhile. The proxy asks
 whether it is done, so that no thread ever waits inside MPI. What is not copied so, the proxy's own turns receive.
 
-Measured on two H200s' host of 32 cores, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, messages of 1 MiB around a ring of 2 ranks: 4.6 GB/s
-into a rank by one thread, 8.8 by 2, 15.5 by 4; by 256 KiB 4.2, 7.4, 7.8. Where MPI copies through its own buffers, 3.3 with any number.
+Measured on two H200s, 32 cores, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, ring allreduce through 4 channels: 64 MiB by 1M 5.6 ms with 2
+threads, 5.8 with 4, 15.7 with none; by 512K 8.3, 8.6, 13.7; by 256K 14.2, 16.0, 13.9. 4 MiB by 512K 668 us, 746, 908. Where MPI copies through buffers of
+its own, threads gain nothing.
 """
 
+import sys
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-RECEIVED_FROM = 128 << 10  # bytes of a slot: smaller messages cost a thread more than their copy
-MOST = 4  # threads of a rank that nobody asked for
+RECEIVED_FROM = 512 << 10  # bytes of a slot: to wake a thread costs as much as to copy 256K
+MOST = 2  # threads of a rank that nobody asked for
+# After which a thread gets Python's lock from one that runs on, as a proxy does: by default 5 ms, and allreduce of 1 MiB took longer than that.
+_SWITCH_S = 1e-5
 
 
 def receivers_for(cores: int, ranks: int) -> int:
     """Threads of each of so many ranks that share so many cores, each of which needs one for its proxy.
 
     >>> receivers_for(64, 4), receivers_for(8, 4), receivers_for(2, 2)
-    (4, 1, 0)
+    (2, 1, 0)
     """
     return max(0, min(MOST, cores // ranks - 1))
 
@@ -46,7 +50,8 @@ class Receivers:
     """The threads, which end with close(). fault: what MPI raises."""
 
     def __init__(self, count: int, fault: type[Exception]) -> None:
-        self.fault = fault
+        self.fault, self._switch_s = fault, sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
         self._handed: SimpleQueue[Received | None] = SimpleQueue()
         self._threads = [Thread(target=self._serve, daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -71,3 +76,4 @@ class Receivers:
             self._handed.put(None)
         for thread in self._threads:
             thread.join()
+        sys.setswitchinterval(self._switch_s)
