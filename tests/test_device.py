@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.backends._gpu import stride_bytes
+from collbench.backends._gpu import MEETING, stride_bytes
 from collbench.backends._gpu_stuck import REPORT
 from collbench.case import Case, P2p, Problem
 from collbench.collectives import OPS, OpName, collective
@@ -275,7 +275,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("State", sizes).itemsize == STATE_BYTES
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
-    assert structure("Meeting", sizes, "meet.cu").itemsize == struct.calcsize("<7Q2I")
+    assert structure("Meeting", sizes, "meet.cu").itemsize == MEETING.size
 
 
 def test_numbers_have_the_same_names() -> None:
