@@ -191,7 +191,7 @@ class Rank:
         if loaded.proxy is not None and self.outside is not None:
             self.outside.clear(loaded.proxy)
         if is_in_host(loaded.plan):
-            lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.tmp - where.tails)
+            lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails)
         if is_filled:
             lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
         lane.card.wait(lane.timeout_s)
@@ -319,18 +319,18 @@ class Session:
             self._sources(plan)
         arena_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
-        in_host = [where.tmp for plan in plans if is_in_host(plan) for where in layouts(plan)]
+        host_bytes = max((where.fifos_end for plan in plans if is_in_host(plan) for where in layouts(plan)), default=0)
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         try:
-            share_memory(self._crew, arena_bytes, user, options, max(in_host, default=0), is_peered=is_peered, hosts=hosts)
+            share_memory(self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts)
             said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
         except BaseException:
             self.close()
             raise
         self.version += said
         self._watch = Watch(self.facts)
-        self.headline = f"{self.device}: {-(-(arena_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
+        self.headline = f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
     def _sets(self, plan: Plan) -> int:
         return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
