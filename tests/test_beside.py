@@ -213,10 +213,13 @@ class ProductCard(Card):
         super().__init__()
         self.filled: dict[int, int] = {}
 
-        self.cupy = SimpleNamespace(cuda=SimpleNamespace(ExternalStream=lambda stream, index: Current(cublas, stream)))
+        self.cublas = cublas
         self.runtime.streamNonBlocking, self.runtime.memcpyDeviceToDevice = 1, 3
         self.runtime.streamCreateWithFlags = lambda flags: COMPUTE
         self.runtime.memcpyAsync = self._copy
+
+    def as_cupy(self, stream: int) -> Any:
+        return Current(self.cublas, stream)
 
     def allocate(self, size: int) -> int:
         address = (len(self.filled) + 1) << 40

@@ -1,5 +1,6 @@
 """The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
 
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -153,6 +154,14 @@ def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
     priorities = {priority for what, _, priority in made if what == "made"}
     assert len(priorities) == 1
     assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"
+
+
+def test_streams_are_cupys_by_the_protocol() -> None:
+    """CuPy 14 warns of its older way, which 15 may not have."""
+    card: Any = Card.__new__(Card)
+    card.cupy = pytest.importorskip("cupy")
+    with warnings.catch_warnings(action="error"):
+        assert card.as_cupy(1234).ptr == 1234
 
 
 def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

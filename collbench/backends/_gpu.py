@@ -259,7 +259,7 @@ class Lane:
 
     def launch_of(self, graph: Any) -> Callable[[], None]:
         """What queues a graph in the stream."""
-        return partial(graph.launch, self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index))
+        return partial(graph.launch, self.card.as_cupy(self.card.stream))
 
     def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
         """Queue so many launches one by one, on the sets in turn."""
