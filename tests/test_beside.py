@@ -368,7 +368,7 @@ class FakeRank:
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_copies, "Rank", FakeRank)
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 3)
-    monkeypatch.setattr(_copies, "Watch", lambda facts: WATCH)
+    monkeypatch.setattr(_gpu_session, "Watch", lambda facts: WATCH)
     FakeRank.asked = []
     cases = [
         Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size) for way, size in (("engine", 64 << 20), ("host", 1 << 20))

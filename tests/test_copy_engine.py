@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from collbench.backends import cuda
 from collbench.backends._copy_engine import ENGINE, MOVE, NOTE
+from collbench.backends._gpu_session import GpuOptions
 from collbench.case import Case
 from collbench.collectives import collective
 from collbench.device.compile import compile_source, kernel_source, move_widths
@@ -118,7 +119,7 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
         own = rank.context.rank
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
         lane: Any = engine.lane
-        rank.lane, rank.engine, rank.inject = lane, engine, ""
+        rank.lane, rank.engine, rank.options = lane, engine, GpuOptions()
         lane.card.stream, lane.card.resident_ctas, lane.card.wait = 0, lambda *asked: 132, lambda deadline_s: None
         lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
         for name, value in (("arenas", memory.arenas), ("arena", memory.own), ("control", memory.own), ("aborts", memory.aborts), ("is_peered", True)):

@@ -61,7 +61,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
         raise UnavailableError("GPU 1 has no memory")
 
     facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
-    monkeypatch.setattr(cuda, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    monkeypatch.setattr(_gpu_session, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
     monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
     monkeypatch.setattr(cuda, "share_memory", refuse)
     case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)

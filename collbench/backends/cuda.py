@@ -6,7 +6,7 @@ the host; between hosts go messages. The driver compiles and sends machine code,
 
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,15 +16,15 @@ import numpy as np
 
 from collbench.backends import _beside
 from collbench.backends._copy_engine import CopyEngine
-from collbench.backends._gpu import sets_of, stride_bytes
+from collbench.backends._gpu import stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How
 from collbench.backends._gpu_net import GpuProxy, Outside, library, slots_offset, why_not_cuda_aware
-from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, reserve_net, share_memory, take_gpu, why_no_gpus
+from collbench.backends._gpu_session import START_S, GpuOptions, GpuRank, GpuSession, repeat, reserve_net, share_memory, why_no_gpus
 from collbench.backends._gpu_stuck import diagnosis
 from collbench.backends._proxy import road_of
 from collbench.backends._session import ANSWER_S, Answer, Batch, Samples
 from collbench.case import Problem
-from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, cuda_errors, least_multiprocessors
+from collbench.device.card import Launch, all_have_clusters, all_reach_each_other, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.engine import slices_of
 from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, is_in_host, layout, layouts, pack_args, pack_program
@@ -81,30 +81,19 @@ class _Loaded:
     graphs: dict[Any, Any] = field(default_factory=dict)
 
 
-class Rank:
+class Rank(GpuRank):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
-        self.context = context
+        super().__init__(context)
         self.loaded: dict[str, _Loaded] = {}
         self.outside: Outside | None = None
 
     def device(self, options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
-        self.faults = cuda_errors()
-        self.lane, facts = take_gpu(self.context, options)
+        facts = super().device(options)
         self.engine = CopyEngine(self.lane)
-        self.inject = options.inject
         return facts
-
-    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
-        """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
-
-    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool, hosts: Sequence[Hashable] = ()) -> None:
-        """Reach the others' memory; hosts: of the ranks, if there are several."""
-        near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]] if hosts else None
-        self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
         """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before join(), in which each rank waits for all others."""
@@ -147,7 +136,7 @@ class Rank:
 
     def _written(self, loaded: _Loaded, number: int) -> Callable[[int], None]:
         """A launch by the copy engine on a set of user buffers."""
-        silent_after = DROP_AFTER if self.inject == "drop" else None
+        silent_after = DROP_AFTER if self.options.inject == "drop" else None
         set_offset = number * stride_bytes(loaded.plan.problem)
         return self.engine.queue(loaded.plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
 
@@ -277,7 +266,7 @@ class Rank:
 
     def _misbehave(self) -> None:
         """For tests of the deadlines: be late, or die."""
-        what, _, who = self.inject.partition(":")
+        what, _, who = self.options.inject.partition(":")
         if what in ("late", "die") and int(who or 0) == self.context.rank:
             if what == "die":
                 os.kill(os.getpid(), 9)
@@ -294,8 +283,7 @@ class Rank:
         """Give memory back, but what MPI may still write to."""
         if self.outside is not None and self.outside.close():
             self.net_memory.close()
-        if hasattr(self, "lane"):
-            self.lane.close()
+        super().close()
 
 
 def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
@@ -305,35 +293,26 @@ def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
         raise ScheduleError(f"{launches} launches in a repeat: kernels count the slices of {most}", "use fewer --iters or a larger --chunk")
 
 
-class Session:
+class Session(GpuSession):
     """Drives the ranks: compiles while others are measured, loads, measures."""
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, options: GpuOptions) -> None:
-        self.hot, self.options, self.n = hot, options, plans[0].n
-        self._crew, self.facts = open_ranks(group, "cuda", self.n, options)
-        self.device, self.version = describe(self.facts)
+        super().__init__(group, "cuda", plans[0].n, hot=hot, options=options)
         self._known: set[str] = set()
         self._compiling: dict[tuple[Source, int], Future[bytes]] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
         for plan in plans:
             self._sources(plan)
         arena_bytes = max(where.total for plan in plans for where in layouts(plan))
-        user = max(stride_bytes(plan.problem) * self._sets(plan) for plan in plans)
+        user = max(stride_bytes(plan.problem) * self._sets(plan.problem) for plan in plans)
         host_bytes = max((where.fifos_end for plan in plans if is_in_host(plan) for where in layouts(plan)), default=0)
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
-        try:
+        with self._opening():
             share_memory(self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts)
             said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
-        except BaseException:
-            self.close()
-            raise
         self.version += said
-        self._watch = Watch(self.facts)
         self.headline = f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
-
-    def _sets(self, plan: Plan) -> int:
-        return sets_of(plan.problem, self.facts[0]["cache"], hot=self.hot)
 
     def _sources(self, plan: Plan) -> list[Future[bytes]]:
         """The machine code of every rank's kernel, being made."""
@@ -355,7 +334,7 @@ class Session:
         if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
             raise ScheduleError(f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has {arch / 10}")
         cubins = [future.result() for future in self._sources(plan)]
-        digests = self._crew.call("load", plan, self._sets(plan), cubins, is_full, timeout_s=START_S)
+        digests = self._crew.call("load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
         self._known.add(plan.digest)
@@ -365,14 +344,14 @@ class Session:
         if plan.islands and (why := self._not_on_gpu(plan)):
             raise RefusedError(why, "use --net-memory host")
         self._load(plan)
-        return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan), self.options, hot=self.hot)
+        return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan.problem), self.options, hot=self.hot)
 
     def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[_beside.Beside], list[Wrong]]:
         """Launches alone, matrix products alone, and both at once. Raises ScheduleError for messages, whose proxy needs the host meanwhile."""
         if plan.islands:
             raise ScheduleError("the host that queues products would have to move messages, too", "use --transport p2p, shm or ce")
         self._load(plan)
-        data_bytes = self._sets(plan) * stride_bytes(plan.problem)
+        data_bytes = self._sets(plan.problem) * stride_bytes(plan.problem)
         return _beside.measured(self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options)
 
     def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
@@ -395,5 +374,6 @@ class Session:
         return self._crew.call("once", plan.digest, timeout_s=START_S)
 
     def close(self) -> None:
+        """End the ranks, and what is being compiled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._crew.close()
+        super().close()
