@@ -16,6 +16,7 @@ from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.card import Card, cuda_errors, device_count
+from collbench.device.product import Product
 from collbench.errors import CollbenchError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
@@ -96,6 +97,11 @@ class GpuRank:
         """Reach the others' memory; hosts: of the ranks, if there are several."""
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]] if hosts else None
         self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
+
+    def compute(self, size: int) -> None:
+        """Make the product that beside() queues. It takes seconds, in which no other rank may wait in a meeting."""
+        if self.lane.product is None:
+            self.lane.product = Product(self.lane.card, size)
 
     def close(self) -> None:
         """Give memory back."""
