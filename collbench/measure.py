@@ -61,6 +61,7 @@ class Settings:
     max_memory: int = DEFAULT_MEMORY
     inject: str = ""
     net_memory: NetMemory = "auto"
+    net_threads: int | None = None
 
 
 SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the variables that its processes are started with
@@ -202,8 +203,9 @@ class Measurement:
             conditions.append("isolated")
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
-        if settings.net_memory != "auto" and on_gpus and point.plan is not None and point.plan.islands:
-            conditions.append(f"net-{settings.net_memory}")
+        if on_gpus and point.plan is not None and point.plan.islands:
+            given = (settings.net_memory, "auto", ""), (settings.net_threads, None, "threads-")
+            conditions += [f"net-{name}{value}" for value, default, name in given if value != default]
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
@@ -385,7 +387,7 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
     if getattr(module, "IS_GPU", False):
         options = GpuOptions(
             gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject,
-            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread", net_memory=settings.net_memory,
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread", net_memory=settings.net_memory, net_threads=settings.net_threads,
         )
         return {"options": options}
     return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}

@@ -1,6 +1,6 @@
 """One rank of several under mpirun, whose GPU is made of NumPy arrays (_device): the real lane, proxy and MPI, and a stand-in for CUDA's queues.
 
-    mpirun -n RANKS python -m tests._net_rank OP ALGO PROTO ISOLATED FAULT
+    mpirun -n RANKS python -m tests._net_rank OP ALGO PROTO ISOLATED FAULT [CHUNK] [THREADS]
 
 Prints `right` and how many launches were compared, or what the rank raised. FAULT: none; late:RANK; drop:RANK, whose GPU sets no word after a
 while; refused, after which all go on.
@@ -84,19 +84,19 @@ def meeting(outside: Outside) -> Iterator[bool]:
     words[at + 2] = count
 
 
-def main(op: str, algo: str, proto: str, isolated: str, fault: str) -> None:
+def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str = "1024", threads: str = "0") -> None:
     """Serve as one rank."""
     from mpi4py import MPI
 
     rank, n = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     what, _, who = fault.partition(":")
     is_at_fault = who == str(rank)
-    case = Case(op=op, backend="cuda", algo=algo, proto=proto, transport="net", ranks=n, size_bytes=20_000, chunk=1024)  # type: ignore[arg-type]
+    case = Case(op=op, backend="cuda", algo=algo, proto=proto, transport="net", ranks=n, size_bytes=20 * int(chunk), chunk=int(chunk))  # type: ignore[arg-type]
     plan = resolve(case.rounded()).plan
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
-    outside = card.outside = Outside(road_of(MPI.COMM_WORLD), memory.ctypes.data, words, slots)
+    outside = card.outside = Outside(road_of(MPI.COMM_WORLD), memory.ctypes.data, words, slots, receivers=int(threads))
     gpus.nets[rank], gpus.slots[rank] = memory[:words], memory[slots_offset(words) :]
     outside.proxy = outside.proxy_of(plan)
     launched = 0

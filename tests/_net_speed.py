@@ -1,6 +1,6 @@
 """What proxies of GPUs can do at most on a machine, without its GPUs: kernels that take no time fill every free slot and read every slot that has come.
 
-    mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 slots=4 algo=ring
+    mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 slots=4 algo=ring threads=4
 
 Prints microseconds a message, GB/s into a rank, and microseconds a turn, of the best of five repeats. A sweep with --transport net cannot be faster than
 that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime` before the module both tell
@@ -27,6 +27,7 @@ def main(size: str, *knobs: str) -> None:
 
     world = MPI.COMM_WORLD
     given = dict(knob.split("=") for knob in knobs)
+    receivers = int(given.pop("threads", 0))
     case = Case(
         op="allreduce", backend="cuda", algo=given.pop("algo", "ring"), proto="simple", transport="net", ranks=world.Get_size(), size_bytes=int(size),
         **{name: int(value) for name, value in given.items()},  # type: ignore[arg-type]
@@ -37,7 +38,7 @@ def main(size: str, *knobs: str) -> None:
     pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
     memory[:] = 0
-    outside = Outside(road_of(world), memory.ctypes.data, words_bytes, slots_bytes)
+    outside = Outside(road_of(world), memory.ctypes.data, words_bytes, slots_bytes, receivers=receivers)
     proxy, words = outside.proxy_of(plan), outside.words
     found = []
     for _ in range(REPEATS):
@@ -57,8 +58,8 @@ def main(size: str, *knobs: str) -> None:
     count, total = sum(map(len, sent)), sum(message.size for launched in sent for message in launched)
     if world.Get_rank() == 0:
         print(
-            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}: {1e6 * seconds / count:.2f} us a message, "
-            f"{total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
+            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}, {receivers} threads: "
+            f"{1e6 * seconds / count:.2f} us a message, {total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
         )
     assert outside.close()
 

@@ -334,6 +334,7 @@ def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option:
         (["--gpus", "0,1"], "--gpus: no backend"),
         (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
         (["--backend", "nccl", "--net-memory", "host"], "--net-memory: no point of this sweep has messages between GPUs"),
+        (["--backend", "cuda", "--transport", "p2p", "--net-memory", "host", "--net-threads", "2"], "--net-memory, --net-threads: no point of this sweep has"),
         (["--backend", "cuda", "--transport", "p2p,ce", "--net-memory", "device"], "--net-memory: no point of this sweep has messages between GPUs"),
         (["--backend", "cuda", "--isolate", "-m", "4"], "--isolate times each launch alone, -m 4"),
         (["--soak", "1", "--csv", "-"], "--soak measures no times"),

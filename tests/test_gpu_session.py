@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends import _gpu_session, cuda
+from collbench.backends import _gpu, _gpu_session, cuda
 from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu import POOL_BYTES, Lane
 from collbench.backends._gpu_clock import REPLAYS, How
@@ -95,6 +95,20 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
         found = repeat(crew, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
         assert found.iterations == 40
     assert crew.timed == [4, 40, 40]
+
+
+@pytest.mark.parametrize(("how", "sets"), [
+    (How(iterations=31), 31), (How(iterations=31, aggregate=2), 32), (How(iterations=31, aggregate=2, isolated=True), 31),
+])
+def test_sets_without_a_timed_launch_are_not_compared(monkeypatch: pytest.MonkeyPatch, how: How, sets: int) -> None:
+    """They have the poison of the reset before, where launches are timed a second time."""
+    compared: list[range] = []
+    lane = Lane.__new__(Lane)
+    monkeypatch.setattr(_gpu, "launch_s", lambda *args: 1e-4)
+    monkeypatch.setattr(lane, "compare", lambda problem, sets: compared.append(sets))
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    lane.timed(problem, lambda number, stream: None, 32, how, {}, lambda: None, is_checked=True)
+    assert compared == [range(sets)]
 
 
 @pytest.mark.parametrize("size", [1000, POOL_BYTES])

@@ -19,7 +19,7 @@ from collbench.collectives import OpName
 from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.errors import ScheduleError, StuckError, UnavailableError
+from collbench.errors import RefusedError, ScheduleError, StuckError, UnavailableError
 from collbench.group import RankContext
 from collbench.group.local import LocalGroup
 from collbench.plan import Kernel, Plan, lay_out, registered
@@ -177,7 +177,8 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
         (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
-def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str) -> None:
+@pytest.mark.parametrize("cores", [0, 5])
+def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int) -> None:
     plan = plan_of("allreduce", "ring", proto, (0, 1))
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
@@ -187,16 +188,21 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             asked_for.append(method)
             if method == "reserve":
                 reserved.append(args)
-            return [("An MPI", why) for why in whys]
+            return [("An MPI", why, cores) for why in whys]
 
         def close(self) -> None:
             pass
 
-    text, taken, why_not = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    text, taken, refuse = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
     assert asked_for == ["mpi", "reserve", "join"], "who has no memory says so before any rank waits for it"
     assert text.startswith("; An MPI, messages in")
     assert said in text
-    assert refused in why_not(plan) if refused else not why_not(plan)
+    if refused:
+        with pytest.raises(RefusedError, match=refused):
+            refuse(plan)
+    else:
+        refuse(plan)
+    assert ("1 threads receive" in text) == (cores > 0 and said == "host memory")
     ((words, slots, gpu_slots),) = reserved
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
@@ -215,8 +221,33 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
 
 
 def test_plans_without_messages_reserve_nothing() -> None:
-    text, taken, why_not = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
-    assert (text, taken, why_not(resolve(case()).plan)) == ("", 0, "")
+    text, taken, refuse = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
+    refuse(resolve(case()).plan)
+    assert (text, taken) == ("", 0)
+
+
+def test_threads_that_mpi_does_not_allow_are_refused() -> None:
+    plan = plan_of("allreduce", "ring", "simple", (0, 1))
+    joined: list[int] = []
+
+    class Crew:
+        def __init__(self, cores: int) -> None:
+            self.cores = cores
+
+        def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+            joined.extend(args if method == "join" else ())
+            return [("An MPI", "no", self.cores)] * 2
+
+        def close(self) -> None:
+            pass
+
+    refuse = reserve_net(Crew(0), [plan], GpuOptions(net_threads=3))[2]
+    with pytest.raises(RefusedError, match="without the thread level multiple"):
+        refuse(plan)
+    reserve_net(Crew(0), [plan], GpuOptions(net_threads=0))[2](plan)
+    reserve_net(Crew(4), [plan], GpuOptions(net_threads=3))[2](plan)
+    reserve_net(Crew(16), [plan], GpuOptions(), ["a", "a", "b"])[2](plan)
+    assert joined == [0, 0, 3, 4]
 
 
 def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
@@ -250,7 +281,7 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
     comm = SimpleNamespace(Dup=duplicate, Get_rank=lambda: 0, Get_size=lambda: 2)
     rank = Rank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
     rank.reserved = memory.ctypes.data, 4096, 4096, 0, 0
-    rank.join()
+    rank.join(0)
     assert (watched, rank.outside is not None) == ([True, False], True)
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from collbench.backends._receivers import RECEIVED_FROM
 from tests._runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
 
 pytestmark = needs_mpi
@@ -25,6 +26,13 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     """Two repeats: each set once, then four times 72 launches in two bursts each."""
     code, said = ranks(3, op, algo, proto, "graph", "none")
     assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(3)]
+    assert code == 0
+
+
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("alltoall", "direct")])
+def test_large_messages_that_threads_receive(op: str, algo: str) -> None:
+    code, said = ranks(3, op, algo, "simple", "isolated", "none", str(RECEIVED_FROM), "2")
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
     assert code == 0
 
 

@@ -13,7 +13,7 @@ from collbench.backends import _beside
 from collbench.backends._copy_engine import CopyEngine
 from collbench.backends._gpu import stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How
-from collbench.backends._gpu_net import GpuProxy, Outside, library, slots_offset, why_not_cuda_aware
+from collbench.backends._gpu_net import GpuProxy, Outside, has_threads, library, slots_offset, why_not_cuda_aware
 from collbench.backends._gpu_session import START_S, GpuOptions, GpuRank
 from collbench.backends._gpu_stuck import diagnosis
 from collbench.backends._proxy import road_of
@@ -26,6 +26,7 @@ from collbench.device.program import ctas, launches_counted, lower
 from collbench.dtypes import dtype
 from collbench.errors import ScheduleError, StuckError
 from collbench.group import RankContext
+from collbench.host import usable_cores
 from collbench.pattern import Wrong
 from collbench.plan import Plan
 
@@ -71,14 +72,14 @@ class Rank(GpuRank):
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
         self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
 
-    def join(self) -> None:
-        """Have a communicator for messages. A rank that does not come ends this process."""
+    def join(self, receivers: int) -> None:
+        """Have a communicator for messages, and so many threads that receive. A rank that does not come ends this process."""
         with self.context.watchdog.limit("all ranks to open the network", START_S):
-            self.outside = Outside(road_of(self.context.comm), *self.reserved)
+            self.outside = Outside(road_of(self.context.comm), *self.reserved, receivers=receivers)
 
-    def mpi(self) -> tuple[str, str]:
-        """The MPI library, and why messages cannot lie in a GPU's memory."""
-        return library(), why_not_cuda_aware()
+    def mpi(self) -> tuple[str, str, int]:
+        """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""
+        return library(), why_not_cuda_aware(), usable_cores() if has_threads() else 0
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""

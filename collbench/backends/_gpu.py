@@ -283,9 +283,9 @@ class Lane:
     def timed(
         self, problem: Problem, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None], *, is_checked: bool
     ) -> Answer:
-        """Time launches; out of place, compare what the last of them left."""
+        """Time launches; out of place, compare what the last of them left in every set that they used."""
         seconds = launch_s(self, queue, sets, how, graphs, wait)
-        wrong = self.compare(problem, range(sets)) if is_checked and not problem.in_place else None
+        wrong = self.compare(problem, range(min(sets, how.launches))) if is_checked and not problem.in_place else None
         return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
     def events(self, count: int) -> Sequence[int]:

@@ -32,6 +32,11 @@ class How:
     aggregate: int = 1
     work_s: float = 0.0
 
+    @property
+    def launches(self) -> int:
+        """How many each timed go has, on the sets of buffers in turn."""
+        return self.iterations * (1 if self.isolated else self.aggregate)
+
 
 def auto_iterations(seconds: float) -> int:
     """Launches of a graph if one takes that long.
@@ -56,7 +61,7 @@ def launch_s(lane: "Lane", queue: QueueOne, sets: int, how: How, graphs: dict[An
     """Mean seconds of a launch on this rank."""
     if how.isolated:
         return _time_isolated(lane, queue, sets, how, wait)
-    launches, events = how.iterations * how.aggregate, lane.events(2 * (REPLAYS + 1))
+    launches, events = how.launches, lane.events(2 * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
     if lane.outside is not None:
         times = [_timed_in_bursts(lane, queue, sets, launches, how.launch, graphs, *pair, wait) for pair in pairs]

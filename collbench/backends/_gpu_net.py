@@ -8,8 +8,9 @@ Order. GPU to processor: kernels fence with the scope of the system between data
 processor of x86-64 loads in order. Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI writes of
 lines in which order does not matter, as long as it copies words of 8 bytes whole or ascending.
 
-It has no thread (see _proxy.py): the rank's host has nothing else to do while its GPU runs, and gives turns instead of sleeping. So all that the
-host queues while kernels wait must not block it: launches go in bursts, and the stream is empty before the next.
+It has no thread of its own (see _proxy.py; large messages may have some to receive them, _receivers.py): the rank's host has nothing else to do while its
+GPU runs, and gives turns instead of sleeping. So all that the host queues while kernels wait must not block it: launches go in bursts, and the
+stream is empty before the next.
 """
 
 import ctypes
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench.backends._proxy import FIRST_TAG, End, Road, Sending
+from collbench.backends._receivers import RECEIVED_FROM, Receivers
 from collbench.device.card import Card
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
 from collbench.device.messages import Message, messages
@@ -93,11 +95,13 @@ class _LineOutlet(_Outlet):
 
 
 class _Inlet(End):
-    """The receiving end of a connection on a channel. said: the word by which the kernel tells which slots it has read."""
+    """The receiving end of a connection on a channel. said: the word by which the kernel tells which slots it has read; receivers: threads, if it has any."""
 
-    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+    def __init__(
+        self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan, receivers: Receivers | None
+    ) -> None:
         super().__init__(comm, peer, tag, words[0])
-        self.said, self.limit = words[1], 0
+        self.said, self.limit, self.receivers = words[1], 0, receivers
         self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
 
     def expect(self, launched: Sequence[Message], count: int) -> None:
@@ -108,11 +112,18 @@ class _Inlet(End):
         """Receive into free slots, and say what has come."""
         if self.posted < self.limit:
             free = min(self.limit, words[self.said] + len(self.whole))
-            while self.posted < free:
-                self.pending.append(self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag))
+            while self.posted < free and (request := self._received(self.whole[self.posted % len(self.whole)])) is not None:
+                self.pending.append(request)
                 self.posted += 1
         if self.pending:
             self.settle(words)
+
+    def _received(self, slot: Any) -> Any:
+        """The request for the next message, which threads wait for until it is here: None until then."""
+        if self.receivers is None:
+            return self.comm.Irecv(slot, self.peer, self.tag)
+        message = self.comm.Improbe(self.peer, self.tag)
+        return self.receivers.receive(message, slot) if message is not None else None
 
     def clear(self) -> None:
         """Forget the counts of earlier launches."""
@@ -120,9 +131,12 @@ class _Inlet(End):
 
 
 class GpuProxy:
-    """Moves the slots of one plan for one rank. words: of the rank's net memory; slots: its bytes of slots, as MPI takes them."""
+    """Moves the slots of one plan for one rank.
 
-    def __init__(self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any) -> None:
+    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; receivers: threads for large messages.
+    """
+
+    def __init__(self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any, receivers: Receivers | None = None) -> None:
         self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
         where, program, slot_bytes = net_layout(plan, rank), lower(plan, rank), slot_wire_bytes(plan)
         self.ends: list[_Outlet | _Inlet] = []
@@ -134,9 +148,13 @@ class GpuProxy:
                 edge = plan.numbers[(channel, rank, peer, end.port) if is_sending else (channel, peer, rank, end.port)]
                 heard = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
                 first = channel * where.slots_stride + k * where.fifo_bytes
-                kind: type[_Outlet] | type[_Inlet] = (_LineOutlet if plan.proto != "simple" else _Outlet) if is_sending else _Inlet
-                mine = slots[first : first + plan.slots * slot_bytes]
-                self.ends.append(kind(road.comm, peer, FIRST_TAG + edge, (heard // _WORD, (heard + LINE_BYTES) // _WORD), mine, slot_bytes, plan))
+                mine, its_words = slots[first : first + plan.slots * slot_bytes], (heard // _WORD, (heard + LINE_BYTES) // _WORD)
+                if is_sending:
+                    outlet = _LineOutlet if plan.proto != "simple" else _Outlet
+                    self.ends.append(outlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan))
+                else:
+                    threads = receivers if slot_bytes >= RECEIVED_FROM else None
+                    self.ends.append(_Inlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan, threads))
                 sender = (rank, number) if is_sending else (peer, other_end(plan, rank, end, is_sending=False))
                 self._kinds.append((*sender, channel))
         self._launched = [messages(plan, *self._of(kind)) for kind in self._kinds]
@@ -186,13 +204,19 @@ class Outside:
     It has control words of its own, like an arena's, so that its kernels need no other rank's.
     """
 
-    def __init__(self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0) -> None:
-        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there."""
+    def __init__(
+        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, receivers: int = 0
+    ) -> None:
+        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there.
+
+        receivers: threads that receive large messages in host memory.
+        """
         self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
+        self._receivers = Receivers(receivers, road.fault) if receivers else None
         self.is_meeting = False
         self._met = self._looks = 0
         self._is_told = False
@@ -217,8 +241,8 @@ class Outside:
 
     def proxy_of(self, plan: Plan) -> GpuProxy:
         """A proxy for a plan."""
-        slots = self._slots if self.slots_of(plan) == self.slots else self._gpu_slots
-        return GpuProxy(self.road, plan, self.road.rank, self.words, slots)
+        is_here = self.slots_of(plan) == self.slots
+        return GpuProxy(self.road, plan, self.road.rank, self.words, self._slots if is_here else self._gpu_slots, self._receivers if is_here else None)
 
     def clear(self, proxy: GpuProxy) -> None:
         """Clear what a plan's launches have left, before any rank runs more."""
@@ -298,6 +322,8 @@ class Outside:
 
     def close(self) -> bool:
         """Give the communicator back. Returns whether the memory may be given back, too: not while a message may still come."""
+        if self._receivers is not None:
+            self._receivers.close()
         is_quiet = self.proxy is None or not any(end.pending for end in self.proxy.ends)
         if is_quiet:
             self.road.close()
@@ -345,6 +371,13 @@ def library() -> str:
     from mpi4py import MPI
 
     return library_name(MPI.Get_library_version())
+
+
+def has_threads() -> bool:
+    """Whether any thread of this process may call MPI."""
+    from mpi4py import MPI
+
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
 def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:

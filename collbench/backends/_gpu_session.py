@@ -12,12 +12,13 @@ from collbench.backends._apart import ApartCrew, Variables
 from collbench.backends._gpu import Lane, sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
 from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
+from collbench.backends._receivers import receivers_for
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.product import Product
-from collbench.errors import CollbenchError, UnavailableError
+from collbench.errors import CollbenchError, RefusedError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
 from collbench.plan import Plan
@@ -34,7 +35,7 @@ class GpuOptions:
 
     is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a fault, for tests.
     is_urgent: launches get multiprocessors before what other streams of the GPU have. net_memory: where slots of messages lie; auto: on the GPU if MPI
-    says that it takes its memory, where a processor need not look at them.
+    says that it takes its memory, where a processor need not look at them. net_threads: of a rank, that receive large messages (None: _receivers.py).
     """
 
     gpus: tuple[int, ...] = ()
@@ -45,6 +46,7 @@ class GpuOptions:
     inject: str = ""
     is_urgent: bool = False
     net_memory: NetMemory = "auto"
+    net_threads: int | None = None
 
 
 def why_no_gpus() -> str:
@@ -144,26 +146,37 @@ def share_memory(
     crew.call("connect", exported, options.timeout_s, is_peered, *([hosts] if hosts else []), timeout_s=START_S)
 
 
-def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions) -> tuple[str, int, Callable[[Plan], str]]:
-    """Let ranks have memory for the messages of plans.
+def reserve_net(
+    crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str] = ()
+) -> tuple[str, int, Callable[[Plan], None]]:
+    """Let ranks have memory for the messages of plans, and threads to receive large ones. hosts: of the ranks.
 
-    Returns what is to be said of it, the bytes of a rank, and of a plan, why its slots cannot be where they were asked for, or "".
+    Returns what is to be said of it, the bytes of a rank, and what raises RefusedError for a plan that cannot run as it was asked for.
     """
     if not plans:
-        return "", 0, lambda plan: ""
+        return "", 0, lambda plan: None
     told = crew.call("mpi", timeout_s=START_S)
-    why = next((why for _, why in told if why), "")
-    is_on_gpu = not why and options.net_memory != "host"
+    not_on_gpu = next((why for _, why, _ in told if why), "")
+    cores = min(cores for _, _, cores in told)
+    is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
+    receivers = 0
+    if cores and slots:
+        most_here = max(map(hosts.count, hosts), default=len(told))
+        receivers = receivers_for(cores, most_here) if options.net_threads is None else options.net_threads
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
-    crew.call("join", timeout_s=START_S)
+    crew.call("join", receivers, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
+    said = f", {receivers} threads receive" if receivers else ""
 
-    def why_not(plan: Plan) -> str:
-        lines = "" if may_be_on_gpu(plan) else f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
-        return (why or lines) if options.net_memory == "device" else ""
+    def refuse(plan: Plan) -> None:
+        if options.net_threads and not cores:
+            raise RefusedError(f"{told[0][0]} was started without the thread level multiple: no other thread may receive", "leave out --net-threads")
+        if options.net_memory == "device" and (not_on_gpu or not may_be_on_gpu(plan)):
+            lines = f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
+            raise RefusedError(not_on_gpu or lines, "use --net-memory host")
 
-    return f"; {told[0][0]}, messages in {where} memory", words + slots + gpu_slots, why_not
+    return f"; {told[0][0]}, messages in {where} memory{said}", words + slots + gpu_slots, refuse
 
 
 class Watch:

@@ -16,7 +16,7 @@ from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.device.card import all_have_clusters, all_reach_each_other, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
-from collbench.errors import CollbenchError, RefusedError, ScheduleError
+from collbench.errors import CollbenchError, ScheduleError
 from collbench.group import Group
 from collbench.host import usable_cores
 from collbench.pattern import Wrong
@@ -70,7 +70,7 @@ class Session(GpuSession):
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         with self._opening():
             share_memory(self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts)
-            said, net_bytes, self._not_on_gpu = reserve_net(self._crew, [plan for plan in plans if plan.islands], options)
+            said, net_bytes, self._refuse = reserve_net(self._crew, [plan for plan in plans if plan.islands], options, group.hosts)
         self.version += said
         self.headline = f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
 
@@ -100,9 +100,9 @@ class Session(GpuSession):
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat. Raises RefusedError for messages in GPU memory where they cannot be."""
-        if plan.islands and (why := self._not_on_gpu(plan)):
-            raise RefusedError(why, "use --net-memory host")
+        """One repeat. Raises RefusedError for messages that cannot be moved as they were asked to."""
+        if plan.islands:
+            self._refuse(plan)
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan.problem), self.options, hot=self.hot)
 

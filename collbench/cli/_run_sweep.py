@@ -32,7 +32,7 @@ from collbench.units import format_duration
 _SETTINGS = {
     "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
     "gpus": "gpus", "launch": "launch", "isolated": "isolated", "max_memory": "max_memory", "inject": "inject",
-    "net_memory": "net_memory",
+    "net_memory": "net_memory", "net_threads": "net_threads",
 }
 
 
@@ -83,12 +83,16 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
     given = [
         name for name, is_given in (
             ("--gpus", "gpus" in options), ("--isolate", options.get("isolated")), ("--launch", "launch" in options), ("--net-memory", "net_memory" in options),
+            ("--net-threads", "net_threads" in options),
         ) if is_given
     ]
     if given and not on_gpus:
         raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
-    if "net_memory" in options and ("cuda" not in options["backend"] or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
-        raise UsageError("--net-memory: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out")
+    net = [name for name in given if name.startswith("--net-")]
+    if net and ("cuda" not in options["backend"] or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
+        raise UsageError(
+            f"{', '.join(net)}: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out"
+        )
     if options.get("blocking") and on_gpus:
         raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
     if options.get("isolated") and options.get("agg_iters", 1) > 1:

@@ -121,6 +121,10 @@ _HOW = (
         "--net-memory", type=click.Choice(["host", "device"]),
         help="Where GPUs have the slots of messages (--transport net). Default: device if MPI says that it takes GPU memory and proto is simple, else host.",
     ),
+    click.option(
+        "--net-threads", type=click.IntRange(0, 64),
+        help="Threads of a rank that receive large messages between GPUs. Default: one for each core that proxies leave it, at most 4; 0: the proxy itself.",
+    ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(
         "--soak", type=Finite(1, MAX_S), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."

@@ -23,7 +23,7 @@ def rows_of(gpus: int, file: Path, *more: str) -> list[dict[str, str]]:
     ended = run(started("mpi", gpus, [*SWEEP, *more, "--csv", str(file)]), LIMIT_S)
     print(f"\nexit code {ended.code} after {ended.seconds:.1f} s\n{ended.stdout[-3000:]}\n{ended.stderr[-1000:]}")
     assert ended.code == 0
-    return list(csv.DictReader(file.open()))
+    return list(csv.DictReader(file.read_text().splitlines()))
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
