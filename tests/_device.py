@@ -22,7 +22,7 @@ from collbench.backends._proxy import Road
 from collbench.case import Problem
 from collbench.collectives import collective
 from collbench.device.compile import kernel_source
-from collbench.device.layout import ABORT_AT, CONTROL_BYTES, Memory, layout, net_layout, pack_args, pack_program
+from collbench.device.layout import ABORT_AT, CONTROL_BYTES, Memory, is_in_host, layout, net_layout, pack_args, pack_program
 from collbench.device.program import lower
 from collbench.dtypes import divide, dtype, saturate, ufunc
 from collbench.pattern import PERIOD, inputs, reduced
@@ -32,7 +32,7 @@ from ._device_cta import Coroutine, Cta
 from ._fake_mpi import FakeComm, World
 from ._structures import unpack
 
-ARENA, USER, PROGRAM, NET = range(4)
+ARENA, USER, PROGRAM, NET, HOST = REGIONS = range(5)
 _SIZE = 1 << 36  # of the addresses of one region
 _POISON = 0xA5
 _PERSISTENCE = 0.9  # how likely a coroutine goes on that could
@@ -52,6 +52,7 @@ class Gpus:
         self.plan, self.chance, self.changes = plan, random.Random(seed), 0
         self.stride = stride_bytes(plan.problem)
         self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
+        self.hosts = [np.zeros(layout(plan, rank).fifos_end if is_in_host(plan) else 0, np.uint8) for rank in range(plan.n)]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).tmp :] = _POISON
@@ -70,11 +71,11 @@ class Gpus:
         """Memory at an address of a rank."""
         (who, owner, region), offset = place_of(address)
         assert who == viewer, f"rank {viewer} uses an address {address:#x} that is rank {who}'s"
-        assert region in (ARENA, USER, NET)
+        assert region != PROGRAM
         if region == NET:
             assert owner == viewer
             offset -= _SIZE // 2
-        memory = (self.slots if region == NET else self.arenas if region == ARENA else self.users)[owner]
+        memory = (self.slots if region == NET else self.arenas if region == ARENA else self.hosts if region == HOST else self.users)[owner]
         assert 0 <= offset <= offset + size <= len(memory), f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
         return memory[offset : offset + size]
 
@@ -107,9 +108,8 @@ class Gpus:
             assert owner == viewer
             assert offset >= CONTROL_BYTES
             return self.nets[owner][offset : offset + 8].view("<u8")
-        where = layout(self.plan, owner)
-        assert region == ARENA
-        assert offset < where.fifos
+        assert region == shared_region(self.plan)
+        assert offset < layout(self.plan, owner).fifos
         return self.at(viewer, address, 8).view("<u8")
 
     def reduce(self, operands: Sequence[np.ndarray], is_divided: int) -> np.ndarray:
@@ -217,7 +217,7 @@ def problem_of(plan: Plan, run: Run) -> Problem:
 def args_of(plan: Plan, rank: int, run: Run, sizes: dict[str, int]) -> SimpleNamespace:
     """What a kernel gets, unpacked."""
     problem, set_offset = problem_of(plan, run), run.number * stride_bytes(plan.problem)
-    packed = pack_args(plan, rank, memory_of(problem, rank), set_offset=set_offset, timeout_ns=10**10, block_bytes=problem.block_bytes)
+    packed = pack_args(plan, rank, memory_of(problem, rank, shared_region(plan)), set_offset=set_offset, timeout_ns=10**10, block_bytes=problem.block_bytes)
     return unpack(packed, "Args", sizes)
 
 
@@ -226,14 +226,19 @@ def macros_of(plan: Plan, rank: int, *, any_size: bool = False) -> dict[str, int
     return {name: int(value) for name, value in kernel_source(plan, rank, any_size=any_size).macros if value.isdecimal()}
 
 
-def memory_of(problem: Problem, viewer: int) -> Memory:
-    """Addresses of all memory as one rank sees it: no other rank uses the same."""
+def shared_region(plan: Plan) -> int:
+    """The region that ranks which share memory have their flags and FIFOs in."""
+    return HOST if is_in_host(plan) else ARENA
+
+
+def memory_of(problem: Problem, viewer: int, shared: int = ARENA) -> Memory:
+    """Addresses of all memory as one rank sees it: no other rank uses the same. shared: where the ranks have flags and FIFOs."""
     def base(owner: int, region: int) -> int:
-        return ((viewer + 1) * 64 + owner) * 4 * _SIZE + region * _SIZE
+        return (((viewer + 1) * 64 + owner) * len(REGIONS) + region) * _SIZE
 
     buffers = [problem.buffers(rank) for rank in range(problem.n)]
     return Memory(
-        arenas=tuple(base(rank, ARENA) for rank in range(problem.n)),
+        arenas=tuple(base(rank, shared) for rank in range(problem.n)),
         inputs=tuple(base(rank, USER) + at.in_offset for rank, at in enumerate(buffers)),
         outputs=tuple(base(rank, USER) + at.out_offset for rank, at in enumerate(buffers)),
         own=base(viewer, ARENA), abort=base(viewer, ARENA) + ABORT_AT,
@@ -244,4 +249,5 @@ def memory_of(problem: Problem, viewer: int) -> Memory:
 def place_of(address: int) -> tuple[tuple[int, int, int], int]:
     """Whose address it is, whose memory and which region it means, and the offset there."""
     region, offset = divmod(address, _SIZE)
-    return (region // 256 - 1, region // 4 % 64, region % 4), offset
+    view, region = divmod(region, len(REGIONS))
+    return (view // 64 - 1, view % 64, region), offset

@@ -13,13 +13,10 @@ COMM, COMPUTE = 1, 2  # streams
 class Card:
     """Streams with a clock each; what is queued takes its time, events remember, waits push the clock on."""
 
-    index = 0
-
     def __init__(self) -> None:
         self.stream, self.log = COMM, list[tuple[Any, ...]]()
         self.clock, self.at = {COMM: 0.0, COMPUTE: 0.0}, dict[int, float]()
         self._captured: list[tuple[int, float | int]] | None = None  # work, or an event to record
-        self.cupy = SimpleNamespace(cuda=SimpleNamespace(ExternalStream=lambda stream, index: stream))
         self.runtime = SimpleNamespace(streamWaitEvent=self._wait_event, eventRecord=self._record)
 
     def work(self, stream: int, seconds: float) -> None:
@@ -29,6 +26,9 @@ class Card:
             return
         self.clock[stream] += seconds
         self.log.append(("work", stream))
+
+    def as_cupy(self, stream: int) -> int:
+        return stream
 
     def capture(self, body: Callable[[int], None]) -> Any:
         self._captured = []

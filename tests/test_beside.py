@@ -30,11 +30,8 @@ WRONG = Wrong(rank=1, count=1, index=0, got="0", wanted="1")
 class FakeProduct:
     """Products of a millisecond."""
 
-    made = 0
-
     def __init__(self, card: Card, size: int) -> None:
         self.card, self.stream = card, COMPUTE
-        FakeProduct.made += 1
 
     def queue(self, products: int) -> None:
         self.card.work(COMPUTE, 1e-3 * products)
@@ -45,7 +42,7 @@ class FakeProduct:
 def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
     """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
     lane = Lane(0, 2, card, is_alone=True)
-    monkeypatch.setattr(_beside, "Product", FakeProduct)
+    lane.product = cast(Product, FakeProduct(card, 64))
     monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None)
     return lane
@@ -53,7 +50,7 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
 
 def run(lane: Lane, card: Card, waits: list[float], **work: Any) -> Marks:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return _beside.run(lane, PROBLEM, queue, 3, Work(size=64, seconds=7.0, **work), {}, waits.append)
+    return _beside.run(lane, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +71,6 @@ def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.Mo
 def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card()
     lane = lane_on(card, monkeypatch)
-    FakeProduct.made = 0
     alone = run(lane, card, [], replays=2, launches=4)
     assert alone.computing == ()
     assert alone.launches == pytest.approx((0.0, 2e-3, 4e-3))
@@ -82,17 +78,17 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     computing = run(lane, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
-    assert FakeProduct.made == 1
 
 
-def test_a_product_is_made_while_nobody_waits_in_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, waits = Card(), list[float]()
-    lane = lane_on(card, monkeypatch)
-    FakeProduct.made = 0
-    assert run(lane, card, waits) == Marks()
-    assert (FakeProduct.made, card.log, waits) == (1, [], [])
-    run(lane, card, waits, turns=2)
-    assert FakeProduct.made == 1
+def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gpu_session, "Product", FakeProduct)
+    rank = _gpu_session.GpuRank(RankContext(rank=0, n=2))
+    rank.lane = Lane(0, 2, cast(Any, Card()), is_alone=True)
+    rank.compute(64)
+    made = rank.lane.product
+    rank.compute(64)
+    assert isinstance(made, FakeProduct)
+    assert rank.lane.product is made
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
@@ -140,10 +136,8 @@ WATCH = cast(Watch, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-
 def test_each_repeat_is_alone_alone_and_together() -> None:
     crew = Crew()
     found, wrong = measured(crew, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
-    assert [method for method, _ in crew.asked] == ["reset", "first", *["beside"] * 4, *(["reset"] + ["beside"] * 3) * 2]
-    nothing, *works = [work for _, work in crew.asked if work is not None]
-    assert (nothing.turns, nothing.replays) == (0, 0), "every rank has its product before any meets"
-    works = works[3:]  # behind two that find out how long each takes, and one that warms up
+    assert [method for method, _ in crew.asked] == ["reset", "first", "compute", *["beside"] * 3, *(["reset"] + ["beside"] * 3) * 2]
+    works = [work for _, work in crew.asked if work is not None][3:]  # behind two that find out how long each takes, and one that warms up
     assert [(bool(work.turns), bool(work.replays)) for work in works] == [(True, False), (False, True), (True, True)] * 2
     both = works[2]
     assert both.turns * both.products * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
@@ -162,7 +156,7 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
 
 @pytest.mark.parametrize(("product_s", "launch_s"), [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)])
 def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) -> None:
-    work = work_of(64, product_s, launch_s)
+    work = work_of(product_s, launch_s)
     assert work.turns * work.products * product_s >= WINDOW_S or not product_s
     assert work.turns * work.products >= LEAST
     assert work.replays * work.launches >= LEAST
@@ -213,10 +207,13 @@ class ProductCard(Card):
         super().__init__()
         self.filled: dict[int, int] = {}
 
-        self.cupy = SimpleNamespace(cuda=SimpleNamespace(ExternalStream=lambda stream, index: Current(cublas, stream)))
+        self.cublas = cublas
         self.runtime.streamNonBlocking, self.runtime.memcpyDeviceToDevice = 1, 3
         self.runtime.streamCreateWithFlags = lambda flags: COMPUTE
         self.runtime.memcpyAsync = self._copy
+
+    def as_cupy(self, stream: int) -> Any:
+        return Current(self.cublas, stream)
 
     def allocate(self, size: int) -> int:
         address = (len(self.filled) + 1) << 40
@@ -365,7 +362,7 @@ class FakeRank:
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_copies, "Rank", FakeRank)
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 3)
-    monkeypatch.setattr(_copies, "Watch", lambda facts: WATCH)
+    monkeypatch.setattr(_gpu_session, "Watch", lambda facts: WATCH)
     FakeRank.asked = []
     cases = [
         Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size) for way, size in (("engine", 64 << 20), ("host", 1 << 20))

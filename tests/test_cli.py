@@ -1,5 +1,6 @@
 """The command line on the model backend, whose times are invented: tables, files and exit codes are exact."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -343,3 +344,14 @@ def test_what_no_backend_heeds_is_refused(capfd: pytest.CaptureFixture[str], arg
     code, out, err = invoke(capfd, "sweep", "--sizes", "1K", *([] if "--backend" in args else ["--backend", "cpu"]), *args)
     assert (code, out) == (2, "")
     assert match in err
+
+
+@pytest.mark.parametrize("size", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_one_rank_under_a_launcher_is_told_of_its_own(size: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where nobody asked for so many."""
+    monkeypatch.setenv(size, "1")
+    words = ("sweep", "--backend", "cpu", "--algo", "ring", "--sizes", "1K", "--dry-run")
+    code, out, err = invoke(capfd, *words)
+    (said,) = re.findall(r"^# One rank under a launcher: this process starts (\d+) of its own", err)
+    assert (code, f", {said} ranks;" in out) == (0, True)
+    assert invoke(capfd, *words, "--ranks", "3")[2] == ""

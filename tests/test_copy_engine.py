@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from collbench.backends import cuda
 from collbench.backends._copy_engine import ENGINE, MOVE, NOTE
+from collbench.backends._gpu_session import GpuOptions
 from collbench.case import Case
 from collbench.collectives import collective
 from collbench.device.compile import compile_source, kernel_source, move_widths
@@ -28,7 +29,7 @@ from collbench.world import World
 
 from ._batteries import PAIRS, placements, problem
 from ._copy_streams import CopyGpus
-from ._device import Run, memory_of
+from ._device import Run, memory_of, place_of
 from ._nvrtc import nvrtc_for
 from ._random_schedules import random_allreduce, random_blocks
 from ._structures import structure
@@ -118,7 +119,7 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
         own = rank.context.rank
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
         lane: Any = engine.lane
-        rank.lane, rank.engine, rank.inject = lane, engine, ""
+        rank.lane, rank.engine, rank.options = lane, engine, GpuOptions()
         lane.card.stream, lane.card.resident_ctas, lane.card.wait = 0, lambda *asked: 132, lambda deadline_s: None
         lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
         for name, value in (("arenas", memory.arenas), ("arena", memory.own), ("control", memory.own), ("aborts", memory.aborts), ("is_peered", True)):
@@ -155,7 +156,7 @@ def test_a_gather_follows_the_next_scatter() -> None:
         copies = [command for command in commands if isinstance(command, Copy)]
         inputs = [memory.inputs[rank] <= copy.source < memory.inputs[rank] + (1 << 30) for copy in copies]
         assert inputs == [True] * 6 + [False] * 6
-        assert [(copy.target >> 38) % 64 for copy in copies] == [(rank + away) % 4 for away in (1, 2, 3)] * 4
+        assert [place_of(copy.target)[0][1] for copy in copies] == [(rank + away) % 4 for away in (1, 2, 3)] * 4
         order = [type(command) for command in commands if isinstance(command, Copy | Move)]
         assert order == [Copy] * 6 + [Move] + [Copy] * 3 + [Move] + [Copy] * 3
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.backends._gpu import stride_bytes
+from collbench.backends._gpu import MEETING, stride_bytes
 from collbench.backends._gpu_stuck import REPORT
 from collbench.case import Case, P2p, Problem
 from collbench.collectives import OPS, OpName, collective
@@ -24,10 +24,11 @@ from collbench.errors import ScheduleError
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.schedule import Edge, Operand, Schedule, Step, Track, build
 from collbench.tuning import resolve
+from collbench.tuning_gpu import MEMORY_GRAIN_BYTES
 from collbench.world import World
 
 from ._batteries import PAIRS, placements, problem, world_of
-from ._device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of
+from ._device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
 from ._random_schedules import random_schedule
 from ._structures import enumerators, structure
 
@@ -41,6 +42,7 @@ class Mode(NamedTuple):
     proto: str
     direct: bool
     p2p: P2p
+    transport: str = "p2p"
 
 
 MODES = (
@@ -55,7 +57,7 @@ def plan_for(
     kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
     return lay_out(
         what, schedule, direct=mode.direct, p2p=mode.p2p, channels=channels, slots=slots, chunk_bytes=chunk_bytes,
-        slices=slices if mode.proto == "simple" else 1, kernel=kernel,
+        slices=slices if mode.proto == "simple" else 1, kernel=kernel, transport=mode.transport,
     )
 
 
@@ -124,6 +126,14 @@ def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
                 assert "deadlocks" in error.message
                 continue
             assert_right(plan, number, *[Run(0)] * 11)
+
+
+@pytest.mark.parametrize(("proto", "p2p"), [("simple", "push"), ("simple", "pull"), ("ll", "push")])
+def test_fifos_in_host_memory_take_none_on_the_gpu(proto: str, p2p: P2p) -> None:
+    for number, (op, algo) in enumerate(PAIRS):
+        plan = plan_for(problem(op, 4, count=611), registered(op, algo, world_of(algo, 4, 0)), Mode(proto, False, p2p, "shm"))
+        assert_right(plan, number)
+        assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {-(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES}
 
 
 def test_loans_come_back_before_they_are_overwritten() -> None:
@@ -196,6 +206,7 @@ def assert_addresses(plan: Plan) -> None:
     """Both ends of every connection mean the same words and slots, and nothing overlaps."""
     channels = range(plan.channels)
     args = [args_of(plan, rank, Run(1), macros_of(plan, rank)) for rank in range(plan.n)]
+    shared = shared_region(plan)
     taken: list[list[tuple[int, int]]] = [[(0, CONTROL_BYTES)] for _ in range(plan.n)]
     for rank, mine in enumerate(args):
         at = layout(plan, rank)
@@ -205,7 +216,11 @@ def assert_addresses(plan: Plan) -> None:
         )
         assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (((rank, rank, USER), buffers.in_offset), ((rank, rank, USER), buffers.out_offset))
         assert (mine.set, mine.rank, mine.ranks) == (stride_bytes(plan.problem), rank, plan.n)
-        taken[rank].append((at.tmp, at.tmp + plan.channels * mine.tmp_stride))
+        tmp = at.tmp, at.tmp + plan.channels * mine.tmp_stride
+        if shared == ARENA:
+            taken[rank].append(tmp)
+        else:
+            assert_apart([(0, CONTROL_BYTES), tmp], at.total)
         for e, end in enumerate(mine.sending[: len(lower(plan, rank).sending)]):
             theirs = args[end.peer].receiving[: len(lower(plan, end.peer).receiving)]
             (number,) = [number for number, other in enumerate(theirs) if where(other.heard) == where(end.said)]
@@ -214,7 +229,7 @@ def assert_addresses(plan: Plan) -> None:
             assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
             assert (where(other.said), where(other.slots), other.slots_stride) == (where(end.heard), where(end.slots), end.slots_stride)
             assert (other.said_stride, other.heard_stride, other.per_loop) == (end.heard_stride, end.said_stride, end.per_loop)
-            assert (where(end.heard)[:2], where(end.said)[:2]) == ((rank, ARENA), (end.peer, ARENA))
+            assert (where(end.heard)[:2], where(end.said)[:2]) == ((rank, shared), (end.peer, shared))
             for one, viewer in ((end, rank), (other, end.peer)):
                 assert_buffers(plan, one, viewer)
             taken[rank] += [(where(end.heard)[2] + c * end.heard_stride, where(end.heard)[2] + c * end.heard_stride + LINE_BYTES) for c in channels]
@@ -222,10 +237,10 @@ def assert_addresses(plan: Plan) -> None:
             assert (end.slots == 0) == (not lower(plan, rank).sending[e].has_fifo)
             if end.slots:
                 owner, region, first = where(end.slots)
-                assert (owner, region) == (rank if plan.p2p == "pull" else end.peer, ARENA)
+                assert (owner, region) == (rank if plan.p2p == "pull" else end.peer, shared)
                 taken[owner] += [(first + c * end.slots_stride, first + c * end.slots_stride + plan.slots * mine.slot_bytes) for c in channels]
     for rank, ranges in enumerate(taken):
-        assert_apart(ranges, layout(plan, rank).total)
+        assert_apart(ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end)
 
 
 def where(address: int) -> tuple[int, int, int]:
@@ -275,7 +290,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("State", sizes).itemsize == STATE_BYTES
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
-    assert structure("Meeting", sizes, "meet.cu").itemsize == struct.calcsize("<7Q2I")
+    assert structure("Meeting", sizes, "meet.cu").itemsize == MEETING.size
 
 
 def test_numbers_have_the_same_names() -> None:

@@ -1,5 +1,7 @@
 """The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
 
+import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from collbench.errors import UnavailableError
 from collbench.group import RankContext
 from collbench.group.local import LocalGroup
 from collbench.tuning import resolve
+from collbench.tuning_gpu import slot_wire_bytes
 
 
 class Crew:
@@ -50,18 +53,28 @@ class Quiet:
 
 
 def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise their GPUs would lack what they have had until then for whatever is measured next."""
-    def refuse(*args: object, **options: object) -> None:
+    """Otherwise their GPUs would lack what they have had until then for whatever is measured next. FIFOs are asked for once."""
+    asked: list[tuple[int, int, int]] = []
+
+    def refuse(crew: object, arena: int, user: int, options: object, host: int, **more: object) -> None:
+        asked.append((arena, user, host))
         raise UnavailableError("GPU 1 has no memory")
 
     facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
-    monkeypatch.setattr(cuda, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    monkeypatch.setattr(_gpu_session, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
     monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
     monkeypatch.setattr(cuda, "share_memory", refuse)
-    plan = resolve(Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20)).plan
-    with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
-        cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
-    assert closed == [True]
+    case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
+    plans = [resolve(replace(case, transport=transport, direct="off")).plan for transport in ("p2p", "shm")]
+    for plan in plans:
+        with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
+            cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
+    assert closed == [True] * 2
+    fifos = [plan.channels * plan.slots * slot_wire_bytes(plan) for plan in plans]
+    (gpu, _, none), (little, _, host) = asked
+    assert none == 0
+    assert gpu > fifos[0]
+    assert host > fifos[1] > little
 
 
 def test_asking_for_many_launches_is_no_deadline() -> None:
@@ -155,6 +168,14 @@ def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
     priorities = {priority for what, _, priority in made if what == "made"}
     assert len(priorities) == 1
     assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"
+
+
+def test_streams_are_cupys_by_the_protocol() -> None:
+    """CuPy 14 warns of its older way, which 15 may not have."""
+    card: Any = Card.__new__(Card)
+    card.cupy = pytest.importorskip("cupy")
+    with warnings.catch_warnings(action="error"):
+        assert card.as_cupy(1234).ptr == 1234
 
 
 def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,13 @@ def case(**more: object) -> Case:
 
 
 def plan_of(
-    op: OpName, algo: str, proto: str, found: Islands, *, count: int = 611, slots: int = 4, channels: int = 2, slices: int = 2, chunk_bytes: int = 64
+    op: OpName, algo: str, proto: str, found: Islands, *, count: int = 611, slots: int = 4, channels: int = 2, slices: int = 2, chunk_bytes: int = 64,
+    near: str = "p2p",
 ) -> Plan:
     n = len(found)
     return lay_out(
         problem(op, n, count=count), registered(op, algo, world_of(algo, n, 0)), p2p="push", channels=channels, slots=slots, chunk_bytes=chunk_bytes,
-        slices=slices if proto == "simple" else 1, kernel=Kernel(proto=proto, threads=64), transport=label(found, "p2p"), islands=found,
+        slices=slices if proto == "simple" else 1, kernel=Kernel(proto=proto, threads=64), transport=label(found, near), islands=found,
     )
 
 
@@ -111,6 +112,12 @@ def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
 def test_every_algorithm(proto: str, found: Islands) -> None:
     for number, (op, algo) in enumerate(PAIRS):
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(Run(0), Run(0), Run(1))
+
+
+@pytest.mark.parametrize("proto", PROTOS)
+def test_host_memory_beside_messages(proto: str) -> None:
+    for number, (op, algo) in enumerate(PAIRS):
+        Gpus(plan_of(op, algo, proto, (0, 0, 1, 1), near="shm"), number).run(Run(0), Run(1))
 
 
 @pytest.mark.parametrize("proto", PROTOS)

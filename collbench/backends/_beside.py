@@ -14,7 +14,6 @@ from collbench.backends._gpu_clock import QueueOne, auto_iterations
 from collbench.backends._gpu_session import START_S, GpuOptions, Watch
 from collbench.backends._session import ANSWER_S
 from collbench.case import Problem
-from collbench.device.product import Product
 from collbench.group import Crew
 from collbench.pattern import Wrong
 
@@ -29,12 +28,11 @@ _FIRST_REPLAYS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a rank queues: turns of so many products of size x size matrices, and replays of so many launches; 0: none.
+    """What a rank queues: turns of so many products, and replays of so many launches; 0: none.
 
     seconds: how long it may take, beyond which a deadline begins.
     """
 
-    size: int
     seconds: float
     turns: int = 0
     products: int = 1
@@ -66,16 +64,9 @@ class Beside:
 def run(
     lane: Lane, problem: Problem, queue: QueueOne, sets: int, work: Work, graphs: dict[Any, Any], wait: Callable[[float], None]
 ) -> Marks:
-    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left. wait: until the lane's stream is empty.
-
-    Work of nothing makes the product, which takes seconds, in which no other rank may wait in a meeting.
-    """
-    card, runtime = lane.card, lane.card.runtime
-    if lane.product is None:
-        lane.product = Product(card, work.size)
-    if not work.turns and not work.replays:
-        return Marks()
-    product = lane.product
+    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left. wait: until the lane's stream is empty."""
+    card, runtime, product = lane.card, lane.card.runtime, lane.product
+    assert product is not None
     replay = lane.graph(queue, sets, work.launches, graphs) if work.replays else None
     begun, *events = lane.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
@@ -107,7 +98,7 @@ def measured(
 ) -> tuple[list[Beside], list[Wrong]]:
     """The driver's part: launches once and compared, then each repeat alone, alone and together; and what was wrong in any of it.
 
-    Ranks offer reset(key), first(key, is_checked) and beside(key, work). Buffers, data_bytes a rank, are filled anew before every repeat.
+    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers, data_bytes a rank, are filled anew before every repeat.
     """
     cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
     limit_s = 8 * options.timeout_s + ANSWER_S
@@ -118,12 +109,12 @@ def measured(
     crew.call("reset", key, timeout_s=limit_s)
     first = crew.call("first", key, True, timeout_s=limit_s)
     wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
-    ask(Work(size=size, seconds=START_S))
-    product_s = last_of([marks.computing for marks in ask(Work(size=size, seconds=options.timeout_s, turns=_FIRST_TURNS))])
+    crew.call("compute", size, timeout_s=START_S + limit_s)
+    product_s = last_of([marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))])
     launches = auto_iterations(max(answer.seconds for answer in first))
-    started = ask(Work(size=size, seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
+    started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
     launch_s = last_of([marks.launches for marks in started]) / launches
-    work = work_of(size, product_s, launch_s)
+    work = work_of(product_s, launch_s)
     found: list[Beside] = []
     ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
     for _ in range(repeats):
@@ -145,12 +136,12 @@ def last_of(times: Sequence[Sequence[float]]) -> float:
     return max(of_rank[-1] - of_rank[-2] for of_rank in times)
 
 
-def work_of(size: int, product_s: float, launch_s: float) -> Work:
+def work_of(product_s: float, launch_s: float) -> Work:
     """As much of both as fills the window, in turns of about TURN_S.
 
-    >>> work_of(8192, 1.6e-3, 3.3e-4)
-    Work(size=8192, seconds=1.2, turns=38, products=1, replays=61, launches=3)
-    >>> work_of(8192, 0.1, 1e-6).turns, work_of(8192, 0.1, 1e-6).launches
+    >>> work_of(1.6e-3, 3.3e-4)
+    Work(seconds=1.2, turns=38, products=1, replays=61, launches=3)
+    >>> work_of(0.1, 1e-6).turns, work_of(0.1, 1e-6).launches
     (8, 100)
     """
     product_s, launch_s = max(product_s, 1e-7), max(launch_s, 1e-7)
@@ -158,6 +149,6 @@ def work_of(size: int, product_s: float, launch_s: float) -> Work:
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
     products, launches = max(1, round(turn_s / product_s)), max(1, min(MAX_LAUNCHES, round(turn_s / launch_s)))
     return Work(
-        size=size, seconds=PATIENCE * window_s, turns=math.ceil(window_s / (products * product_s)), products=products,
+        seconds=PATIENCE * window_s, turns=math.ceil(window_s / (products * product_s)), products=products,
         replays=math.ceil(window_s / (launches * launch_s)), launches=launches,
     )

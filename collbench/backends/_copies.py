@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from collbench.backends import _beside
-from collbench.backends._gpu import sets_of, stride_bytes
-from collbench.backends._gpu_session import GpuOptions, Watch, describe, open_ranks, share_memory, take_gpu, why_no_gpus
+from collbench.backends._gpu import stride_bytes
+from collbench.backends._gpu_session import GpuOptions, GpuRank, GpuSession, share_memory, why_no_gpus
 from collbench.backends._session import Answer
 from collbench.case import Case, Problem
-from collbench.device.card import Launch, cuda_errors
+from collbench.device.card import Launch
 from collbench.device.compile import copy_source, cubin
 from collbench.device.layout import ABORT_AT
 from collbench.group import Group, RankContext
@@ -31,28 +31,18 @@ def why_not(group: Group) -> str:
     return p2p.why_not(group.hosts) or why_no_gpus()
 
 
-class Rank:
+class Rank(GpuRank):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
-        self.context = context
+        super().__init__(context)
         self.graphs: dict[Any, Any] = {}
-
-    def device(self, options: GpuOptions) -> dict[str, Any]:
-        """Take this rank's GPU; what the driver wants to know of it."""
-        self.faults = cuda_errors()
-        self.lane, facts = take_gpu(self.context, options)
-        return facts
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
         """Make the memory that the others write to."""
         card = self.lane.card
         self.kernel = card.function(cubin(copy_source(), card.arch), "collbench_copy")
-        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
-
-    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool) -> None:
-        """Reach the others' memory."""
-        self.lane.connect(exported, timeout_s, is_peered=is_peered)
+        return super().allocate(arena_bytes, user_bytes, host_bytes)
 
     def _ends(self, problem: Problem, number: int) -> tuple[int, int, int]:
         """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
@@ -103,34 +93,23 @@ class Rank:
     def close(self) -> None:
         """Give memory back."""
         self.graphs.clear()
-        if hasattr(self, "lane"):
-            self.lane.close()
+        super().close()
 
 
-class Session:
+class Session(GpuSession):
     """Drives the ranks' copies."""
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
-        self.hot, self.options = hot, options
-        self._crew, self.facts = open_ranks(group, "_copies", cases[0].ranks, options)
-        self.device, self.version = describe(self.facts)
-        try:
-            user = max(stride_bytes(case.problem()) * self._sets(case) for case in cases)
+        super().__init__(group, "_copies", cases[0].ranks, hot=hot, options=options)
+        with self._opening():
+            user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
             share_memory(self._crew, 0, user, options, max((case.size_bytes for case in cases if case.algo == "host"), default=0))
-        except BaseException:
-            self._crew.close()
-            raise
-        self._watch = Watch(self.facts)
 
-    def _sets(self, case: Case) -> int:
+    def _sets_of(self, case: Case) -> int:
         """One where host memory is the bottleneck: there is one piece of that."""
-        return 1 if case.algo == "host" else sets_of(case.problem(), self.facts[0]["cache"], hot=self.hot)
+        return 1 if case.algo == "host" else self._sets(case.problem())
 
     def beside(self, case: Case, size: int, repeats: int) -> tuple[list[_beside.Beside], list[Wrong]]:
         """Copies alone, matrix products alone, and both at once."""
-        sets = self._sets(case)
+        sets = self._sets_of(case)
         return _beside.measured(self._crew, self._watch, (case, sets), sets * stride_bytes(case.problem()), size, repeats, self.options)
-
-    def close(self) -> None:
-        """End the ranks."""
-        self._crew.close()

@@ -33,6 +33,7 @@ HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queu
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
+MEETING = struct.Struct("<7Q")  # of meet.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 Kept = tuple[dict[Any, int], int, int]  # addresses by key, where the next goes, where there is no more room
 
@@ -138,9 +139,8 @@ class Lane:
         if self.assemble is not None:
             self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
-            args = struct.pack(
-                "<7Q2I", self.control + MEETING_AT, self._peers, self.control + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, 0,
-                self.rank if self.assemble is None else 0, self._ranks_met,
+            args = MEETING.pack(
+                self.control + MEETING_AT, self._peers, self.control + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, self._ranks_met,
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
@@ -150,7 +150,7 @@ class Lane:
         if OUTSIDE not in self._meetings:
             peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
             patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
-            args = struct.pack("<7Q2I", outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 0, 0, 2)
+            args = MEETING.pack(outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 2)
             self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[OUTSIDE](self.card.stream)
         outside.is_meeting = True
@@ -259,7 +259,7 @@ class Lane:
 
     def launch_of(self, graph: Any) -> Callable[[], None]:
         """What queues a graph in the stream."""
-        return partial(graph.launch, self.card.cupy.cuda.ExternalStream(self.card.stream, self.card.index))
+        return partial(graph.launch, self.card.as_cupy(self.card.stream))
 
     def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
         """Queue so many launches one by one, on the sets in turn."""

@@ -1,21 +1,23 @@
-"""What GPU backends share on the driver's side, and how a rank takes its GPU: options, opening, a repeat, what disturbed it."""
+"""What GPU backends share on both sides: options, a rank that takes its GPU, a session that opens, a repeat, what disturbed it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from collbench import gpus
 from collbench.backends._apart import ApartCrew, Variables
-from collbench.backends._gpu import Lane, stride_bytes
+from collbench.backends._gpu import Lane, sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
 from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
 from collbench.backends._receivers import receivers_for
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
-from collbench.device.card import Card, device_count
+from collbench.device.card import Card, cuda_errors, device_count
+from collbench.device.product import Product
 from collbench.errors import CollbenchError, RefusedError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
@@ -75,6 +77,38 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str,
         "version": f"cuda {runtime.runtimeGetVersion()}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}",
     }
     return Lane(context.rank, context.n, card, is_alone=context.comm is None and not context.is_process), facts
+
+
+class GpuRank:
+    """One rank's part, as far as all GPU backends have it alike."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+
+    def device(self, options: GpuOptions) -> dict[str, Any]:
+        """Take this rank's GPU; what the driver wants to know of it."""
+        self.faults, self.options = cuda_errors(), options
+        self.lane, facts = take_gpu(self.context, options)
+        return facts
+
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
+        """Make the memory that the others write to and read."""
+        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
+
+    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool, hosts: Sequence[Hashable] = ()) -> None:
+        """Reach the others' memory; hosts: of the ranks, if there are several."""
+        near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]] if hosts else None
+        self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
+
+    def compute(self, size: int) -> None:
+        """Make the product that beside() queues. It takes seconds, in which no other rank may wait in a meeting."""
+        if self.lane.product is None:
+            self.lane.product = Product(self.lane.card, size)
+
+    def close(self) -> None:
+        """Give memory back."""
+        if hasattr(self, "lane"):
+            self.lane.close()
 
 
 def open_ranks(group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()) -> tuple[Crew, list[dict[str, Any]]]:
@@ -158,6 +192,33 @@ class Watch:
         """What happened since the last look."""
         before, self._last = self._last, gpus.conditions(self._uuids, self._pids)
         return gpus.disturbances(before, self._last)
+
+
+class GpuSession:
+    """The driver's side, as far as all GPU backends have it alike: ranks with a GPU each."""
+
+    def __init__(self, group: Group, backend: str, n: int, *, hot: bool, options: GpuOptions, variables: Variables = ()) -> None:
+        self.hot, self.options, self.n = hot, options, n
+        self._crew, self.facts = open_ranks(group, backend, n, options, variables)
+        self.device, self.version = describe(self.facts)
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Let the ranks go if one cannot have what it needs; otherwise watch the GPUs from then on."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+        self._watch = Watch(self.facts)
+
+    def _sets(self, problem: Problem) -> int:
+        """Sets of user buffers of each rank."""
+        return sets_of(problem, self.facts[0]["cache"], hot=self.hot)
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._crew.close()
 
 
 def repeat(crew: Crew, watch: Watch, key: Any, problem: Problem, batch: Batch, sets: int, options: GpuOptions, *, hot: bool) -> Samples:

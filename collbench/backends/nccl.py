@@ -5,20 +5,20 @@ for each set of variables.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from collbench.backends import _beside
-from collbench.backends._gpu import sets_of, stride_bytes
+from collbench.backends._gpu import stride_bytes
 from collbench.backends._gpu_clock import How
-from collbench.backends._gpu_session import START_S, GpuOptions, Watch, describe, open_ranks, repeat, share_memory, take_gpu, why_no_gpus
+from collbench.backends._gpu_session import START_S, GpuOptions, GpuRank, GpuSession, repeat, share_memory, why_no_gpus
 from collbench.backends._nccl import KNOBS, environment, registration, why_waived
 from collbench.backends._session import Answer, Batch, Samples
 from collbench.case import Case, Problem
-from collbench.device.card import cuda_errors, load_cupy
+from collbench.device.card import load_cupy
 from collbench.device.layout import ABORT_AT
 from collbench.errors import RefusedError, StuckError, UnavailableError
 from collbench.group import Group, RankContext
@@ -58,11 +58,11 @@ def why_not(group: Group) -> str:
     return ""
 
 
-class Rank:
+class Rank(GpuRank):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
-        self.context = context
+        super().__init__(context)
         self.comm: Any = None
         self.graphs: dict[Any, Any] = {}
         self.graphs_of: Problem | None = None
@@ -70,10 +70,8 @@ class Rank:
 
     def device(self, options: GpuOptions) -> dict[str, Any]:
         """Take this rank's GPU; what the driver wants to know of it."""
-        self.faults = cuda_errors()
-        self.lane, facts = take_gpu(self.context, options)
+        facts = super().device(options)
         self.nccl = load_nccl()
-        self.inject, self.is_spread = options.inject, options.is_spread
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
         variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
         facts["version"] += f"; nccl {_version(version)}" + (f" with {' '.join(variables)}" if variables else "")
@@ -84,13 +82,9 @@ class Rank:
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
-    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
-        """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
-
-    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool) -> None:
+    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool, hosts: Sequence[Hashable] = ()) -> None:
         """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
-        self.lane.connect(exported, timeout_s, self._assemble if self.is_spread else None, is_peered=is_peered)
+        self.lane.connect(exported, timeout_s, self._assemble if self.options.is_spread else None, is_peered=is_peered)
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
@@ -147,7 +141,7 @@ class Rank:
     def _queue(self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int) -> None:
         source, _ = self.lane.buffer(problem, "in", number)
         target, _ = self.lane.buffer(problem, "out", number)
-        if self.inject != "drop" or self.context.rank != 0:
+        if self.options.inject != "drop" or self.context.rank != 0:
             call(source, target, stream)
 
     def reset(self, key: tuple[Problem, int]) -> None:
@@ -160,7 +154,7 @@ class Rank:
     def first(self, key: tuple[Problem, int], is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         problem, sets = key
-        if self.inject == f"die:{self.context.rank}":
+        if self.options.inject == f"die:{self.context.rank}":
             os.kill(os.getpid(), 9)
         with self._asked(f"do {problem.op}"):
             return self.lane.first(problem, partial(self._queue, problem, self._call(problem)), sets, self._wait, is_checked=is_checked)
@@ -197,33 +191,23 @@ class Rank:
         if self.comm is not None:
             with suppress(self.nccl.NcclError):
                 self.comm.destroy()
-        if hasattr(self, "lane"):
-            self.lane.close()
+        super().close()
 
 
 def _version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-class Session:
+class Session(GpuSession):
     """Drives the ranks of the library's collectives. All its cases have the same environment()."""
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
-        self.hot, self.options = hot, options
         variables = environment(cases[0])
-        self._crew, self.facts = open_ranks(group, "nccl", cases[0].ranks, options, variables)
-        self.device, self.version = describe(self.facts)
+        super().__init__(group, "nccl", cases[0].ranks, hot=hot, options=options, variables=variables)
         self._notes = (self.facts[0]["buffers"], *(("processes",) if variables and group.kind == "local" else ()))
-        try:
+        with self._opening():
             share_memory(self._crew, 0, max(stride_bytes(problem) * self._sets(problem) for problem in map(Case.problem, cases)), options)
             self._crew.call("join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S)
-        except BaseException:
-            self._crew.close()
-            raise
-        self._watch = Watch(self.facts)
-
-    def _sets(self, problem: Problem) -> int:
-        return sets_of(problem, self.facts[0]["cache"], hot=self.hot)
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat."""
@@ -238,6 +222,3 @@ class Session:
         sets = self._sets(problem)
         found, wrong = _beside.measured(self._crew, self._watch, (problem, sets), sets * stride_bytes(problem), size, repeats, self.options)
         return [replace(one, notes=(*one.notes, *self._notes)) for one in found], wrong
-
-    def close(self) -> None:
-        self._crew.close()

@@ -20,7 +20,7 @@ from collbench.device.card import device_count
 from collbench.errors import UsageError
 from collbench.formats import described
 from collbench.group import Group
-from collbench.group._launch import launcher
+from collbench.group._launch import is_only_rank, launcher
 from collbench.host import has_nvidia_gpus, usable_cores
 from collbench.measure import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
 from collbench.protocols import FAMILY as PROTOCOLS
@@ -58,6 +58,8 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         return 0
     _refuse_senseless(options)
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
+    if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
+        click.echo(f"# One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it would without.", err=True)
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
     group = group_here()

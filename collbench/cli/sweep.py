@@ -45,7 +45,7 @@ _WHAT = (
     ),
     click.option(
         "--ranks", "-g", type=ListOf("ranks", positive),
-        help="Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8); under a launcher, its ranks.",
+        help="Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8); under a launcher, its ranks if they are several.",
     ),
     click.option("--gpus", type=ListOf("gpu", natural, is_each_once=True), help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all."),
     click.option("-d", "--dtype", type=ListOf("dtype", _dtype, DTYPES), help=f"Element types: {', '.join(DTYPES)}. Default: float32."),

@@ -93,6 +93,16 @@ class Launch:
             self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
 
 
+class _Foreign:
+    """A stream made here, as others' objects take one: by the CUDA stream protocol."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer  # the protocol's version
+
+
 class Card:
     """The GPU of that CUDA index."""
 
@@ -124,6 +134,10 @@ class Card:
     def new_stream(self) -> int:
         """A stream with the priority of the card's own."""
         return int(self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority))
+
+    def as_cupy(self, stream: int) -> Any:
+        """CuPy's object for a stream, which does not end it."""
+        return self.cupy.cuda.Stream.from_external(_Foreign(stream))
 
     def allocate(self, size: int) -> int:
         """Memory, zeroed. Raises UnavailableError if there is not enough."""
@@ -219,7 +233,7 @@ class Card:
 
     def capture(self, body: Callable[[int], None]) -> Any:
         """What the body queues in the stream, as a graph: call .launch(stream)."""
-        stream = self.cupy.cuda.ExternalStream(self.stream, self.index)
+        stream = self.as_cupy(self.stream)
         with stream:
             stream.begin_capture()
             try:

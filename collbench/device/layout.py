@@ -21,11 +21,15 @@ _NET_ALIGN = 4096  # pages, which MPI copies from and to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are apart, in bytes."""
+    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are apart, in bytes.
+
+    Where FIFOs are in host memory (is_in_host), all that ends at fifos_end is there, and scratch memory follows the control words of the GPU's arena.
+    """
 
     tails: int
     heads: int
     fifos: int
+    fifos_end: int
     tmp: int
     total: int
     fifo_stride: int
@@ -45,9 +49,10 @@ def layout(plan: Plan, rank: int) -> Layout:
     owned = [e for e, end in enumerate(ends) if end.has_fifo and not plan.is_apart(rank, peer_of(plan, rank, end))]
     fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
     stride = one * len(owned)
-    tmp = fifos + channels * stride
-    tmp_bytes = -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
-    return Layout(tails=tails, heads=heads, fifos=fifos, tmp=tmp, total=tmp + tmp_bytes, fifo_stride=stride, fifo_of=fifo_of)
+    fifos_end = fifos + channels * stride
+    tmp = CONTROL_BYTES if is_in_host(plan) else fifos_end
+    total = tmp + -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
+    return Layout(tails=tails, heads=heads, fifos=fifos, fifos_end=fifos_end, tmp=tmp, total=total, fifo_stride=stride, fifo_of=fifo_of)
 
 
 def layouts(plan: Plan) -> list[Layout]:

@@ -11,8 +11,7 @@ struct Meeting {
     u32* const* aborts;
     u64 timeout_ns;
     u64 hold_ns;        // how long everybody stays after all have come: until their hosts have queued what follows
-    u64* stamp;         // where to write the time of leaving, or nowhere
-    u32 rank, ranks;
+    u64 ranks;
 };
 
 extern "C" __global__ void __launch_bounds__(32) collbench_meet(const __grid_constant__ Meeting m) {
@@ -36,11 +35,5 @@ extern "C" __global__ void __launch_bounds__(32) collbench_meet(const __grid_con
     while (!is_late && now_ns() - met < m.hold_ns) {
     }
     __syncwarp();
-    if (threadIdx.x == 0) {
-        m.mine[m.ranks] = count;
-        if (m.stamp) *m.stamp = now_ns();
-    }
+    if (threadIdx.x == 0) m.mine[m.ranks] = count;
 }
-
-// The time, at this place of a stream.
-extern "C" __global__ void collbench_stamp(u64* at) { *at = now_ns(); }

@@ -39,7 +39,7 @@ class Product:
         self.card, self.size = card, size
         self._cublas = load_cublas()
         self.stream: int = card.runtime.streamCreateWithFlags(card.runtime.streamNonBlocking)
-        self._on = card.cupy.cuda.ExternalStream(self.stream, card.index)
+        self._on = card.as_cupy(self.stream)
         try:
             self._a, self._b, self._c = (card.allocate(size * size * ITEM_BYTES) for _ in range(3))
         except UnavailableError as error:

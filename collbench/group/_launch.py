@@ -53,10 +53,24 @@ def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"})
     Launcher(vendor='MPICH', size=4, rank=2)
     """
-    for vendor, size, rank in _VARIABLES:
-        if environment.get(size, "").isdigit() and int(environment[size]) > 1:
-            return Launcher(vendor=vendor, size=int(environment[size]), rank=int(environment.get(rank, "0") or 0))
-    return None
+    return next((found for found in _launchers(environment) if found.size > 1), None)
+
+
+def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher started this process as a single rank, which launcher() takes for none.
+
+    >>> is_only_rank({"PMI_SIZE": "1"}), is_only_rank({"PMI_SIZE": "4"}), is_only_rank({})
+    (True, False, False)
+    """
+    return {found.size for found in _launchers(environment)} == {1}
+
+
+def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
+    """What the environment says of every kind of launcher."""
+    return [
+        Launcher(vendor=vendor, size=int(environment[size]), rank=int(environment.get(rank, "0") or 0))
+        for vendor, size, rank in _VARIABLES if environment.get(size, "").isdigit()
+    ]
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
