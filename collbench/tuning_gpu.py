@@ -59,10 +59,11 @@ _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
 # Over messages of MPI a processor copies every byte, so that a few channels keep it busy while GPUs work on others. Two H200s of a host, Open MPI, ring
 # allreduce, us: 1 MiB, 2 channels by 256K 249, 4 265, 8 284, 4 by 128K 258; 16 MiB, 4 channels by 256K 3590, 512K 3512, 1M 5184, and where threads
-# receive (_receivers.py) 3504, 2206, 1584; 64 MiB 13945, 13746, 15658 and 14158, 8274, 5571; 2 channels by 1M 14410 and 9244.
+# receive (_receivers.py) 3504, 2206, 1584; 64 MiB 13945, 13746, 15658 and 14158, 8274, 5571; 2 channels by 1M 14410 and 9244. Broadcast, which goes one way:
+# 16 MiB by 128K 1662, 512K 2929, 1M 1767; 64 MiB 7031, 11212, 7179.
 _NET_LL_UP_TO = 16 * _K
 _NET_CHANNELS = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4))
-_NET_CHUNK_BYTES, _NET_CHUNK_BYTES_PIPELINED = ((2 * _M, 256 * _K), (16 * _M, 512 * _K), (_ANY, _M)), 128 * _K
+_NET_CHUNK_BYTES, _NET_CHUNK_BYTES_ONE_WAY = ((2 * _M, 256 * _K), (16 * _M, 512 * _K), (_ANY, _M)), 128 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -301,7 +302,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     if by_host:
         largest = by_host[1] // slices
     elif proto == "simple" and has_net:
-        largest = (_NET_CHUNK_BYTES_PIPELINED if pipelined else _up_to(case.size_bytes, _NET_CHUNK_BYTES)) // slices
+        largest = (_NET_CHUNK_BYTES_ONE_WAY if pipelined or collective(case.op).is_rooted else _up_to(case.size_bytes, _NET_CHUNK_BYTES)) // slices
     elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
