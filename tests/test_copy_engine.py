@@ -14,9 +14,9 @@ from collbench.backends._gpu_session import GpuOptions
 from collbench.case import Case
 from collbench.collectives import collective
 from collbench.device.compile import compile_source, kernel_source, move_widths
-from collbench.device.engine import Begin, Copy, Move, Say, Wait, script
+from collbench.device.engine import Copy, Move, Say, Wait, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
-from collbench.device.program import READY, ctas, lower
+from collbench.device.program import ctas, lower
 from collbench.dtypes import DTYPES, REDOPS, DtypeName
 from collbench.errors import ScheduleError
 from collbench.group import RankContext
@@ -86,22 +86,11 @@ def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyP
 
 def test_an_announcement_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The battery finds writes into an output that is not free yet."""
-    plan = plan_of(registered("broadcast", "direct", World(n=4)), 1, direct=True, in_place=False)
+    plan = plan_of(registered("allgather", "direct", World(n=4)), 1, direct=True, in_place=False)
     blind = replace(plan, schedule=replace(plan.schedule, ready={}))
     with pytest.raises(AssertionError, match="wrong"):
         for seed in range(20):
             CopyGpus(blind, monkeypatch, seed).run(*(Run(0) for _ in range(6)))
-
-
-@pytest.mark.parametrize(("op", "algo", "is_joint"), [("allreduce", "ring", True), ("alltoall", "direct", True), ("broadcast", "chain", False)])
-def test_ranks_begin_together_where_copies_take_turns(op: Any, algo: str, is_joint: bool) -> None:
-    """Through FIFOs, too, which would let them drift apart until two of them copy to one GPU."""
-    plan = plan_of(registered(op, algo, World(n=4)), 0, direct=False, in_place=False)
-    begin, *rest = script(plan, 1, memory_of(plan.problem, 1))
-    first = next(command for command in rest if isinstance(command, Wait))
-    assert isinstance(begin, Begin)
-    assert {note.signal for note in begin.notes} == ({READY} if is_joint else set())
-    assert ({note.signal for note in first.notes} == {READY}) == is_joint
 
 
 def test_a_rank_that_keeps_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,25 +232,15 @@ class _Script:
     def commands(self) -> list[Command]:
         """All of them."""
         begins = [
-            self._begun(channel, t, mark.end, is_wait=False) for channel in range(self.plan.channels) for t, track in enumerate(self.program.tracks)
+            self._note(Turn(0, channel, t, 0, 0, 0, Loop(0, 0, 0, 0), (), (), ()), Tell(READY, mark.end, 1), is_wait=False)
+            for channel in range(self.plan.channels) for t, track in enumerate(self.program.tracks)
             for mark in self.program.posts[track[2] : track[2] + track[3]]
         ]
-        # Copies take turns among the peers: ranks that drift apart, as FIFOs let them, would meet at one GPU. So all begin a launch together. Not where
-        # they should drift, because each rank passes on to the next what it was sent.
-        is_joint = not begins and not collective(self.plan.problem.op).is_rooted
-        if is_joint:
-            begins = [self._begun(0, 0, end, is_wait=False) for end in range(len(self.program.receiving))]
         self.found += [Begin(tuple(begins)), Record(MAIN, 0)]
-        if is_joint and self.program.sending:
-            self._queue(WAITING, Wait(tuple(self._begun(0, 0, end, is_wait=True) for end in range(len(self.program.sending)))))
         for turn in in_order(self.plan)[self.rank]:
             self._turn(turn)
         self.found += [After(MAIN, past.last) for past in self.past.values() if past.last]
         return self.found
-
-    def _begun(self, channel: int, track: int, end: int, *, is_wait: bool) -> Note:
-        """That the launch has begun, at the other side of an end or at this one."""
-        return self._note(Turn(0, channel, track, 0, 0, 0, Loop(0, 0, 0, 0), (), (), ()), Tell(READY, end, 1), is_wait=is_wait)
 
     def _turn(self, turn: Turn) -> None:
         actor = turn.actor, turn.slice
