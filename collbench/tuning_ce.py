@@ -20,8 +20,7 @@ from collbench.units import format_size
 _M = 1 << 20
 # What needs fewest hops: every hop is a signal of some microseconds. Chain broadcast of 1 GiB 311 GB/s, stores of kernels 362.
 _BEST = {"allreduce": "twoshot", "broadcast": "twoshot", "reduce": "twoshot"}
-# Measured with these kernels, one process for four GPUs: allreduce of 1 GiB in 1 slice 355.7 GB/s, 2 382.3, 4 361.4; 256 MiB 339.9, 354.2, 300.3. One process
-# a GPU reaches 265 to 328 of 1 GiB only, for a reason that is not known yet.
+# Measured with these kernels, one process for four GPUs: allreduce of 1 GiB in 1 slice 355.7 GB/s, 2 382.3, 4 361.4; 256 MiB 339.9, 354.2, 300.3.
 _SLICED_FROM, _SLICES = 256 * _M, 2
 _PIPELINED_LOOPS, _PIPELINED_CHUNK_BYTES = 16, 4 * _M  # where loops follow each other through the ranks: at most so many, at least so large
 _CTAS, _THREADS, _UNROLL = 64, 512, 8  # of the kernel that reduces: 32 CTAs cost allreduce up to 3 %
