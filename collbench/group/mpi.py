@@ -6,7 +6,6 @@ a deadline, and then MPI_Abort ends what is left.
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from collbench.group import Crew, GroupKind, RankContext
 from collbench.group._driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, stuck
 from collbench.group._launch import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.group._server import make_part, perform
-from collbench.group._watchdog import Watchdog, alarmed, leave
+from collbench.group._watchdog import Watchdog, alarmed, end_all
 from collbench.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
@@ -24,7 +23,6 @@ _IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
-_FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
 _SMALLER = "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size"
 _OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
 
@@ -87,14 +85,10 @@ class MpiGroup:
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        time.sleep(_FORWARD_S)
-        self.comm.Abort(exit_code)
-        os._exit(exit_code)
+        end_all(self.comm, exit_code)
 
     def serve(self) -> int:
-        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code. Ends the process with 4 if rank 0 is lost."""
+        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code. Ends all ranks with 4 if rank 0 is lost."""
         while True:
             message = self._next_call()
             if isinstance(message, int):
@@ -136,7 +130,7 @@ class MpiGroup:
             fate = self.watchdog.fate(0)
             stopped_since = (stopped_since or now) if fate != RUNS else None
             if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
-                leave(self.rank, f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
+                self.watchdog.leave(f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
         with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
             return self.comm.recv(source=0, tag=_CALL_TAG)
 
