@@ -161,7 +161,9 @@ def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
     )
     monkeypatch.setattr(_gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(_gpu_session, "device_count", lambda: 1)
-    lane, _ = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    lane, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    assert facts["version"] == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
     assert lane.card.stream == (8 if is_urgent else 7)
     assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
     CopyEngine(lane)

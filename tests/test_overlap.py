@@ -260,6 +260,13 @@ def test_transports_are_told_apart(stand_in: type[Session], capfd: pytest.Captur
     assert said.startswith("64M: 4 channels cost 9.1 % of computing and give 100 % of the bandwidth: 67.11 GB/s; shm costs 16.7 %")
 
 
+def test_copy_engines_alone_are_called_so(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    stand_in.cost = staticmethod(lambda job: (2.0, 1.5))
+    assert run(["overlap", "--backend", "cuda", "--transport", "ce"]) == 0
+    out = capfd.readouterr().out
+    assert " ".join(out[out.rindex("\n64M: ") :].split()) == "64M: ce costs 50.0 % of computing and gives 44.74 GB/s."
+
+
 def test_no_row_no_advice() -> None:
     assert advice([]) == []
 

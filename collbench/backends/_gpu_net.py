@@ -27,7 +27,7 @@ from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING
 from collbench.device.messages import Message, messages
 from collbench.device.program import lower
 from collbench.errors import RankLostError, StuckError
-from collbench.group._launch import library_name
+from collbench.group._launch import described_library, library_name
 from collbench.plan import Plan
 from collbench.tuning_gpu import slot_wire_bytes
 
@@ -367,10 +367,10 @@ def _gpu_bytes(address: int, size: int) -> Any:
 
 
 def library() -> str:
-    """The MPI library and its version."""
+    """The MPI library, its version and its switches."""
     from mpi4py import MPI
 
-    return library_name(MPI.Get_library_version())
+    return described_library(MPI.Get_library_version())
 
 
 def has_threads() -> bool:
@@ -387,7 +387,7 @@ def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
     loaded = ctypes.CDLL(MPI.__file__)  # and what it is linked with
     if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":  # MVAPICH's switch
         return ""
-    asked = getattr(loaded, "MPIX_Query_cuda_support", None)
+    name, asked = library_name(MPI.Get_library_version()), getattr(loaded, "MPIX_Query_cuda_support", None)
     if asked is None:
-        return f"{library()} does not say whether it takes GPU memory"
-    return "" if asked() else f"{library()} takes no GPU memory: it was built without CUDA, or told to leave it"
+        return f"{name} does not say whether it takes GPU memory"
+    return "" if asked() else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"

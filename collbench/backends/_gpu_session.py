@@ -25,6 +25,7 @@ from collbench.plan import Plan
 
 SLOWER = 2  # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers its clocks
 START_S = 120.0  # for contexts, allocations and first compilations
+_CUDA_SWITCHES = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING")
 LaunchMode = Literal["graph", "stream"]
 NetMemory = Literal["auto", "host", "device"]
 
@@ -74,7 +75,7 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str,
     facts = {
         "name": card.name, "uuid": card.uuid, "arch": card.arch, "ctas": card.multiprocessors, "cache": card.cache_bytes,
         "pids": (os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
-        "version": f"cuda {runtime.runtimeGetVersion()}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}",
+        "version": f"cuda {runtime.runtimeGetVersion()}{_switches()}; driver {runtime.driverGetVersion()}; cupy {card.cupy.__version__}",
     }
     return Lane(context.rank, context.n, card, is_alone=context.comm is None and not context.is_process), facts
 
@@ -109,6 +110,12 @@ class GpuRank:
         """Give memory back."""
         if hasattr(self, "lane"):
             self.lane.close()
+
+
+def _switches() -> str:
+    """What the environment sets that changes how CUDA runs launches, in words."""
+    given = [f"{name}={os.environ[name]}" for name in _CUDA_SWITCHES if name in os.environ]
+    return f" with {' '.join(given)}" if given else ""
 
 
 def open_ranks(group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()) -> tuple[Crew, list[dict[str, Any]]]:

@@ -25,7 +25,7 @@ from collbench.backends._session import ANSWER_S, MAX_ITERATIONS, Answer, Batch,
 from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError, UnavailableError
 from collbench.group import Crew, Group, RankContext
-from collbench.group._launch import INSTALL_HINT, find_mpirun, library_name
+from collbench.group._launch import INSTALL_HINT, described_library, find_mpirun
 from collbench.host import processor_name
 from collbench.plan import Plan
 from collbench.transports.net import label, seats
@@ -147,10 +147,10 @@ class Rank:
             self.road.close()
 
     def describe(self) -> str:
-        """The MPI library and its version."""
+        """The MPI library, its version and its switches."""
         from mpi4py import MPI
 
-        return library_name(MPI.Get_library_version())
+        return described_library(MPI.Get_library_version())
 
     def reserve(self, own_bytes: int) -> None:
         """Have so much memory of the rank's own; what is not touched takes none."""

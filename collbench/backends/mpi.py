@@ -15,7 +15,7 @@ from collbench.backends._session import Answer, Batch, Samples, compare_output, 
 from collbench.case import Case, Problem
 from collbench.dtypes import dtype
 from collbench.group import Group, RankContext
-from collbench.group._launch import INSTALL_HINT, library_name
+from collbench.group._launch import INSTALL_HINT, described_library
 from collbench.host import processor_name
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class Rank:
         self.prepared: tuple[Problem, _Prepared] | None = None
 
     def describe(self) -> str:
-        """The library and its version."""
-        return library_name(self.mpi.Get_library_version())
+        """The library, its version and its switches."""
+        return described_library(self.mpi.Get_library_version())
 
     def _make(self, problem: Problem, hot: bool) -> _Prepared:
         at, sets, stride = problem.buffers(self.rank), rotations(problem, hot=hot), stride_bytes(problem)

@@ -22,6 +22,7 @@ _VARIABLES = (
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIR_", "SLURM_")
+_SWITCHES = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "UCX_", "FI_", "MPIR_CVAR_")  # of MPI libraries, for how messages go
 _START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
 _LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
@@ -144,6 +145,16 @@ def library_name(version: str) -> str:
     """
     first = version.splitlines()[0].replace("Version:", "").replace(",", " ").split()
     return " ".join(first[: 3 if first[:1] == ["Open"] else 2]).rstrip("\0")
+
+
+def described_library(version: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The name, and what the environment sets that changes how it moves messages.
+
+    >>> described_library("Open MPI v4.1.6, package: ...", {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_ess": "env"})
+    'Open MPI v4.1.6 with OMPI_MCA_btl=self,tcp'
+    """
+    given = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(_SWITCHES)]
+    return library_name(version) + (f" with {' '.join(given)}" if given else "")
 
 
 def find_mpirun() -> str:

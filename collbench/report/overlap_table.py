@@ -58,20 +58,25 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
     by_us = [row for row in measured if row.record.backend == "cuda"] or [row for row in measured if row.record.algo == "kernel"]
     if not by_us:
         return []
-    ours = [row for row in by_us if row.record.transport == by_us[0].record.transport]
-    most = max(ours, key=_rate)
-    chosen = min((row for row in ours if _rate(row) >= ENOUGH * _rate(most)), key=lambda row: row.record.channels)
-    gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
-    text = f"{format_size(chosen.record.size_bytes)}: {chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
-    if chosen is not most:
-        text += f"; {most.record.channels} channels {_cost(most)} and give {_gbs(most)}"
+    size = format_size(by_us[0].record.size_bytes)
+    stores = [row for row in by_us if row.record.transport != "ce"]
+    ours = [row for row in stores if row.record.transport == stores[0].record.transport]
+    told = []
+    if ours:
+        most = max(ours, key=_rate)
+        chosen = min((row for row in ours if _rate(row) >= ENOUGH * _rate(most)), key=lambda row: row.record.channels)
+        gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
+        told.append(f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}")
+        if chosen is not most:
+            told.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
     for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
         row = max((row for row in by_us if row.record.transport == transport), key=_rate)
-        text += f"; {transport} {_costs(row)}" + ("" if transport == "ce" else f", with {row.record.channels} channels")
-    for row in measured:
-        if row.record.backend == "nccl" or (row.record.backend == COPIES and row.record.algo == "engine"):
-            text += f"; {'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
-    return textwrap.wrap(text + ".", WIDTH)
+        told.append(f"{transport} {_costs(row)}" + ("" if transport == "ce" else f", with {row.record.channels} channels"))
+    told += [
+        f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}" for row in measured
+        if row.record.backend == "nccl" or (row.record.backend == COPIES and row.record.algo == "engine")
+    ]
+    return textwrap.wrap(f"{size}: {'; '.join(told)}.", WIDTH)
 
 
 def _rate(row: Overlap) -> float:
