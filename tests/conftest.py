@@ -4,7 +4,12 @@ A good test here says what must hold of results, plans or records, for every reg
 something takes. Inputs are written by us; anything that needs a launcher runs as a subprocess with a time limit.
 """
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what goes on in the background, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
