@@ -13,6 +13,7 @@ import pytest
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_net import Outside
 from collbench.backends._gpu_session import GpuOptions, reserve_net
+from collbench.backends._receivers import RECEIVED_FROM
 from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
@@ -177,9 +178,9 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
         (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
-@pytest.mark.parametrize("cores", [0, 5])
-def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int) -> None:
-    plan = plan_of("allreduce", "ring", proto, (0, 1))
+@pytest.mark.parametrize(("cores", "chunk_bytes"), [(0, 2 * RECEIVED_FROM), (5, 2 * RECEIVED_FROM), (5, 64)])
+def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int, chunk_bytes: int) -> None:
+    plan = plan_of("allreduce", "ring", proto, (0, 1), count=1 << 20, chunk_bytes=chunk_bytes)
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
 
@@ -202,7 +203,7 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             refuse(plan)
     else:
         refuse(plan)
-    assert ("1 threads receive" in text) == (cores > 0 and said == "host memory")
+    assert ("1 threads receive" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
     ((words, slots, gpu_slots),) = reserved
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
@@ -227,7 +228,7 @@ def test_plans_without_messages_reserve_nothing() -> None:
 
 
 def test_threads_that_mpi_does_not_allow_are_refused() -> None:
-    plan = plan_of("allreduce", "ring", "simple", (0, 1))
+    plan = plan_of("allreduce", "ring", "simple", (0, 1), count=1 << 20, chunk_bytes=2 * RECEIVED_FROM)
     joined: list[int] = []
 
     class Crew:

@@ -12,7 +12,7 @@ from collbench.backends._apart import ApartCrew, Variables
 from collbench.backends._gpu import Lane, sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
 from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
-from collbench.backends._receivers import receivers_for
+from collbench.backends._receivers import RECEIVED_FROM, receivers_for
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -22,6 +22,7 @@ from collbench.errors import CollbenchError, RefusedError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
 from collbench.plan import Plan
+from collbench.tuning_gpu import slot_wire_bytes
 
 SLOWER = 2  # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers its clocks
 START_S = 120.0  # for contexts, allocations and first compilations
@@ -168,7 +169,7 @@ def reserve_net(
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
     receivers = 0
-    if cores and slots:
+    if cores and any(slot_wire_bytes(plan) >= RECEIVED_FROM and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
         most_here = max(map(hosts.count, hosts), default=len(told))
         receivers = receivers_for(cores, most_here) if options.net_threads is None else options.net_threads
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
