@@ -4,9 +4,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from collbench.group._driver import EXTENSIONS
+from collbench.group.mpi import _MpiCrew
 from tests._runs import ROOT, environment
 
 WORDS = "Error: rank 0 waited in vain"
@@ -39,3 +45,21 @@ def test_all_end_once_the_words_are_taken(late_s: float | None, limits: str, cha
             time.sleep(late_s)
         assert process.communicate()[1] == f"{WORDS}\n"
         assert process.returncode == code
+
+
+def test_rank_0_does_its_part_with_a_deadline() -> None:
+    """No other process looks after it."""
+    watched: list[tuple[str, float]] = []
+
+    @contextmanager
+    def limit(what: str, deadline_s: float) -> Iterator[None]:
+        watched.append((what, deadline_s))
+        yield
+        watched.pop()
+
+    def perform(backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+        return "ok", list(watched)
+
+    group = SimpleNamespace(ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform)
+    assert _MpiCrew(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [[("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]]
+    assert watched == []

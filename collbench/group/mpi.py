@@ -184,7 +184,8 @@ class _MpiCrew:
         deadline = time.monotonic() + timeout_s
         while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # noqa: C419 - long messages need our help to arrive
             os.sched_yield()
-        answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
+        with group.watchdog.limit(f"its own part of the call {method}", (1 + EXTENSIONS) * timeout_s):  # as long as for others that run
+            answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
         is_aborted, extensions = False, EXTENSIONS
         while len(answers) < group.ranks:
             for rank in range(1, group.ranks):
