@@ -22,7 +22,11 @@ _VARIABLES = (
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
 _LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIR_", "SLURM_")
-_SWITCHES = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "UCX_", "FI_", "MPIR_CVAR_")  # of MPI libraries, for how messages go
+# What changes how messages go: variables of either library, of what both are built on, and the thread level, from which on MPI takes locks.
+_SWITCHES = {
+    "Open MPI": ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
+    "MPICH": ("MPIR_CVAR_", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
+}
 _START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
 _LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
@@ -148,12 +152,15 @@ def library_name(version: str) -> str:
 
 
 def described_library(version: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The name, and what the environment sets that changes how it moves messages.
+    """The name, and what the environment sets that changes how it moves messages, ours for Open MPI (OPEN_MPI_VARIABLES) included.
 
     >>> described_library("Open MPI v4.1.6, package: ...", {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_ess": "env"})
     'Open MPI v4.1.6 with OMPI_MCA_btl=self,tcp'
+    >>> described_library("MPICH Version:      5.0.2", {"OMPI_MCA_btl": "^ofi", "FI_PROVIDER": "tcp"})
+    'MPICH 5.0.2 with FI_PROVIDER=tcp'
     """
-    given = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(_SWITCHES)]
+    switches = _SWITCHES[library_vendor(version)]
+    given = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(switches)]
     return library_name(version) + (f" with {' '.join(given)}" if given else "")
 
 
