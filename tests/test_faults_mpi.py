@@ -144,6 +144,14 @@ def test_a_launcher_whose_size_is_not_the_worlds(tmp_path: Path, variables: tupl
         assert not Path(f"/dev/shm/mpich_shm_{run.process.pid:x}_0").exists()
 
 
+@pytest.mark.parametrize("command", [under_mpirun(2, sweep(*SHORT)), sweep(*SHORT, *NET)], ids=["launched", "alone"])
+def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str]) -> None:
+    with Run(tmp_path, command, {"MPI4PY_RC_THREAD_LEVEL": "some"}) as run:
+        assert run.finish() == 3
+        assert "MPI has no thread level 'some'" in run.errors()[0]
+        assert "Traceback" not in run.stderr
+
+
 def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(3, sweep(*SHORT))) as run:
         assert run.finish() == 3

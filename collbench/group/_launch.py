@@ -55,8 +55,8 @@ class Launcher:
 def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     """The launcher above this process, or None if it started a single rank or there is none.
 
-    >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"})
-    Launcher(vendor='MPICH', size=4, rank=2)
+    >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"}), launcher({"PMI_SIZE": "4", "PMI_RANK": "x"})
+    (Launcher(vendor='MPICH', size=4, rank=2), None)
     """
     return next((found for found in _launchers(environment) if found.size > 1), None)
 
@@ -71,11 +71,9 @@ def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
-    """What the environment says of every kind of launcher."""
-    return [
-        Launcher(vendor=vendor, size=int(environment[size]), rank=int(environment.get(rank, "0") or 0))
-        for vendor, size, rank in _VARIABLES if environment.get(size, "").isdigit()
-    ]
+    """What the environment says of every kind of launcher; a number that is none says nothing."""
+    given = [(vendor, environment.get(size, ""), environment.get(rank) or "0") for vendor, size, rank in _VARIABLES]
+    return [Launcher(vendor=vendor, size=int(size), rank=int(rank)) for vendor, size, rank in given if size.isdecimal() and rank.isdecimal()]
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +86,7 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_mpi(found: Launcher | None) -> Any:
-    """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the launcher's, or sees another world."""
+    """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the launcher's, cannot start so, or sees another world."""
     try:
         import mpi4py
     except ImportError:
@@ -99,6 +97,11 @@ def load_mpi(found: Launcher | None) -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise UnavailableError(f"mpi4py finds no MPI library: {str(error).splitlines()[0]}", INSTALL_HINT) from None
+    level: int | None = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}", None)
+    if level is None:
+        raise UnavailableError(
+            f"MPI has no thread level {mpi4py.rc.thread_level!r}", "unset MPI4PY_RC_THREAD_LEVEL, or give single, funneled, serialized or multiple"
+        )
     vendor = library_vendor(MPI.Get_library_version())
     if found is not None and found.vendor != "Slurm" and vendor != found.vendor:
         raise UnavailableError(
@@ -107,7 +110,7 @@ def load_mpi(found: Launcher | None) -> Any:
         )
     if not MPI.Is_initialized():
         with alarmed(_START_S):
-            MPI.Init_thread(getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}"))
+            MPI.Init_thread(level)
     size = MPI.COMM_WORLD.Get_size()
     if found is not None and size != found.size:
         leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind
