@@ -157,9 +157,12 @@ def read(file: Path) -> list[Record]:
     Raises UsageError if the file cannot be read, has another schema or a broken row.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        data = file.read_bytes()
+        text = data[: data.rfind(b"\n") + 1].decode()  # the rest was cut, perhaps in the middle of a character
+    except OSError as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is no text: byte {error.object[error.start]:#04x} at offset {error.start}", "give another file") from None
     return list(parse(str(file), text))
 
 
@@ -204,10 +207,10 @@ class Writer:
 
     def _open(self, file: Path) -> IO[str]:
         if file.exists() and file.stat().st_size:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            list(parse(str(file), text, self._columns))
-            if not text.endswith("\n"):  # a crash cut the last line
-                os.truncate(file, len(text[: text.rfind("\n") + 1].encode()))
+            data = file.read_bytes()
+            list(parse(str(file), data.decode(errors="replace"), self._columns))
+            if not data.endswith(b"\n"):  # a crash cut the last line
+                os.truncate(file, data.rfind(b"\n") + 1)
         return file.open("a", encoding="utf-8")
 
     def write(self, records: Iterable[Record]) -> None:

@@ -42,9 +42,11 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read(file) == [ROW, WAIVED, ROW]
 
 
-def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "cut"), [("\n", to_line(ROW)[:40].encode()), ("\r\n", to_line(ROW)[:40].encode()), ("\n", "allreduce,Ä".encode()[:-1])])
+def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path, end: str, cut: bytes) -> None:
+    """Also of a file that passed through another system's editor, and in the middle of a character."""
     file = tmp_path / "out.csv"
-    file.write_text(header() + to_line(ROW) + to_line(ROW)[:40])
+    file.write_bytes((header() + to_line(ROW)).replace("\n", end).encode() + cut)
     assert read(file) == [ROW]
     writer = Writer(file)
     writer.write([WAIVED])
