@@ -113,6 +113,12 @@ def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert not (tmp_path / "no.csv").exists()
 
 
+def test_a_dry_run_tells_points_apart_by_their_road_and_protocol(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("--backend", "cpu", "--ranks", "2", "--algo", "ring", "--sizes", "1K", "--proto", "simple,ll", "--transport", "shm", "--buffsize", "1M")
+    _, out, _ = invoke(capfd, "sweep", *words, "--dry-run")
+    assert [re.findall(r"; (\w+), (\w+), ", line) for line in out.splitlines()] == [[("simple", "shm")], [("ll", "shm")], []]
+
+
 def test_only_knobs_that_vary_have_columns(capfd: pytest.CaptureFixture[str]) -> None:
     _, out, _ = invoke(capfd, *MODEL, "--sizes", "64K", "--algo", "ring", "--slots", "2,4", "--dtype", "float32,int8")
     assert out.splitlines()[0].split()[:4] == ["size", "algo", "dtype", "slots"]
@@ -333,6 +339,7 @@ def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option:
         (["--isolate", "--launch", "stream"], "--isolate, --launch: no backend of this sweep runs on GPUs"),
         (["--gpus", "0,1"], "--gpus: no backend"),
         (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
+        (["--net-threads", "2"], "give --backend cuda and --transport net"),
         (["--backend", "nccl", "--net-memory", "host"], "--net-memory: no point of this sweep has messages between GPUs"),
         (["--backend", "cuda", "--transport", "p2p", "--net-memory", "host", "--net-threads", "2"], "--net-memory, --net-threads: no point of this sweep has"),
         (["--backend", "cuda", "--transport", "p2p,ce", "--net-memory", "device"], "--net-memory: no point of this sweep has messages between GPUs"),

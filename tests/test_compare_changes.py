@@ -315,3 +315,10 @@ def test_talk_goes_to_stderr(invoke: Invoke) -> None:
     assert out.startswith("new slow.csv, base base.csv")
     assert "\033" not in out
     assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]
+
+
+def test_a_road_tells_rows_apart_before_the_knobs_that_are_chosen_by_it() -> None:
+    roads = [sweep(Noise(), seed, ALGOS[:1]).assign(transport=road, buffsize=size) for seed, (road, size) in enumerate((("shm", 0), ("net", 1 << 22)))]
+    text = "\n".join(lines(compare(pd.concat(roads), pd.concat(roads)), ("new", "base"), show_all=True))
+    assert "transport=net" in text
+    assert "buffer=" not in text

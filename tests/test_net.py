@@ -3,6 +3,8 @@
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -153,6 +155,15 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     _, faults = run(resolve(case(algo="ring", ranks=3, transport="net")).plan, absent=1, deadline_s=0.2)
     assert [fault for fault in faults if isinstance(fault, StuckError)] == faults
     assert sorted(str(fault) for fault in faults) == ["rank 0 waited at a barrier for rank 1", "rank 2 waited at a barrier for rank 1"]
+
+
+def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
+    plan, rank = resolve(case(algo="ring", ranks=3, transport="net")).plan, cpu.Rank(RankContext(rank=1, n=3))
+    rank.road = cast(Road, SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None))
+    rank.reserve(cpu.private_bytes(plan, hot=True))
+    rank.load(plan, hot=True)
+    with pytest.raises(StuckError, match="the messages of rank 1 do not leave"):
+        rank.prepare(plan.digest, True, 1, True, 1.0)
 
 
 def test_a_connection_that_mpi_loses_is_named() -> None:

@@ -217,8 +217,9 @@ class Rank:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
         if loaded.proxy is not None and self.road is not None:
             if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
-                who = "none: its messages do not leave" if missing == [self.rank] else ", ".join(map(str, missing))
-                raise StuckError(f"rank {self.rank} waited at a barrier for rank {who}")
+                if missing == [self.rank]:
+                    raise StuckError(f"the messages of rank {self.rank} do not leave")
+                raise StuckError(f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}")
             return
         deadline = time.monotonic() + limit_s
         self.epoch += 1

@@ -86,10 +86,10 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
             ("--net-threads", "net_threads" in options),
         ) if is_given
     ]
-    if given and not on_gpus:
-        raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
     net = [name for name in given if name.startswith("--net-")]
-    if net and ("cuda" not in options["backend"] or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
+    if given != net and not on_gpus:
+        raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
+    if net and ("cuda" not in options.get("backend", ()) or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
         raise UsageError(
             f"{', '.join(net)}: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out"
         )
@@ -234,7 +234,7 @@ def _show_points(points: list[Point], estimate: float) -> int:
         case = point.case
         knobs = f"{case.dtype} {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks"
         knobs_used = (
-            f"direct {case.direct}, {case.channels} ch, {case.slots} slots, {units.format_size(case.buffsize)} buffer, "
+            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch, {case.slots} slots, {units.format_size(case.buffsize)} buffer, "
             f"chunks of {units.format_size(case.chunk)}"
         )
         way = " ".join("=".join(variable) for variable in forced_by(case)) or "its own way"
