@@ -24,7 +24,7 @@ from collbench.case import Case
 from collbench.collectives import collective
 from collbench.cost import DEFAULT_MACHINE, Machine, machine
 from collbench.device.program import ctas
-from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError, UnavailableError
+from collbench.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.estimate import is_gpu, repeat_s
 from collbench.group import Group
 from collbench.host import busy_seconds, memory_left_bytes
@@ -270,15 +270,13 @@ class Measurement:
                 continue
             try:
                 self._repeat(point)
-            except RefusedError as error:
+            except (RefusedError, ScheduleError) as error:
                 point.waived = error.text
                 yield self._record(point)
                 continue
             except CollbenchError as error:
                 yield self._record(point, error=error)
-                if isinstance(error, StuckError) or not isinstance(error, ScheduleError):
-                    raise
-                continue
+                raise
             self.progress(estimate_s(point, self.settings, self.machine) / self.settings.repeats)
             if repeat == self.settings.repeats - 1:
                 yield self._record(point)
@@ -307,7 +305,7 @@ class Measurement:
         if point.waived:
             return Record(**base, status="waived", reason=point.waived)
         if error is not None:
-            return Record(**base, status="error", reason=error.text if isinstance(error, ScheduleError) else error.message)
+            return Record(**base, status="error", reason=error.message)
         wrong = [found for samples in point.repeats for found in samples.wrong]
         if wrong:
             return Record(

@@ -7,7 +7,7 @@ import pytest
 
 from collbench.backends._session import Batch, Samples
 from collbench.case import Case
-from collbench.errors import StuckError
+from collbench.errors import ScheduleError, StuckError
 from collbench.group.local import LocalGroup
 from collbench.measure import STRIDE, Measurement, Point, Settings, estimate_s, order, plan_points
 from collbench.pattern import Wrong
@@ -87,6 +87,12 @@ def test_a_stuck_point_ends_the_sweep_after_its_row() -> None:
         rows.extend(measurement.records())
     assert [row.status for row in rows] == ["ok", "error"]
     assert rows[1].reason == "rank 1 waited"
+
+
+def test_a_plan_that_cannot_run_is_waived_once() -> None:
+    script = [ScheduleError("9 CTAs wait for each other, 8 can be resident", "use fewer"), samples(1.0), samples(1.0)]
+    rows, _ = measured(script, CASES[:2], repeats=2)
+    assert [(row.status, row.reason) for row in rows] == [("waived", "9 CTAs wait for each other, 8 can be resident; use fewer"), ("ok", "")]
 
 
 def test_unchecked_and_blocking_rows_say_so() -> None:
