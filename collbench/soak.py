@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.errors import ScheduleError
+from collbench.errors import RefusedError, ScheduleError
 from collbench.measure import Point
 from collbench.pattern import Wrong
 from collbench.plan import Plan
@@ -32,7 +32,7 @@ class Burst:
 
 def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, seed: int) -> Iterator[Burst]:
     """Bursts of random plans and sizes until the time is up; every plan comes once before any comes again. Raises what a session raises, but
-    ScheduleError, which says that a plan cannot run here.
+    ScheduleError and RefusedError, which say that a plan cannot run here.
     """
     chance = random.Random(seed)
     end = time.monotonic() + seconds
@@ -45,7 +45,7 @@ def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, s
             counts, pause_ns = _counts(chance, point.plan), chance.choice(PAUSES_NS)
             try:
                 wrong = sessions[point.case.backend, point.case.ranks].soak(point.plan, counts, pause_ns)
-            except ScheduleError as error:
+            except (RefusedError, ScheduleError) as error:
                 left.remove(point)
                 yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.text)
             else:

@@ -90,7 +90,7 @@ def test_a_stuck_point_ends_the_sweep_after_its_row() -> None:
 
 
 def test_a_plan_that_cannot_run_is_waived_once() -> None:
-    script = [ScheduleError("9 CTAs wait for each other, 8 can be resident", "use fewer"), samples(1.0), samples(1.0)]
+    script: list[Samples | Exception] = [ScheduleError("9 CTAs wait for each other, 8 can be resident", "use fewer"), samples(1.0), samples(1.0)]
     rows, _ = measured(script, CASES[:2], repeats=2)
     assert [(row.status, row.reason) for row in rows] == [("waived", "9 CTAs wait for each other, 8 can be resident; use fewer"), ("ok", "")]
 

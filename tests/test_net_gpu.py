@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from collbench.backends import cuda
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_net import Outside
 from collbench.backends._gpu_session import GpuOptions, reserve_net
@@ -203,7 +204,7 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             refuse(plan)
     else:
         refuse(plan)
-    assert ("1 threads receive" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
+    assert ("1 thread receives" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
     ((words, slots, gpu_slots),) = reserved
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
@@ -219,6 +220,17 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
     with pytest.raises(StuckError, match=said):
         outside.wait(cast(Any, None), 1.0, 1.0)
     assert outside.is_aborted()
+
+
+def test_a_soak_moves_messages_as_it_was_asked_to_or_not_at_all() -> None:
+    """A sweep waives such rows; a soak had slots in host memory instead."""
+    def refuse(plan: Plan) -> None:
+        raise RefusedError("An MPI takes no GPU memory")
+
+    session = object.__new__(cuda.Session)
+    vars(session).update(_refuse=refuse)
+    with pytest.raises(RefusedError, match="takes no GPU memory"):
+        session.soak(plan_of("allreduce", "ring", "simple", (0, 1)), [1], 0)
 
 
 def test_plans_without_messages_reserve_nothing() -> None:

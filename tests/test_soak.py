@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from collbench.case import Case
-from collbench.errors import ScheduleError, StuckError
+from collbench.errors import CollbenchError, RefusedError, ScheduleError, StuckError
 from collbench.group._driver import stuck
 from collbench.measure import Point
 from collbench.pattern import Wrong
@@ -44,11 +44,12 @@ def test_every_plan_comes_before_any_comes_again() -> None:
     assert all(len(burst.counts) == LAUNCHES and burst.pause_ns in PAUSES_NS for burst in bursts)
 
 
-def test_a_plan_that_cannot_run_comes_once_with_the_reason() -> None:
+@pytest.mark.parametrize("kind", [ScheduleError, RefusedError])
+def test_a_plan_that_cannot_run_comes_once_with_the_reason(kind: type[CollbenchError]) -> None:
     class Choosy(Session):
         def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
             if plan.schedule.name == "ring":
-                raise ScheduleError("too many CTAs")
+                raise kind("too many CTAs")
             return super().soak(plan, counts, pause_ns)
 
     bursts = []

@@ -175,7 +175,7 @@ def reserve_net(
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
     crew.call("join", receivers, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
-    said = f", {receivers} threads receive" if receivers else ""
+    said = f", {receivers} thread{'s receive' if receivers > 1 else ' receives'}" if receivers else ""
 
     def refuse(plan: Plan) -> None:
         if options.net_threads and not cores:

@@ -86,6 +86,9 @@ class Session(GpuSession):
         return found
 
     def _load(self, plan: Plan) -> None:
+        """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they were asked to, ScheduleError for what a GPU cannot run."""
+        if plan.islands:
+            self._refuse(plan)
         if plan.digest in self._known:
             return
         if is_full := len(self._known) >= LOADED:
@@ -100,9 +103,7 @@ class Session(GpuSession):
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat. Raises RefusedError for messages that cannot be moved as they were asked to."""
-        if plan.islands:
-            self._refuse(plan)
+        """One repeat."""
         self._load(plan)
         return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan.problem), self.options, hot=self.hot)
 
