@@ -105,7 +105,7 @@ def line_of(values: Iterable[object]) -> str:
     """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
-    return out.getvalue()
+    return out.getvalue().encode(errors="backslashreplace").decode()  # a variable of the environment may hold bytes that are no text
 
 
 def header(columns: Sequence[str] = COLUMNS) -> str:

@@ -1,5 +1,6 @@
 """The row and its file: what is written is read back, by the same module, whatever happened to the file."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path, end: str, cut: bytes) 
     writer.write([WAIVED])
     writer.close()
     assert read(file) == [ROW, WAIVED]
+
+
+def test_bytes_that_are_no_text_do_not_end_a_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    writer = Writer(file)
+    writer.write([replace(ROW, versions=f"MPICH 5.0.2 with FI_X={os.fsdecode(bytes([255]))}")])
+    writer.close()
+    assert read(file)[0].versions == "MPICH 5.0.2 with FI_X=\\udcff"
 
 
 def test_rows_are_in_the_file_as_they_are_written(tmp_path: Path) -> None:
