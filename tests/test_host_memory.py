@@ -1,6 +1,7 @@
 """Host memory that ranks share, with a stand-in for CUDA: what one process writes another reads, and nothing is left behind."""
 
 import ctypes
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,14 @@ def test_what_cannot_be_is_refused_with_a_hint() -> None:
         make(Runtime(refuses=True), 0, 4096)
     with pytest.raises(UnavailableError, match="cannot be opened"):
         reach(Runtime(), (2**22 + 1, 3, 4096, 0))
+
+
+def test_a_kernel_without_huge_pages_gives_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pages(mmap.mmap):
+        def madvise(self, *args: int) -> None:
+            raise OSError(22, "Invalid argument")  # man 2 madvise: not configured with CONFIG_TRANSPARENT_HUGEPAGE
+
+    monkeypatch.setattr(mmap, "mmap", Pages)
+    memory = make(Runtime(), 0, 8192, is_shared=False)
+    write(memory, 100, b"hello")
+    memory.close()

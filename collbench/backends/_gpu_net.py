@@ -140,7 +140,7 @@ class GpuProxy:
         self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
         where, program, slot_bytes = net_layout(plan, rank), lower(plan, rank), slot_wire_bytes(plan)
         self.ends: list[_Outlet | _Inlet] = []
-        self._kinds: list[tuple[int, int, int]] = []  # by end: the sender's rank, its end and the channel
+        self._senders: list[tuple[int, int, int]] = []  # by end: the sender's rank, the channel and the number of its end there
         for channel in range(plan.channels):
             for k, (is_sending, number) in enumerate(where.ends):
                 end = (program.sending if is_sending else program.receiving)[number]
@@ -155,14 +155,8 @@ class GpuProxy:
                 else:
                     threads = receivers if slot_bytes >= RECEIVED_FROM else None
                     self.ends.append(_Inlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan, threads))
-                sender = (rank, number) if is_sending else (peer, other_end(plan, rank, end, is_sending=False))
-                self._kinds.append((*sender, channel))
-        self._launched = [messages(plan, *self._of(kind)) for kind in self._kinds]
-
-    @staticmethod
-    def _of(kind: tuple[int, int, int]) -> tuple[int, int, int]:
-        rank, end, channel = kind
-        return rank, channel, end
+                self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
+        self._launched = [messages(plan, *sender) for sender in self._senders]
 
     def clear(self) -> None:
         """Forget the counts of earlier launches; the words are cleared by others."""
@@ -176,8 +170,8 @@ class GpuProxy:
 
     def expect_each(self, counts: Sequence[int]) -> None:
         """Launches of those block counts will follow."""
-        for end, kind in zip(self.ends, self._kinds, strict=True):
-            known = {count: messages(self.plan, *self._of(kind), count) for count in set(counts)}
+        for end, sender in zip(self.ends, self._senders, strict=True):
+            known = {count: messages(self.plan, *sender, count) for count in set(counts)}
             end.expect([message for count in counts for message in known[count]], 1)
 
     def turn(self) -> None:

@@ -26,7 +26,7 @@ from collbench.dtypes import dtype
 from collbench.errors import CollbenchError, StuckError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.group._launch import INSTALL_HINT, described_library, find_mpirun
-from collbench.host import processor_name
+from collbench.host import own_pages, processor_name
 from collbench.plan import Plan
 from collbench.transports.net import label, seats
 
@@ -155,9 +155,7 @@ class Rank:
     def reserve(self, own_bytes: int) -> None:
         """Have so much memory of the rank's own; what is not touched takes none."""
         self.loaded.clear()
-        memory = mmap.mmap(-1, max(own_bytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        self.own = np.frombuffer(memory, np.uint8)
+        self.own = np.frombuffer(own_pages(max(own_bytes, mmap.PAGESIZE), MAP_NORESERVE), np.uint8)
 
     def load(self, plan: Plan, hot: bool) -> str:
         """Bind a plan; returns its hash, which must be the same on every rank."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import UnavailableError
+from collbench.host import own_pages
 
 _SYS_MBIND, _PREFERRED = 237, 1  # x86-64; elsewhere pages go where the kernel puts them
 _PORTABLE_AND_MAPPED = 3  # cudaHostRegisterPortable | cudaHostRegisterMapped
@@ -24,11 +25,7 @@ class HostMemory:
     def __init__(self, runtime: Any, size: int, file: int | None, *, node: int = -1) -> None:
         """Raises UnavailableError if CUDA does not take it."""
         self._runtime, self.size, self.file = runtime, size, file
-        if file is None:
-            self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._map.madvise(mmap.MADV_HUGEPAGE)  # MPI copies between processes page by page
-        else:
-            self._map = mmap.mmap(file, size)
+        self._map = own_pages(size) if file is None else mmap.mmap(file, size)
         self._anchor = ctypes.c_char.from_buffer(self._map)
         self.address = ctypes.addressof(self._anchor)
         if node >= 0 and os.uname().machine == "x86_64":
