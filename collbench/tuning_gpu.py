@@ -173,7 +173,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     if road != "p2p" and (proto == "ll128" or case.direct == "on"):
         raise ScheduleError(
             "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise" if proto == "ll128" else
-            "through host memory nothing reaches a peer's buffers in place",
+            f"{'by messages' if islands else 'through host memory'} nothing reaches a peer's buffers in place",
             "use --transport p2p" if not islands else "use --proto simple or ll" if proto == "ll128" else "leave --direct out",
         )
     if islands and p2p == "pull":
