@@ -203,7 +203,7 @@ def test_options_win_over_the_sweep_profile(capfd: pytest.CaptureFixture[str]) -
     assert out.splitlines()[-1].startswith("# 2 points")
 
 
-@pytest.mark.parametrize("text", ["[sweep]\nop = 'nope'\n", "[sweep]\nnope = 1\n", "[sweep\n"])
+@pytest.mark.parametrize("text", ["[sweep]\nop = 'nope'\n", "[sweep]\nnope = 1\n", "[sweep\n", "", "algo = 'ring'\n", "sweep = 1\n"])
 def test_broken_sweep_profiles_are_usage_errors(capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)

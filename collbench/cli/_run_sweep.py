@@ -288,7 +288,10 @@ def _profile(name: str | None) -> dict[str, Any]:
     """Options from a sweep profile: a TOML table of option names, each read as the command line reads it."""
     if name is None:
         return {}
-    table = catalog.load("sweeps", name).get("sweep", {})
+    loaded = catalog.load("sweeps", name)
+    table = loaded.get("sweep")
+    if not isinstance(table, dict) or len(loaded) > 1:
+        raise UsageError(f"sweep profile {name} holds {', '.join(sorted(loaded)) or 'nothing'}", "it holds one table, [sweep], and options there")
     params = {param.name: param for param in options_of.command.params}
     for key in table:
         if key not in params or key in _NOT_IN_PROFILES:
