@@ -20,7 +20,7 @@ from collbench.plan import Plan, along, lay_out
 from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 from collbench.transports import net, shm
-from collbench.tuning_ce import best_by_copies, lay_out_copies
+from collbench.tuning_ce import are_copies_best, best_by_copies, lay_out_copies
 from collbench.tuning_gpu import Limits, best_of, lay_out_gpu, refuse_in_place, slot_wire_bytes
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64 KiB (11.6). Over 4 ranks on 2 cores:
@@ -73,13 +73,14 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     """
     hosts = limits.hosts if limits is not None and len(limits.hosts) == case.ranks else ()
     case = replace(case, algo=_between(case, hosts)) if case.algo == "auto" and hosts else case
-    if case.backend in GPU_BACKENDS and case.transport == "ce":
-        schedule = along(case.op, best_by_copies(case), case.ranks, case.root, _orders(limits, case), hosts)
-        return Choice(*lay_out_copies(case, schedule, limits or Limits()))
     if case.backend in GPU_BACKENDS:
-        algo, proto = best_of(case, limits or Limits())
+        has = limits or Limits()
+        if case.transport == "ce" or are_copies_best(case, has):
+            schedule = along(case.op, best_by_copies(case), case.ranks, case.root, _orders(limits, case), hosts)
+            return Choice(*lay_out_copies(case, schedule, has))
+        algo, proto = best_of(case, has)
         schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case), hosts)
-        return Choice(*lay_out_gpu(case, schedule, proto, limits or Limits()))
+        return Choice(*lay_out_gpu(case, schedule, proto, has))
     if case.proto not in ("auto", CPU_PROTO) and case.backend not in LINE_BACKENDS:
         raise ScheduleError(f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}", f"leave --proto out or use --proto {CPU_PROTO}")
     found = _islands(case, hosts)

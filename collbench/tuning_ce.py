@@ -24,6 +24,9 @@ _BEST = {"allreduce": "twoshot", "broadcast": "twoshot", "reduce": "twoshot"}
 _SLICED_FROM, _SLICES = 256 * _M, 2
 _PIPELINED_LOOPS, _PIPELINED_CHUNK_BYTES = 16, 4 * _M  # where loops follow each other through the ranks: at most so many, at least so large
 _CTAS, _THREADS, _UNROLL = 64, 512, 8  # of the kernel that reduces: 32 CTAs cost allreduce up to 3 %
+# From where on copies are faster than stores of kernels, one process a GPU, us. Two H200s: allgather and alltoall of 256 MiB 376 and 378, by stores 373 and
+# 378; of 1 GiB 1405 and 1407, by stores 1474 both. Four: alltoall of 1 GiB 2099, by stores 2330. Allreduce and reducescatter gain 2 % or lose.
+_CHOSEN_FOR, _CHOSEN_FROM = ("allgather", "alltoall"), 512 * _M
 MAX_ACTIONS = 400  # of a rank in a launch: each is up to seven nodes of a graph
 
 
@@ -34,6 +37,20 @@ def best_by_copies(case: Case) -> str:
     'direct'
     """
     return _BEST.get(case.op, "direct") if case.algo == "auto" else case.algo
+
+
+def are_copies_best(case: Case, limits: Limits) -> bool:
+    """Whether copy engines are the road for a case that leaves it and all knobs open.
+
+    >>> case = Case(op="alltoall", backend="cuda", ranks=4, size_bytes=1 << 30)
+    >>> are_copies_best(case, Limits()), are_copies_best(replace(case, channels=8), Limits()), are_copies_best(case, Limits(has_peers=False))
+    (True, False, False)
+    """
+    if case.op not in _CHOSEN_FOR or case.size_bytes < _CHOSEN_FROM or not limits.has_peers or ce.why_not(limits.hosts):
+        return False
+    problem = {name: getattr(case, name) for name in ("op", "backend", "dtype", "redop", "root", "placement", "ranks", "size_bytes")}
+    is_open = replace(case, algo="auto", proto="auto") == Case(**problem)
+    return is_open and case.algo in ("auto", best_by_copies(Case(**problem))) and case.proto in ("auto", "simple")
 
 
 def lay_out_copies(case: Case, schedule: Schedule, limits: Limits) -> tuple[Case, Plan]:

@@ -19,6 +19,7 @@ from collbench.backends._gpu import Lane
 from collbench.backends._gpu_clock import How
 from collbench.backends._gpu_net import BURST, Outside, net_bytes, slots_offset
 from collbench.backends._proxy import road_of
+from collbench.backends._receivers import Receivers
 from collbench.case import Case
 from collbench.device.layout import MEETING_AT
 from collbench.errors import StuckError
@@ -96,7 +97,9 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
-    outside = card.outside = Outside(road_of(MPI.COMM_WORLD), memory.ctypes.data, words, slots, receivers=int(threads))
+    road = road_of(MPI.COMM_WORLD)
+    receivers = Receivers(int(threads), road.fault, range(n)) if int(threads) else None
+    outside = card.outside = Outside(road, memory.ctypes.data, words, slots, receivers=receivers)
     gpus.nets[rank], gpus.slots[rank] = memory[:words], memory[slots_offset(words) :]
     outside.proxy = outside.proxy_of(plan)
     launched = 0

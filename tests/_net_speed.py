@@ -15,6 +15,7 @@ import numpy as np
 
 from collbench.backends._gpu_net import Outside, net_bytes, slots_offset
 from collbench.backends._proxy import road_of
+from collbench.backends._receivers import Receivers
 from collbench.case import Case
 from collbench.tuning import resolve
 
@@ -27,7 +28,7 @@ def main(size: str, *knobs: str) -> None:
 
     world = MPI.COMM_WORLD
     given = dict(knob.split("=") for knob in knobs)
-    receivers = int(given.pop("threads", 0))
+    threads = int(given.pop("threads", 0))
     case = Case(
         op="allreduce", backend="cuda", algo=given.pop("algo", "ring"), proto="simple", transport="net", ranks=world.Get_size(), size_bytes=int(size),
         **{name: int(value) for name, value in given.items()},  # type: ignore[arg-type]
@@ -38,7 +39,9 @@ def main(size: str, *knobs: str) -> None:
     pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
     memory[:] = 0
-    outside = Outside(road_of(world), memory.ctypes.data, words_bytes, slots_bytes, receivers=receivers)
+    road = road_of(world)
+    receivers = Receivers(threads, road.fault, range(road.n)) if threads else None
+    outside = Outside(road, memory.ctypes.data, words_bytes, slots_bytes, receivers=receivers)
     proxy, words = outside.proxy_of(plan), outside.words
     found = []
     for _ in range(REPEATS):
@@ -58,7 +61,7 @@ def main(size: str, *knobs: str) -> None:
     count, total = sum(map(len, sent)), sum(message.size for launched in sent for message in launched)
     if world.Get_rank() == 0:
         print(
-            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}, {receivers} threads: "
+            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}, {threads} threads: "
             f"{1e6 * seconds / count:.2f} us a message, {total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
         )
     assert outside.close()

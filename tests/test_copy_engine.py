@@ -23,6 +23,7 @@ from collbench.group import RankContext
 from collbench.plan import Kernel, Plan, lay_out, registered
 from collbench.schedule import Schedule
 from collbench.tuning import algorithms_of, resolve
+from collbench.tuning import chosen as own_choice
 from collbench.tuning_ce import MAX_ACTIONS
 from collbench.tuning_gpu import Limits
 from collbench.world import World
@@ -187,12 +188,26 @@ def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: st
         resolve(Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20), Limits(has_peers=False))
 
 
-def test_less_memory_is_more_loops_and_auto_never_takes_it() -> None:
+def test_less_memory_is_more_loops() -> None:
     for memory in (1 << 28, 1 << 26):
         case, plan = chosen("allreduce", 1 << 30, memory)
         assert sum(1 for _ in plan.loops(0)) == -(-(1 << 28) // case.chunk) > 1
-    for size in (1 << 10, 1 << 20, 1 << 30):
-        assert resolve(Case(op="allgather", backend="cuda", ranks=4, size_bytes=size)).case.transport == "p2p"
+
+
+@pytest.mark.parametrize(
+    ("more", "limits", "transport", "is_own"),
+    [
+        ({}, Limits(), "ce", True), ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
+        ({"placement": "in", "op": "allgather"}, Limits(), "ce", True),
+        ({"size_bytes": 1 << 28}, Limits(), "p2p", True), ({"op": "allreduce"}, Limits(), "p2p", True), ({"transport": "p2p"}, Limits(), "p2p", False),
+        ({"channels": 32}, Limits(), "p2p", False), ({"proto": "ll128"}, Limits(), "p2p", False), ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
+        ({}, Limits(has_peers=False), "shm", True), ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
+    ],
+)
+def test_auto_takes_it_for_what_it_moves_fastest(more: dict[str, object], limits: Limits, transport: str, is_own: bool) -> None:
+    """Large exchanges, where nothing is asked for that copies cannot do; the row says whether it is what the tool itself would do."""
+    done = resolve(Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}), limits).case  # type: ignore[arg-type]
+    assert (done.transport, done == own_choice(done, limits)) == (transport, is_own)
 
 
 # Kernels

@@ -268,7 +268,7 @@ def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
 def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
     for n in (2, 4, 8):
         for size in (8 << k for k in range(0, 28, 3)):
-            case = Case(op=op, backend="cuda", ranks=n, size_bytes=size).rounded()
+            case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
             if not case.why_senseless():
                 assert_addresses(resolve(case).plan)
 

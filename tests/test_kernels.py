@@ -98,13 +98,13 @@ def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
-    """The different kernels of the automatic choices from 8 bytes to 1 GiB, with their programs.
+    """The different kernels that store over the link of the automatic choices from 8 bytes to 1 GiB, with their programs.
 
     Of those that differ in their threads alone, the one that has most: its threads have the fewest registers.
     """
     found: dict[object, tuple[int, Source, Program]] = {}
     for size in (8 << k for k in range(28)):
-        case = Case(op=op, backend="cuda", ranks=n, size_bytes=size).rounded()
+        case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
         if case.why_senseless():
             continue
         plan = resolve(case).plan

@@ -14,7 +14,7 @@ from collbench.backends import cuda
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_net import Outside
 from collbench.backends._gpu_session import GpuOptions, reserve_net
-from collbench.backends._receivers import RECEIVED_FROM
+from collbench.backends._receivers import RECEIVED_FROM, Receivers
 from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
@@ -195,7 +195,7 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
         def close(self) -> None:
             pass
 
-    text, taken, refuse = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked))
+    text, taken, refuse = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked), ("a", "a"))
     assert asked_for == ["mpi", "reserve", "join"], "who has no memory says so before any rank waits for it"
     assert text.startswith("; An MPI, messages in")
     assert said in text
@@ -234,7 +234,7 @@ def test_a_soak_moves_messages_as_it_was_asked_to_or_not_at_all() -> None:
 
 
 def test_plans_without_messages_reserve_nothing() -> None:
-    text, taken, refuse = reserve_net(None, [], GpuOptions(net_memory="device"))  # type: ignore[arg-type]
+    text, taken, refuse = reserve_net(None, [], GpuOptions(net_memory="device"), ())  # type: ignore[arg-type]
     refuse(resolve(case()).plan)
     assert (text, taken) == ("", 0)
 
@@ -248,19 +248,18 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
             self.cores = cores
 
         def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
-            joined.extend(args if method == "join" else ())
+            joined.extend(args[:1] if method == "join" else ())
             return [("An MPI", "no", self.cores)] * 2
 
         def close(self) -> None:
             pass
 
-    refuse = reserve_net(Crew(0), [plan], GpuOptions(net_threads=3))[2]
+    refuse = reserve_net(Crew(0), [plan], GpuOptions(net_threads=3), "aa")[2]
     with pytest.raises(RefusedError, match="without the thread level multiple"):
         refuse(plan)
-    reserve_net(Crew(0), [plan], GpuOptions(net_threads=0))[2](plan)
-    reserve_net(Crew(4), [plan], GpuOptions(net_threads=3))[2](plan)
-    reserve_net(Crew(16), [plan], GpuOptions(), ["a", "a", "b"])[2](plan)
-    assert joined == [0, 0, 3, 2]
+    for cores, asked, hosts in ((0, 0, "aa"), (4, 3, "aa"), (16, None, "aa"), (16, None, "ab")):
+        reserve_net(Crew(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
+    assert joined == [0, 0, 3, 2, 0], "what another host sends nobody copies"
 
 
 def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
@@ -288,14 +287,22 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
 
     def duplicate() -> Any:
         assert watched == [True]
-        return SimpleNamespace()
+        return SimpleNamespace(Free=lambda: None)
 
     memory = np.zeros(2 * 4096, np.uint8)
     comm = SimpleNamespace(Dup=duplicate, Get_rank=lambda: 0, Get_size=lambda: 2)
     rank = Rank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
     rank.reserved = memory.ctypes.data, 4096, 4096, 0, 0
-    rank.join(0)
+    rank.net_memory = cast(Any, SimpleNamespace(close=lambda: None))
+    rank.join(2, ("a", "b"))
     assert (watched, rank.outside is not None) == ([True, False], True)
+    rank.close()
+
+
+def test_threads_receive_large_messages_of_their_host() -> None:
+    threads = Receivers(1, OSError, (0, 2))
+    assert [threads.serve(peer, size) for peer, size in ((0, RECEIVED_FROM), (1, RECEIVED_FROM), (2, RECEIVED_FROM - 1))] == [True, False, False]
+    threads.close()
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

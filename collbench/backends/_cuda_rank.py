@@ -17,6 +17,7 @@ from collbench.backends._gpu_net import GpuProxy, Outside, has_threads, library,
 from collbench.backends._gpu_session import START_S, GpuOptions, GpuRank
 from collbench.backends._gpu_stuck import diagnosis
 from collbench.backends._proxy import road_of
+from collbench.backends._receivers import Receivers
 from collbench.backends._session import Answer
 from collbench.case import Problem
 from collbench.device.card import Launch
@@ -72,10 +73,12 @@ class Rank(GpuRank):
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
         self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
 
-    def join(self, receivers: int) -> None:
-        """Have a communicator for messages, and so many threads that receive. A rank that does not come ends this process."""
+    def join(self, threads: int, hosts: Sequence[str]) -> None:
+        """Have a communicator for messages, and so many threads that receive; hosts: of the ranks. A rank that does not come ends this process."""
+        near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
         with self.context.watchdog.limit("all ranks to open the network", START_S):
-            self.outside = Outside(road_of(self.context.comm), *self.reserved, receivers=receivers)
+            road = road_of(self.context.comm)
+            self.outside = Outside(road, *self.reserved, receivers=Receivers(threads, road.fault, near) if threads else None)
 
     def mpi(self) -> tuple[str, str, int]:
         """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""

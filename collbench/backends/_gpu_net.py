@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench.backends._proxy import FIRST_TAG, End, Road, Sending
-from collbench.backends._receivers import RECEIVED_FROM, Receivers
+from collbench.backends._receivers import Receivers
 from collbench.device.card import Card
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
 from collbench.device.messages import Message, messages
@@ -153,7 +153,7 @@ class GpuProxy:
                     outlet = _LineOutlet if plan.proto != "simple" else _Outlet
                     self.ends.append(outlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan))
                 else:
-                    threads = receivers if slot_bytes >= RECEIVED_FROM else None
+                    threads = receivers if receivers is not None and receivers.serve(peer, slot_bytes) else None
                     self.ends.append(_Inlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan, threads))
                 self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
         self._launched = [messages(plan, *sender) for sender in self._senders]
@@ -199,18 +199,18 @@ class Outside:
     """
 
     def __init__(
-        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, receivers: int = 0
+        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, receivers: Receivers | None = None
     ) -> None:
         """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there.
 
-        receivers: threads that receive large messages in host memory.
+        receivers: threads that receive large messages in host memory, until close().
         """
         self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
-        self._receivers = Receivers(receivers, road.fault) if receivers else None
+        self._receivers = receivers
         self.is_meeting = False
         self._met = self._looks = 0
         self._is_told = False

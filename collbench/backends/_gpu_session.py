@@ -154,10 +154,8 @@ def share_memory(
     crew.call("connect", exported, options.timeout_s, is_peered, *([hosts] if hosts else []), timeout_s=START_S)
 
 
-def reserve_net(
-    crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str] = ()
-) -> tuple[str, int, Callable[[Plan], None]]:
-    """Let ranks have memory for the messages of plans, and threads to receive large ones. hosts: of the ranks.
+def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str]) -> tuple[str, int, Callable[[Plan], None]]:
+    """Let ranks, on those hosts, have memory for the messages of plans, and threads to receive large ones of their host.
 
     Returns what is to be said of it, the bytes of a rank, and what raises RefusedError for a plan that cannot run as it was asked for.
     """
@@ -169,11 +167,10 @@ def reserve_net(
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
     receivers = 0
-    if cores and any(slot_wire_bytes(plan) >= RECEIVED_FROM and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
-        most_here = max(map(hosts.count, hosts), default=len(told))
-        receivers = receivers_for(cores, most_here) if options.net_threads is None else options.net_threads
+    if cores and any(_has_copies(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
+        receivers = receivers_for(cores, max(map(hosts.count, hosts))) if options.net_threads is None else options.net_threads
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
-    crew.call("join", receivers, timeout_s=START_S)
+    crew.call("join", receivers, hosts, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
     said = f", {receivers} thread{'s receive' if receivers > 1 else ' receives'}" if receivers else ""
 
@@ -185,6 +182,11 @@ def reserve_net(
             raise RefusedError(not_on_gpu or lines, "use --net-memory host")
 
     return f"; {told[0][0]}, messages in {where} memory{said}", words + slots + gpu_slots, refuse
+
+
+def _has_copies(plan: Plan, hosts: Sequence[str]) -> bool:
+    """Whether MPI copies messages of the plan that are worth a thread."""
+    return slot_wire_bytes(plan) >= RECEIVED_FROM and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
 
 
 class Watch:
