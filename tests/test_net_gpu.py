@@ -179,7 +179,7 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
         (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
-@pytest.mark.parametrize(("cores", "chunk_bytes"), [(0, 2 * RECEIVED_FROM), (5, 2 * RECEIVED_FROM), (5, 64)])
+@pytest.mark.parametrize(("cores", "chunk_bytes"), [(0, 2 * RECEIVED_FROM), (6, 2 * RECEIVED_FROM), (6, 64)])
 def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int, chunk_bytes: int) -> None:
     plan = plan_of("allreduce", "ring", proto, (0, 1), count=1 << 20, chunk_bytes=chunk_bytes)
     reserved: list[tuple[int, ...]] = []
@@ -204,7 +204,7 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             refuse(plan)
     else:
         refuse(plan)
-    assert ("1 thread receives" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
+    assert ("2 threads receive" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
     ((words, slots, gpu_slots),) = reserved
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"

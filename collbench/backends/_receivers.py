@@ -17,18 +17,18 @@ from threading import Thread
 from typing import Any
 
 RECEIVED_FROM = 512 << 10  # bytes of a slot: to wake a thread costs as much as to copy 256K
-MOST = 2  # threads of a rank that nobody asked for
+THREADS = 2  # of a rank, where nobody asked for others
 # After which a thread gets Python's lock from one that runs on, as a proxy does: by default 5 ms, and allreduce of 1 MiB took longer than that.
 _SWITCH_S = 1e-5
 
 
 def receivers_for(cores: int, ranks: int) -> int:
-    """Threads of each of so many ranks that share so many cores, each of which needs one for its proxy.
+    """Threads of each of so many ranks that share so many cores, each of which needs one for its proxy; one thread alone would gain nothing.
 
-    >>> receivers_for(64, 4), receivers_for(8, 4), receivers_for(2, 2)
-    (2, 1, 0)
+    >>> receivers_for(64, 4), receivers_for(12, 4), receivers_for(8, 4)
+    (2, 2, 0)
     """
-    return max(0, min(MOST, cores // ranks - 1))
+    return THREADS if cores // ranks > THREADS else 0
 
 
 class Received:
