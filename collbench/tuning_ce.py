@@ -25,7 +25,8 @@ _SLICED_FROM, _SLICES = 256 * _M, 2
 _PIPELINED_LOOPS, _PIPELINED_CHUNK_BYTES = 16, 4 * _M  # where loops follow each other through the ranks: at most so many, at least so large
 _CTAS, _THREADS, _UNROLL = 64, 512, 8  # of the kernel that reduces: 32 CTAs cost allreduce up to 3 %
 # From where on copies are faster than stores of kernels, one process a GPU, us. Two H200s: allgather and alltoall of 256 MiB 376 and 378, by stores 373 and
-# 378; of 1 GiB 1405 and 1407, by stores 1474 both. Four: alltoall of 1 GiB 2099, by stores 2330. Allreduce and reducescatter gain 2 % or lose.
+# 378; of 1 GiB 1405 and 1407, by stores 1474 both. Four: alltoall of 1 GiB 2099, by stores 2348 (profiles/results/h200x4.csv). Between 256 MiB and 1 GiB
+# stores were not measured. Allreduce of 1 GiB gains 1.5 % with the default memory, reducescatter loses 6 %.
 _CHOSEN_FOR, _CHOSEN_FROM = ("allgather", "alltoall"), 512 * _M
 MAX_ACTIONS = 400  # of a rank in a launch: each is up to seven nodes of a graph
 
