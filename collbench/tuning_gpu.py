@@ -5,7 +5,7 @@ The sweeps were made on 4 x H200 (NVSwitch), one process a GPU, float32 sum, in 
 
 from dataclasses import dataclass, replace
 
-from collbench import tuning_shm
+from collbench import tuning_net, tuning_shm
 from collbench.case import Case, P2p
 from collbench.collectives import collective
 from collbench.errors import ScheduleError
@@ -57,13 +57,6 @@ _SIMPLE_CHANNELS = ((2 * _M, 32), (8 * _M, 64), (_ANY, 32))
 _SIMPLE_CHANNELS_FIFO_ONLY = ((2 * _M, 32), (_ANY, 64))
 _SIMPLE_CHANNELS_NO_FIFO = ((2 * _M, 64), (_ANY, 128))
 _SIMPLE_CHANNELS_UNCLUSTERED = ((2 * _M, 32), (32 * _M, 64), (_ANY, 128))
-# Over messages of MPI a processor copies every byte, so that a few channels keep it busy while GPUs work on others. Two H200s of a host, Open MPI, ring
-# allreduce, us: 1 MiB, 2 channels by 256K 249, 4 265, 8 284, 4 by 128K 258; 16 MiB, 4 channels by 256K 3590, 512K 3512, 1M 5184, and where threads
-# receive (_receivers.py) 3504, 2206, 1584; 64 MiB 13945, 13746, 15658 and 14158, 8274, 5571; 2 channels by 1M 14410 and 9244. Broadcast, which goes one way:
-# 16 MiB by 128K 1662, 512K 2929, 1M 1767; 64 MiB 7031, 11212, 7179.
-_NET_LL_UP_TO = 16 * _K
-_NET_CHANNELS = ((256 * _K, 1), (2 * _M, 2), (_ANY, 4))
-_NET_CHUNK_BYTES, _NET_CHUNK_BYTES_ONE_WAY = ((2 * _M, 256 * _K), (16 * _M, 512 * _K), (_ANY, _M)), 128 * _K
 _PROTOCOL_OF_SIZE = ((256 * _K, "ll"), (8 * _M, "ll128"), (_ANY, "simple"))  # where an algorithm is given and no protocol
 # From where on messages are cut in two, so that a rank passes the first half on while the second arrives: ring allgather of 16 MiB 43.6 us, 49.8
 # with one slice; ring allreduce 80.2, 84; at 4 MiB one slice is better.
@@ -127,7 +120,7 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     """
     road = road_of(case, limits)
     if case.proto == "auto" and "net" in road:
-        case = replace(case, proto="ll" if case.size_bytes <= _NET_LL_UP_TO else "simple")
+        case = replace(case, proto="ll" if case.size_bytes <= tuning_net.LL_UP_TO else "simple")
     by_host = road == "shm"
     table = (tuning_shm.BEST if by_host else _BEST)[case.op]
     for largest, algo, proto in table:
@@ -274,9 +267,9 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
     slots = case.slots or (4 if proto == "simple" and not pipelined else 8)
-    has_net = bool(islands_of(case, limits))
-    is_cut = proto == "simple" and case.size_bytes >= _SLICED_FROM and not has_net and not pipelined
-    slices = case.slices or (2 if is_cut and _hops(schedule, case.in_place) > 1 else 1)
+    by_net = tuning_net.simple_knobs(case.size_bytes, share, is_pipelined=pipelined, hops=_hops(schedule, case.in_place)) if islands_of(case, limits) else ()
+    is_cut = proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined
+    slices = case.slices or (by_net[2] if by_net and proto == "simple" else 2 if is_cut and _hops(schedule, case.in_place) > 1 else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     peers, widest = _peers(schedule), widest_message(schedule)
@@ -284,8 +277,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     by_host: tuple[int, ...] = ()  # channels, bytes of a chunk
     if proto == "simple" and road_of(case, limits) == "shm":
         by_host = tuning_shm.simple_knobs(case.size_bytes, pipelined=pipelined, peers=peers, hops=_hops(schedule, case.in_place))
-    if has_net:
-        wanted = min(_up_to(case.size_bytes, _NET_CHANNELS), max(1, share // (4 * _K)))
+    if by_net:
+        wanted = min(by_net[0], max(1, share // (4 * _K)))
     elif proto == "ll":
         wanted = _up_to(share, _LL_CHANNELS_ONE_PEER if conns == 1 else _LL_CHANNELS_REDUCING if collective(case.op).is_reduction else _LL_CHANNELS)
     elif proto == "ll128":
@@ -301,8 +294,8 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     largest = 32 * _K if proto == "ll" else 60 * _K if proto == "ll128" else 256 * _K
     if by_host:
         largest = by_host[1] // slices
-    elif proto == "simple" and has_net:
-        largest = (_NET_CHUNK_BYTES_ONE_WAY if pipelined or collective(case.op).is_rooted else _up_to(case.size_bytes, _NET_CHUNK_BYTES)) // slices
+    elif proto == "simple" and by_net:
+        largest = by_net[1]
     elif pipelined and proto == "simple":
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):

@@ -29,7 +29,9 @@ LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
 # Channels of simple by S, and bytes of a chunk. Ring allreduce of 4 MiB, 12 channels by 128K 205 us, 16 by 64K 214, 32 220; 16 MiB 32 by 64K 677, 16 701; 256
 # MiB 32 by 64K 10.2 ms, by 512K 19. Chain of 64 KiB 2 channels 10.7, 8 16.2; 4 MiB 8 124, 16 125, 32 155; reduce of 64 MiB 16 1728, 8 1799.
 # Alltoall of 512 KiB 4 channels 25.8, 8 28.4; 4 MiB 16 by 32K 124, by 64K 157, 8 by 32K 131; 64 MiB 16 by 32K 1561, by 64K 2370.
-_RING = ((2 * _M, 8, 128 * _K), (6 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
+# Two H200s, where every rank has one peer: broadcast of 32 KiB 2 channels 7.7, 4 8.9, 8 13; sendrecv of 128 KiB 2 channels 16.1, 4 14.5, 8 18.4; allgather of 8
+# MiB 16 by 128K 153, 12 165, 32 by 64K 165; of 64 MiB 32 by 64K 1.15 times as fast as 16 by 128K.
+_RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (2 * _M, 8, 128 * _K), (6 * _M, 12, 128 * _K), (12 * _M, 16, 128 * _K), (_ANY, 32, 64 * _K))
 _PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_ANY, 16, 32 * _K))
 _SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))

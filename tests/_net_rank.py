@@ -98,8 +98,8 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
     road = road_of(MPI.COMM_WORLD)
-    receivers = Receivers(int(threads), road.fault, range(n)) if int(threads) else None
-    outside = card.outside = Outside(road, memory.ctypes.data, words, slots, receivers=receivers)
+    receivers = Receivers(int(threads), road.fault) if int(threads) else None
+    outside = card.outside = Outside(road, memory.ctypes.data, words, slots, near=range(n), receivers=receivers)
     gpus.nets[rank], gpus.slots[rank] = memory[:words], memory[slots_offset(words) :]
     outside.proxy = outside.proxy_of(plan)
     launched = 0

@@ -40,8 +40,8 @@ def main(size: str, *knobs: str) -> None:
     memory = np.frombuffer(pages, np.uint8)
     memory[:] = 0
     road = road_of(world)
-    receivers = Receivers(threads, road.fault, range(road.n)) if threads else None
-    outside = Outside(road, memory.ctypes.data, words_bytes, slots_bytes, receivers=receivers)
+    receivers = Receivers(threads, road.fault) if threads else None
+    outside = Outside(road, memory.ctypes.data, words_bytes, slots_bytes, near=range(road.n), receivers=receivers)
     proxy, words = outside.proxy_of(plan), outside.words
     found = []
     for _ in range(REPEATS):

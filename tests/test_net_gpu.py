@@ -12,9 +12,10 @@ import pytest
 
 from collbench.backends import cuda
 from collbench.backends._gpu import Lane
-from collbench.backends._gpu_net import Outside
+from collbench.backends._gpu_net import GpuProxy, Outside, net_bytes
 from collbench.backends._gpu_session import GpuOptions, reserve_net
-from collbench.backends._receivers import RECEIVED_FROM, Receivers
+from collbench.backends._proxy import Road
+from collbench.backends._receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.backends.cuda import Rank, why_waived
 from collbench.case import Case
 from collbench.collectives import OpName
@@ -34,6 +35,25 @@ from ._device import Gpus, Run, memory_of, place_of
 
 TWO_HOSTS = Limits(hosts=(0, 0, 1, 1))
 PROTOS = ("simple", "ll")
+
+
+class Silent:
+    """A communicator on which nothing comes."""
+
+    def Dup(self) -> "Silent":  # noqa: N802  names of mpi4py
+        return self
+
+    def Get_rank(self) -> int:  # noqa: N802
+        return 1
+
+    def Get_size(self) -> int:  # noqa: N802
+        return 4
+
+    def Irecv(self, *_: Any) -> Any:  # noqa: N802
+        return SimpleNamespace(Test=lambda: False)
+
+    def Improbe(self, *_: Any) -> None:  # noqa: N802
+        pass
 
 
 def case(**more: object) -> Case:
@@ -259,7 +279,7 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
         refuse(plan)
     for cores, asked, hosts in ((0, 0, "aa"), (4, 3, "aa"), (16, None, "aa"), (16, None, "ab")):
         reserve_net(Crew(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
-    assert joined == [0, 0, 3, 2, 0], "what another host sends nobody copies"
+    assert joined == [0, 0, 3, 4, 0], "what another host sends nobody copies"
 
 
 def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
@@ -299,10 +319,18 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
     rank.close()
 
 
-def test_threads_receive_large_messages_of_their_host() -> None:
-    threads = Receivers(1, OSError, (0, 2))
-    assert [threads.serve(peer, size) for peer, size in ((0, RECEIVED_FROM), (1, RECEIVED_FROM), (2, RECEIVED_FROM - 1))] == [True, False, False]
-    threads.close()
+@pytest.mark.parametrize(("chunk_bytes", "taken", "threads"), [(64, [], []), (TAKEN_FROM, [0, 2], []), (RECEIVED_FROM, [0, 2], [0, 2])])
+def test_large_messages_of_the_host_are_taken_one_by_one(chunk_bytes: int, taken: list[int], threads: list[int]) -> None:
+    plan = plan_of("alltoall", "direct", "simple", (0, 1, 2, 3), count=1 << 21, slices=1, chunk_bytes=chunk_bytes, channels=1)
+    receivers, (words, slots, _) = Receivers(1, OSError), net_bytes([plan], has_gpu_slots=False)
+    proxy = GpuProxy(Road(Silent(), OSError), plan, 1, memoryview(bytearray(words)).cast("Q"), bytearray(slots), (0, 1, 2), receivers)
+    receivers.close()
+    proxy.expect(1)
+    proxy.turn()
+    inlets = [end for end in proxy.ends if not hasattr(end, "launched")]
+    assert sorted(end.peer for end in inlets if not end.pending) == taken
+    assert sorted(end.peer for end in inlets if getattr(end, "receivers", None)) == threads
+    assert sorted(end.peer for end in inlets if len(end.pending) == plan.slots) == sorted({0, 2, 3} - set(taken))
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

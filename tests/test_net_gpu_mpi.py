@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from collbench.backends._receivers import RECEIVED_FROM
+from collbench.backends._receivers import RECEIVED_FROM, TAKEN_FROM
 from tests._runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
 
 pytestmark = needs_mpi
@@ -29,9 +29,9 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     assert code == 0
 
 
-@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("alltoall", "direct")])
-def test_large_messages_that_threads_receive(op: str, algo: str) -> None:
-    code, said = ranks(3, op, algo, "simple", "isolated", "none", str(RECEIVED_FROM), "2")
+@pytest.mark.parametrize(("op", "chunk_bytes", "threads"), [("allreduce", TAKEN_FROM, 0), ("alltoall", TAKEN_FROM, 0), ("allreduce", RECEIVED_FROM, 2)])
+def test_large_messages_are_taken_or_received_by_threads(op: str, chunk_bytes: int, threads: int) -> None:
+    code, said = ranks(3, op, "ring" if op == "allreduce" else "direct", "simple", "isolated", "none", str(chunk_bytes), str(threads))
     assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
     assert code == 0
 

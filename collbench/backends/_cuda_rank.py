@@ -78,7 +78,7 @@ class Rank(GpuRank):
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
         with self.context.watchdog.limit("all ranks to open the network", START_S):
             road = road_of(self.context.comm)
-            self.outside = Outside(road, *self.reserved, receivers=Receivers(threads, road.fault, near) if threads else None)
+            self.outside = Outside(road, *self.reserved, near=near, receivers=Receivers(threads, road.fault) if threads else None)
 
     def mpi(self) -> tuple[str, str, int]:
         """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""

@@ -8,7 +8,7 @@ Order. GPU to processor: kernels fence with the scope of the system between data
 processor of x86-64 loads in order. Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI writes of
 lines in which order does not matter, as long as it copies words of 8 bytes whole or ascending.
 
-It has no thread of its own (see _proxy.py; large messages may have some to receive them, _receivers.py): the rank's host has nothing else to do while its
+It has no thread of its own (see _proxy.py; large messages may have some to copy them, _receivers.py): the rank's host has nothing else to do while its
 GPU runs, and gives turns instead of sleeping. So all that the host queues while kernels wait must not block it: launches go in bursts, and the
 stream is empty before the next.
 """
@@ -17,11 +17,11 @@ import ctypes
 import mmap
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from collbench.backends._proxy import FIRST_TAG, End, Road, Sending
-from collbench.backends._receivers import Receivers
+from collbench.backends._receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.device.card import Card
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
 from collbench.device.messages import Message, messages
@@ -95,13 +95,11 @@ class _LineOutlet(_Outlet):
 
 
 class _Inlet(End):
-    """The receiving end of a connection on a channel. said: the word by which the kernel tells which slots it has read; receivers: threads, if it has any."""
+    """The receiving end of a connection on a channel, which posts a receive into every free slot. said: the word by which the kernel frees slots."""
 
-    def __init__(
-        self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan, receivers: Receivers | None
-    ) -> None:
+    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
         super().__init__(comm, peer, tag, words[0])
-        self.said, self.limit, self.receivers = words[1], 0, receivers
+        self.said, self.limit = words[1], 0
         self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
 
     def expect(self, launched: Sequence[Message], count: int) -> None:
@@ -112,31 +110,43 @@ class _Inlet(End):
         """Receive into free slots, and say what has come."""
         if self.posted < self.limit:
             free = min(self.limit, words[self.said] + len(self.whole))
-            while self.posted < free and (request := self._received(self.whole[self.posted % len(self.whole)])) is not None:
-                self.pending.append(request)
+            while self.posted < free:
+                self.pending.append(self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag))
                 self.posted += 1
         if self.pending:
             self.settle(words)
-
-    def _received(self, slot: Any) -> Any:
-        """The request for the next message, which threads wait for until it is here: None until then."""
-        if self.receivers is None:
-            return self.comm.Irecv(slot, self.peer, self.tag)
-        message = self.comm.Improbe(self.peer, self.tag)
-        return self.receivers.receive(message, slot) if message is not None else None
 
     def clear(self) -> None:
         """Forget the counts of earlier launches."""
         self.posted = self.done = self.limit = 0
 
 
+class _TakingInlet(_Inlet):
+    """One that takes messages once they are here, one a turn, or lets threads receive them if it has any."""
+
+    receivers: Receivers | None = None
+
+    def turn(self, words: "memoryview[int]") -> None:
+        """Take a message if there is one and a slot for it, and say what has come."""
+        if self.posted < self.limit and self.posted < words[self.said] + len(self.whole):
+            message, slot = self.comm.Improbe(self.peer, self.tag), self.whole[self.posted % len(self.whole)]
+            if message is not None:
+                self.pending.append(message.Irecv(slot) if self.receivers is None else self.receivers.receive(message, slot))
+                self.posted += 1
+        if self.pending:
+            self.settle(words)
+
+
 class GpuProxy:
     """Moves the slots of one plan for one rank.
 
-    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; receivers: threads for large messages.
+    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; near: ranks whose messages this process copies;
+    receivers: threads for the large ones.
     """
 
-    def __init__(self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any, receivers: Receivers | None = None) -> None:
+    def __init__(
+        self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any, near: Collection[int] = (), receivers: Receivers | None = None
+    ) -> None:
         self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
         where, program, slot_bytes = net_layout(plan, rank), lower(plan, rank), slot_wire_bytes(plan)
         self.ends: list[_Outlet | _Inlet] = []
@@ -153,8 +163,11 @@ class GpuProxy:
                     outlet = _LineOutlet if plan.proto != "simple" else _Outlet
                     self.ends.append(outlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan))
                 else:
-                    threads = receivers if receivers is not None and receivers.serve(peer, slot_bytes) else None
-                    self.ends.append(_Inlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan, threads))
+                    is_taken = peer in near and slot_bytes >= TAKEN_FROM
+                    inlet = (_TakingInlet if is_taken else _Inlet)(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
+                    if isinstance(inlet, _TakingInlet) and slot_bytes >= RECEIVED_FROM:
+                        inlet.receivers = receivers
+                    self.ends.append(inlet)
                 self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
         self._launched = [messages(plan, *sender) for sender in self._senders]
 
@@ -199,18 +212,19 @@ class Outside:
     """
 
     def __init__(
-        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, receivers: Receivers | None = None
+        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, *,
+        near: Collection[int] = (), receivers: Receivers | None = None,
     ) -> None:
         """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there.
 
-        receivers: threads that receive large messages in host memory, until close().
+        near: the ranks of this host, whose messages to host memory this process copies; receivers: threads for the large ones, until close().
         """
         self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
-        self._receivers = receivers
+        self._near, self._receivers = near, receivers
         self.is_meeting = False
         self._met = self._looks = 0
         self._is_told = False
@@ -235,8 +249,9 @@ class Outside:
 
     def proxy_of(self, plan: Plan) -> GpuProxy:
         """A proxy for a plan."""
-        is_here = self.slots_of(plan) == self.slots
-        return GpuProxy(self.road, plan, self.road.rank, self.words, self._slots if is_here else self._gpu_slots, self._receivers if is_here else None)
+        if self.slots_of(plan) != self.slots:
+            return GpuProxy(self.road, plan, self.road.rank, self.words, self._gpu_slots)
+        return GpuProxy(self.road, plan, self.road.rank, self.words, self._slots, self._near, self._receivers)
 
     def clear(self, proxy: GpuProxy) -> None:
         """Clear what a plan's launches have left, before any rank runs more."""

@@ -1,0 +1,30 @@
+"""What "auto" means for GPUs over messages of MPI. tuning_gpu.py asks here for what differs from memory of peers.
+
+A processor copies every byte, or a network card does; so a few channels keep it busy while GPUs work on others, and messages should be large enough for what
+Python does for each. Measured on 2 x H200 of one host, 32 cores, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, float32 sum,
+2026-11-22: times as fast as NCCL without P2P and SHM.
+"""
+
+_K, _M, _ANY = 1 << 10, 1 << 20, 1 << 62
+LL_UP_TO = 16 * _K
+# By S: channels, bytes of a message at most. 1 MiB, 2 channels by 128K / 256K / 512K: allgather 2.4, 2.7, 2.8; allreduce 2.3, 2.5, 2.3; broadcast 2.0, 2.1,
+# 2.3; with one channel by 512K 2.7, 2.3, 2.2, with 4 2.2, 2.2, 2.2. 4 MiB, 2 channels by 256K / 512K: allgather 2.4, 2.3; allreduce 2.7, 2.8; sendrecv
+# 3.3, 3.3; 4 channels by 512K 2.4, 2.5, 3.5. Where threads receive: 16 MiB, 4 channels by 512K / 1M / 2M: allgather 2.0, 2.7, 3.0, allreduce 2.4, 3.0, 2.7,
+# sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1; 8 channels are not better.
+_MESSAGES = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
+# Where a rank passes on what it received, one message of a chunk can be copied while the GPU works on the other: allreduce of 16 MiB by 1M in
+# two slices 3.6, of 64 MiB by 2M 7.0; of 4 MiB by 512K 2.9; at 1 MiB it gains nothing.
+_SLICED_FROM = 4 * _M
+_LEAST_ONE_WAY, _STEP = 256 * _K, 64 * _K  # of a message where loops follow each other through the ranks, which wait for their first one
+
+
+def simple_knobs(size_bytes: int, block_bytes: int, *, is_pipelined: bool, hops: int) -> tuple[int, int, int]:
+    """Channels, bytes of a message at most, and slices. block_bytes: of a chunk over all channels; is_pipelined: loops follow each other; hops of a loop.
+
+    >>> simple_knobs(64 << 20, 16 << 20, is_pipelined=False, hops=6), simple_knobs(16 << 20, 16 << 20, is_pipelined=True, hops=3)
+    ((4, 2097152, 2), (4, 655360, 1))
+    """
+    channels, largest = next((channels, largest) for most, channels, largest in _MESSAGES if size_bytes <= most)
+    if is_pipelined:
+        return channels, max(_LEAST_ONE_WAY, min(largest, block_bytes // channels // (2 * hops)) // _STEP * _STEP), 1
+    return channels, largest, 2 if hops > 1 and size_bytes >= _SLICED_FROM else 1
