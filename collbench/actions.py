@@ -127,7 +127,8 @@ class _Lowering:
             post: list[Turn] = []
             free: list[Turn] = []
             sent: list[tuple[Turn, Region]] = []
-            operands = [self._region(self.rank, operand, chunk, loop, number) for operand in step.src]
+            piece = self._piece(chunk, loop, number)
+            operands = [self._region(self.rank, operand, loop, piece) for operand in step.src]
             for edge in step.recv:
                 if edge not in taking:
                     taking[edge] = Turn(self._in(edge), self.received.get(edge, 0))
@@ -135,13 +136,13 @@ class _Lowering:
                     take.append(taking[edge])
                 message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][messages_before.get(edge, 0)]
                 if message.is_direct and self.plan.p2p == "pull" and not self.plan.is_apart(edge.peer, self.rank):
-                    operands.append(self._region(edge.peer, message.places[taken_index[s, edge]], chunk, loop, number))
+                    operands.append(self._region(edge.peer, message.places[taken_index[s, edge]], loop, piece))
                 else:
-                    operands.append(self._slot(taking[edge], taken_index[s, edge], chunk, loop, number))
+                    operands.append(self._slot(taking[edge], taken_index[s, edge], piece))
                 to_take[edge] -= 1
                 if not to_take[edge]:
                     free.append(taking[edge])
-            targets = [] if step.dst is None else [self._region(self.rank, step.dst, chunk, loop, number)]
+            targets = [] if step.dst is None else [self._region(self.rank, step.dst, loop, piece)]
             for edge in step.send:
                 if edge not in sending:
                     sending[edge] = Turn(self._out(edge), self.sent.get(edge, 0))
@@ -150,15 +151,16 @@ class _Lowering:
                     room.append(sending[edge])
                 turn = sending[edge]
                 if edge not in lent:
-                    targets.append(self._slot(turn, sent_index[s, edge], chunk, loop, number))
+                    targets.append(self._slot(turn, sent_index[s, edge], piece))
                     ends[edge] = max(ends.get(edge, 0), targets[-1].offset % self.plan.slot_bytes + targets[-1].size)
                 to_send[edge] -= 1
                 if not to_send[edge]:
                     post.append(turn)
                     if self.plan.is_apart(self.rank, edge.peer):
                         whole = Region("slot", turn.edge, turn.number % self.plan.slots * self.plan.slot_bytes, ends.get(edge, 0))
-                        sent.append((turn, self._region(self.rank, home(step), chunk, loop, number) if edge in lent else whole))
-            back = tuple(self.posted[loan.round, loan.edge, number] for loan in schedule.returns_at(self.rank, self.track, r, s))
+                        sent.append((turn, self._region(self.rank, home(step), loop, piece) if edge in lent else whole))
+            loans = schedule.returns_at(self.rank, self.track, r, s) if schedule.returns else ()
+            back = tuple(self.posted[loan.round, loan.edge, number] for loan in loans)
             if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):  # peers may read before the own copy is made
                 actions.append(Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent)))
                 room, post, sent = [], [], []
@@ -180,8 +182,8 @@ class _Lowering:
         first = min(number * self.plan.piece_bytes, size)
         return first, min(self.plan.piece_bytes, size - first)
 
-    def _region(self, owner: int, operand: Operand, chunk: int, loop: Loop, number: int) -> Region:
-        first, size = self._piece(chunk, loop, number)
+    def _region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
+        first, size = piece
         if operand.buffer == "tmp":
             base = (self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk) * self.plan.chunk_bytes
         elif self.is_interleaved:
@@ -190,10 +192,9 @@ class _Lowering:
             base = loop.offset + operand.chunk * self.plan.problem.block_bytes
         return Region(operand.buffer, owner, base + first, size)
 
-    def _slot(self, turn: Turn, index: int, chunk: int, loop: Loop, number: int) -> Region:
-        _, size = self._piece(chunk, loop, number)
+    def _slot(self, turn: Turn, index: int, piece: tuple[int, int]) -> Region:
         slot = turn.number % self.plan.slots
-        return Region("slot", turn.edge, slot * self.plan.slot_bytes + index * self.plan.piece_bytes, size)
+        return Region("slot", turn.edge, slot * self.plan.slot_bytes + index * self.plan.piece_bytes, piece[1])
 
 
 def room_wanted(turn: Turn, slices: int, slots: int) -> int:

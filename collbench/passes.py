@@ -55,13 +55,17 @@ def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tup
 
 
 class Shape(NamedTuple):
-    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, its stages (schedule.stages)."""
+    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, its stages (schedule.stages).
+
+    opening: the steps that are the first to use one of their edges, which so wait for data or room.
+    """
 
     sent: dict[Edge, int]
     received: dict[Edge, int]
     sent_index: dict[tuple[int, Edge], int]
     received_index: dict[tuple[int, Edge], int]
     stages: list[list[int]]
+    opening: frozenset[int]
 
     @property
     def order(self) -> list[int]:
@@ -71,7 +75,12 @@ class Shape(NamedTuple):
 
 def shape_of(steps: Round) -> Shape:
     """What running a round needs to know beside its steps."""
-    return Shape(*message_chunks(steps), *message_indices(steps), stages(steps))
+    opening: dict[tuple[bool, Edge], int] = {}
+    ordered = stages(steps)
+    for s in (s for stage in ordered for s in stage):
+        for key in (*((False, edge) for edge in steps[s].recv), *((True, edge) for edge in steps[s].send)):
+            opening.setdefault(key, s)
+    return Shape(*message_chunks(steps), *message_indices(steps), ordered, frozenset(opening.values()))
 
 
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:

@@ -125,11 +125,9 @@ class Execution:
     def fifo(self, key: Key) -> _Fifo:
         return self.fifos.setdefault(key, _Fifo())
 
-    def incoming(self, rank: int, edge: Edge) -> tuple[Key, int]:
-        """The connection that an edge receives from, and by how much what it carries is shifted."""
-        if self.schedule.is_symmetric:
-            return Key(0, -edge.peer % self.schedule.n, edge.port), edge.peer
-        return Key(edge.peer, rank, edge.port), 0
+    def incoming(self, rank: int, edge: Edge) -> Key:
+        """The connection that an edge receives from; what it carries is shifted by the peer's number where the schedule is symmetric."""
+        return Key(0, -edge.peer % self.schedule.n, edge.port) if self.schedule.is_symmetric else Key(edge.peer, rank, edge.port)
 
     def shift(self, value: Value, by: int) -> Value:
         n = self.schedule.n
@@ -175,6 +173,20 @@ class _Actor:
         self.posted: dict[tuple[int, Edge, int], int] = {}
         self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
         self.back: set[tuple[Key, int]] = set()
+        self._into: dict[Edge, _Fifo] = {}
+        self._out: dict[Edge, _Fifo] = {}
+
+    def into(self, edge: Edge) -> _Fifo:
+        """What an edge receives from."""
+        if edge not in self._into:
+            self._into[edge] = self.run.fifo(self.run.incoming(self.rank, edge))
+        return self._into[edge]
+
+    def out(self, edge: Edge) -> _Fifo:
+        """What an edge sends to."""
+        if edge not in self._out:
+            self._out[edge] = self.run.fifo(Key(self.rank, edge.peer, edge.port))
+        return self._out[edge]
 
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
@@ -189,10 +201,10 @@ class _Actor:
                     for number in range(run.slices):
                         yield from self._round(At(self.rank, self.track, r), steps, loop, number)
             for edge in received:  # credits held back are given at the end of a launch
-                fifo = run.fifo(run.incoming(self.rank, edge)[0])
+                fifo = self.into(edge)
                 fifo.credited = fifo.freed
             for edge in lent:
-                fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
+                fifo = self.out(edge)
                 yield from self._wait(partial(fifo.has_back, fifo.sent), f"rank {edge.peer} to have read what was lent")
             if run.has_clocks:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
@@ -222,7 +234,7 @@ class _Actor:
         """
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
-        lent, placed = schedule.lent.get(at, frozenset()), schedule.placed.get(at, frozenset())
+        lent, placed, due = schedule.lent.get(at, frozenset()), schedule.placed.get(at, frozenset()), schedule.returns.get(at, {})
         shape = self.shapes[at.round]
         to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
         sending: dict[Edge, _Token] = {}
@@ -233,7 +245,8 @@ class _Actor:
             known: list[tuple[Clock, Clock]] = []
             for s in stage:
                 before = dict(self.clock) if run.has_clocks else self.clock
-                yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
+                if s in shape.opening or s in due:
+                    yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
                 known.append((before, dict(self.clock) if run.has_clocks else self.clock))
             freed: list[_Fifo] = []
             filled: list[Edge] = []
@@ -241,8 +254,10 @@ class _Actor:
                 step, place = steps[s], Place(*at, s)
                 self.clock, time = clock, time + 1
                 clock[self.number] = before[self.number] = time
-                hops = max([self.depth, *(taking[edge].depth + 1 for edge in step.recv)])
-                value = self._reduce(step, place, piece, {edge: taking[edge].chunks[taken_index[s, edge]] for edge in step.recv}, before)
+                hops = self.depth
+                for edge in step.recv:
+                    hops = max(hops, taking[edge].depth + 1)
+                value = self._reduce(step, place, piece, [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv], before)
                 if step.dst is not None and placed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
                 for edge in step.send:
@@ -258,12 +273,12 @@ class _Actor:
                 for edge in step.recv:
                     to_take[edge] -= 1
                     if not to_take[edge]:
-                        freed.append(run.fifo(run.incoming(self.rank, edge)[0]))
+                        freed.append(self.into(edge))
                 depth = max(depth, hops)
             for fifo in freed:
                 fifo.free(run.credit_batch)
             for edge in filled:
-                fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
+                fifo = self.out(edge)
                 fifo.sent += 1
                 fifo.tokens.append(sending[edge])
                 self.posted[at.round, edge, number] = fifo.sent
@@ -276,7 +291,7 @@ class _Actor:
         run, at = self.run, At(*place[:3])
         for edge in step.recv:
             if edge not in taking:
-                fifo = run.fifo(run.incoming(self.rank, edge)[0])
+                fifo = self.into(edge)
                 yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
                 taking[edge] = token = fifo.tokens.popleft()
                 read = self.shapes[at.round].received[edge]
@@ -285,7 +300,7 @@ class _Actor:
                 learn(self.clock, token.clock)
         for edge in step.send:
             if edge not in sending:
-                fifo = run.fifo(Key(self.rank, edge.peer, edge.port))
+                fifo = self.out(edge)
                 yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
                 sending[edge] = _Token()
                 if run.placed and Message(at, edge) in run.placed:
@@ -296,17 +311,17 @@ class _Actor:
             yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
             self.back.add((key, ordinal))
 
-    def _reduce(self, step: Step, place: Place, piece: int, received: dict[Edge, Value | tuple[Operand, int]], before: Clock) -> Value:
+    def _reduce(self, step: Step, place: Place, piece: int, received: list[tuple[Edge, Value | tuple[Operand, int]]], before: Clock) -> Value:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
-        for edge in step.recv:
-            found = received[edge]
-            key, by = run.incoming(self.rank, edge)
-            if not isinstance(found, Value):  # lent: read where it lies, as it is now
-                found = run.memory[key.src][found]
+        for edge, carried in received:
+            if not isinstance(carried, Value):  # lent: read where it lies, as it is now
+                found = run.memory[run.incoming(self.rank, edge).src][carried]
             elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
-                found = self._arrived(step, piece, found, place)
-            values.append(run.shift(found, by) if by else found)
+                found = self._arrived(step, piece, carried, place)
+            else:
+                found = carried
+            values.append(run.shift(found, edge.peer) if run.schedule.is_symmetric else found)
         result = values[0]
         for value in values[1:]:
             if not run.what.is_reduction:

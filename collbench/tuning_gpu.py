@@ -267,16 +267,19 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
     tracks = max(len(program) for program in schedule.programs)
     most = max(1, limits.ctas // tracks)
     slots = case.slots or (4 if proto == "simple" and not pipelined else 8)
-    by_net = tuning_net.simple_knobs(case.size_bytes, share, is_pipelined=pipelined, hops=_hops(schedule, case.in_place)) if islands_of(case, limits) else ()
-    is_cut = proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined
-    slices = case.slices or (by_net[2] if by_net and proto == "simple" else 2 if is_cut and _hops(schedule, case.in_place) > 1 else 1)
+    hops, is_rooted = _hops(schedule, case.in_place), collective(case.op).is_rooted
+    by_net: tuple[int, ...] = ()  # channels, bytes of a message, slices
+    if islands_of(case, limits):
+        by_net = tuning_net.simple_knobs(case.size_bytes, share, is_rooted=is_rooted, is_pipelined=pipelined, hops=hops)
+    is_cut = proto == "simple" and case.size_bytes >= _SLICED_FROM and not pipelined and hops > 1
+    slices = case.slices or (by_net[2] if by_net and proto == "simple" else 2 if is_cut else 1)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     peers, widest = _peers(schedule), widest_message(schedule)
     conns = peers if widest else 0
     by_host: tuple[int, ...] = ()  # channels, bytes of a chunk
     if proto == "simple" and road_of(case, limits) == "shm":
-        by_host = tuning_shm.simple_knobs(case.size_bytes, pipelined=pipelined, peers=peers, hops=_hops(schedule, case.in_place))
+        by_host = tuning_shm.simple_knobs(case.size_bytes, pipelined=pipelined, peers=peers, hops=hops)
     if by_net:
         wanted = min(by_net[0], max(1, share // (4 * _K)))
     elif proto == "ll":

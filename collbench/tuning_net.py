@@ -12,19 +12,23 @@ LL_UP_TO = 16 * _K
 # 3.3, 3.3; 4 channels by 512K 2.4, 2.5, 3.5. Where threads receive: 16 MiB, 4 channels by 512K / 1M / 2M: allgather 2.0, 2.7, 3.0, allreduce 2.4, 3.0, 2.7,
 # sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1; 8 channels are not better.
 _MESSAGES = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
+# What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390; at 1 MiB threads lose.
+_MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
 # Where a rank passes on what it received, one message of a chunk can be copied while the GPU works on the other: allreduce of 16 MiB by 1M in
 # two slices 3.6, of 64 MiB by 2M 7.0; of 4 MiB by 512K 2.9; at 1 MiB it gains nothing.
 _SLICED_FROM = 4 * _M
 _LEAST_ONE_WAY, _STEP = 256 * _K, 64 * _K  # of a message where loops follow each other through the ranks, which wait for their first one
 
 
-def simple_knobs(size_bytes: int, block_bytes: int, *, is_pipelined: bool, hops: int) -> tuple[int, int, int]:
+def simple_knobs(size_bytes: int, block_bytes: int, *, is_rooted: bool, is_pipelined: bool, hops: int) -> tuple[int, int, int]:
     """Channels, bytes of a message at most, and slices. block_bytes: of a chunk over all channels; is_pipelined: loops follow each other; hops of a loop.
 
-    >>> simple_knobs(64 << 20, 16 << 20, is_pipelined=False, hops=6), simple_knobs(16 << 20, 16 << 20, is_pipelined=True, hops=3)
-    ((4, 2097152, 2), (4, 655360, 1))
+    >>> simple_knobs(64 << 20, 16 << 20, is_rooted=False, is_pipelined=False, hops=6)
+    (4, 2097152, 2)
+    >>> simple_knobs(16 << 20, 16 << 20, is_rooted=True, is_pipelined=True, hops=3)
+    (4, 655360, 1)
     """
-    channels, largest = next((channels, largest) for most, channels, largest in _MESSAGES if size_bytes <= most)
+    channels, largest = next((channels, largest) for most, channels, largest in (_MESSAGES_ROOTED if is_rooted else _MESSAGES) if size_bytes <= most)
     if is_pipelined:
         return channels, max(_LEAST_ONE_WAY, min(largest, block_bytes // channels // (2 * hops)) // _STEP * _STEP), 1
     return channels, largest, 2 if hops > 1 and size_bytes >= _SLICED_FROM else 1
