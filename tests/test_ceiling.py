@@ -9,6 +9,7 @@ from collbench.case import Case
 from collbench.collectives import OpName, collective
 from collbench.passes import pair_traffic, traffic
 from collbench.plan import registered
+from collbench.report.sweep_table import ceiling_lines
 from collbench.topology.ceiling import ceiling
 from collbench.topology.machines import machine_topology
 from collbench.topology.model import Link, Node, Topology
@@ -17,6 +18,8 @@ from collbench.tuning import algorithms_of, resolve
 from collbench.tuning_gpu import Limits
 from collbench.world import World
 from collbench.yardstick import Yardstick, efficiency
+
+from .test_record import ROW
 
 GEN3 = pcie(3, 16).usable_gbs
 
@@ -132,3 +135,11 @@ def test_pairs_add_up_to_what_the_busiest_rank_sends(n: int) -> None:
             schedule = registered(op, algo, World(n=n))
             sent = [sum((share for (source, _), share in pair_traffic(schedule).items() if source == rank), Fraction(0)) for rank in range(n)]
             assert max(sent) == traffic(schedule).sent
+
+
+@pytest.mark.parametrize(("transport", "percent", "said"), [("ce", 104.9, True), ("ce", 99.0, False), ("p2p", 100.5, False)])
+def test_why_copy_engines_get_past_the_wires_is_said(transport: str, percent: float, said: bool) -> None:
+    row = replace(ROW, backend="cuda", transport=transport, ceiling_gbs=364.5, percent=percent, busbw_gbs=364.5 * percent / 100)
+    (line,) = ceiling_lines([row])
+    assert f"best {364.5 * percent / 100:.1f}" in line
+    assert ("rated by what stores get" in line) == said

@@ -3,11 +3,11 @@
 A receive that is posted ahead is then copied whenever MPI next gets on, all that have come at once, and the first is not seen before the last. So
 the proxy looks which messages have come (matched probes keep their order) and takes them one by one, so that kernels read one while the
 next is copied: two H200s, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, 2 channels, us posted ahead / one by one: ring allreduce of 1
-MiB by 256K 243 / 201, of 4 MiB by 512K 680 / 580; sendrecv of 4 MiB by 512K 890 / 610.
+MiB by 256K 246 / 177, of 4 MiB by 512K 876 / 543; sendrecv of 1 MiB by 256K 253 / 186, of 4 MiB by 512K 940 / 601.
 
 One core copies less than a few do: large ones are handed to threads, Python's lock being free while they copy, and the proxy asks whether
-they are done, so that no thread ever waits inside MPI. With 4 channels by 2M in two slices ring allreduce of 64 MiB takes 3.9 ms with 4 threads, 4.7
-with 2. Messages of 512K gain nothing by it. Where MPI copies through buffers of its own, threads gain nothing, either. What other hosts send no
+they are done, so that no thread ever waits inside MPI. Ring allreduce of 64 MiB, 4 channels by 2M: 3.4 ms with 4 threads, 4.1 with 2, 7.5 with none;
+of 4 MiB by 512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain nothing. What other hosts send no
 processor copies, or none faster for having threads: it is posted ahead.
 """
 

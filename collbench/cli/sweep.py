@@ -123,7 +123,7 @@ _HOW = (
     ),
     click.option(
         "--net-threads", type=click.IntRange(0, 64),
-        help="Threads of a rank that receive large messages between GPUs. Default: 2 if there are cores for them; 0: the proxy receives.",
+        help="Threads of a rank that receive large messages between GPUs. Default: 4 or 2, as there are cores for; 0: the proxy receives.",
     ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(

@@ -26,6 +26,7 @@ _KNOBS = (
 )
 _OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}  # knobs of which libraries show only what they are forced to
 _SIZES = {"buffsize", "chunk"}
+_BEYOND = ", by copy engines: wires are rated by what stores get"
 _NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}  # follow from the rest where the tool decides: shown only if asked for
 
 
@@ -116,7 +117,7 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
             highest[key] = max(highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0)
     return [
         f"{op} of {ranks} ranks: at most {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s by the wires ({highest[op, ranks].limit}); "
-        f"best {format_rate(row.busbw_gbs or 0.0)}"
+        f"best {format_rate(row.busbw_gbs or 0.0)}{_BEYOND if row.transport == 'ce' and (row.percent or 0.0) > 100.0 else ''}"
         for (op, ranks), row in best_rows.items()
     ]
 
