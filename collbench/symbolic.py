@@ -173,20 +173,8 @@ class _Actor:
         self.posted: dict[tuple[int, Edge, int], int] = {}
         self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
         self.back: set[tuple[Key, int]] = set()
-        self._into: dict[Edge, _Fifo] = {}
-        self._out: dict[Edge, _Fifo] = {}
-
-    def into(self, edge: Edge) -> _Fifo:
-        """What an edge receives from."""
-        if edge not in self._into:
-            self._into[edge] = self.run.fifo(self.run.incoming(self.rank, edge))
-        return self._into[edge]
-
-    def out(self, edge: Edge) -> _Fifo:
-        """What an edge sends to."""
-        if edge not in self._out:
-            self._out[edge] = self.run.fifo(Key(self.rank, edge.peer, edge.port))
-        return self._out[edge]
+        self.into = {edge: run.fifo(run.incoming(rank, edge)) for shape in self.shapes for edge in shape.received}
+        self.out = {edge: run.fifo(Key(rank, edge.peer, edge.port)) for shape in self.shapes for edge in shape.sent}
 
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
@@ -201,10 +189,10 @@ class _Actor:
                     for number in range(run.slices):
                         yield from self._round(At(self.rank, self.track, r), steps, loop, number)
             for edge in received:  # credits held back are given at the end of a launch
-                fifo = self.into(edge)
+                fifo = self.into[edge]
                 fifo.credited = fifo.freed
             for edge in lent:
-                fifo = self.out(edge)
+                fifo = self.out[edge]
                 yield from self._wait(partial(fifo.has_back, fifo.sent), f"rank {edge.peer} to have read what was lent")
             if run.has_clocks:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
@@ -273,12 +261,12 @@ class _Actor:
                 for edge in step.recv:
                     to_take[edge] -= 1
                     if not to_take[edge]:
-                        freed.append(self.into(edge))
+                        freed.append(self.into[edge])
                 depth = max(depth, hops)
             for fifo in freed:
                 fifo.free(run.credit_batch)
             for edge in filled:
-                fifo = self.out(edge)
+                fifo = self.out[edge]
                 fifo.sent += 1
                 fifo.tokens.append(sending[edge])
                 self.posted[at.round, edge, number] = fifo.sent
@@ -291,7 +279,7 @@ class _Actor:
         run, at = self.run, At(*place[:3])
         for edge in step.recv:
             if edge not in taking:
-                fifo = self.into(edge)
+                fifo = self.into[edge]
                 yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
                 taking[edge] = token = fifo.tokens.popleft()
                 read = self.shapes[at.round].received[edge]
@@ -300,7 +288,7 @@ class _Actor:
                 learn(self.clock, token.clock)
         for edge in step.send:
             if edge not in sending:
-                fifo = self.out(edge)
+                fifo = self.out[edge]
                 yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
                 sending[edge] = _Token()
                 if run.placed and Message(at, edge) in run.placed:

@@ -27,7 +27,7 @@ LAYERS = [
     "case",
     "plan",
     "actions",
-    "tuning_shm",
+    "tuning_net tuning_shm",
     "tuning_gpu",
     "tuning_ce",
     "tuning cost",

@@ -159,15 +159,13 @@ class GpuProxy:
                 heard = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
                 first = channel * where.slots_stride + k * where.fifo_bytes
                 mine, its_words = slots[first : first + plan.slots * slot_bytes], (heard // _WORD, (heard + LINE_BYTES) // _WORD)
-                if is_sending:
-                    outlet = _LineOutlet if plan.proto != "simple" else _Outlet
-                    self.ends.append(outlet(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan))
-                else:
-                    is_taken = peer in near and slot_bytes >= TAKEN_FROM
-                    inlet = (_TakingInlet if is_taken else _Inlet)(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
-                    if isinstance(inlet, _TakingInlet) and slot_bytes >= RECEIVED_FROM:
-                        inlet.receivers = receivers
-                    self.ends.append(inlet)
+                outlet = _LineOutlet if plan.proto != "simple" else _Outlet
+                inlet = _TakingInlet if peer in near and slot_bytes >= TAKEN_FROM else _Inlet
+                kind: type[_Outlet] | type[_Inlet] = outlet if is_sending else inlet
+                made = kind(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
+                if isinstance(made, _TakingInlet) and slot_bytes >= RECEIVED_FROM:
+                    made.receivers = receivers
+                self.ends.append(made)
                 self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
         self._launched = [messages(plan, *sender) for sender in self._senders]
 
