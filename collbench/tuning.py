@@ -192,7 +192,7 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: 
             if case.buffsize and not plan.slot_bytes:
                 raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
-            is_loan = direct and "deadlocks" in error.message
+            is_loan = case.direct == "on" and "deadlocks" in error.message
             first = first or (ScheduleError(f"read in place, {error.message}", "use --direct off") if is_loan else error)
             continue
         done = replace(

@@ -325,6 +325,21 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(capfd: pytest.C
     assert "8 ranks, 4 GPUs" in err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--chunk", "0", "'0' has no room for data: give more bytes, or leave it out"),
+        ("--buffsize", "4K,0K", "'0K' has no room for data"),
+        ("--chunk", "-5", "'-5' is not a size: write bytes with an optional suffix"),
+        ("--slots", "0", "'0' is not a whole number from 1 on"),
+    ],
+)
+def test_what_is_no_knob_is_refused(capfd: pytest.CaptureFixture[str], option: str, value: str, match: str) -> None:
+    code, out, err = invoke(capfd, *MODEL, "--sizes", "1K", option, value)
+    assert (code, out) == (2, "")
+    assert match in " ".join(err.split())
+
+
 @pytest.mark.parametrize("option", ["--timeout", "--soak", "-f"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option: str, value: str) -> None:

@@ -1,6 +1,7 @@
 """Plans: whatever the knobs, every byte belongs to one channel and is moved exactly as often as the schedule says."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -251,6 +252,16 @@ def test_more_actions_than_an_interpreter_can_bind_are_refused() -> None:
     case = Case(op="allreduce", backend="cpu", algo="ring", direct="off", chunk=16, ranks=4, size_bytes=1 << 30)
     with pytest.raises(ScheduleError, match="actions of a rank in one launch"):
         resolve(case)
+
+
+def test_reading_in_place_is_to_blame_only_where_it_was_asked_for() -> None:
+    case = Case(op="allreduce", backend="cpu", algo="ring", slots=1, ranks=2, size_bytes=1 << 10)
+    with pytest.raises(ScheduleError) as refused:
+        resolve(case)
+    assert "direct" not in refused.value.hint
+    with pytest.raises(ScheduleError, match="read in place") as refused:
+        resolve(replace(case, direct="on"))
+    assert "--direct off" in refused.value.hint
 
 
 def test_a_schedule_for_another_problem_is_refused() -> None:

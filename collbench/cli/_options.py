@@ -34,7 +34,7 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
             try:
                 found.append(self._parse(item.strip()))
             except CollbenchError as error:
-                self.fail(error.message, param, ctx)
+                self.fail(f"{error.message}: {error.hint}" if error.hint else error.message, param, ctx)
             if self._choices and found[-1] not in self._choices:
                 self.fail(f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx)
             if self._is_each_once and found[-1] in found[:-1]:
@@ -78,6 +78,13 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"'{text}' is not a whole number from 1 on")
     return int(text)
+
+
+def some_bytes(text: str) -> int:
+    """Bytes, more than none. Raises UsageError."""
+    if (size_bytes := parse_size(text)) == 0:
+        raise UsageError(f"'{text}' has no room for data", "give more bytes, or leave it out")
+    return size_bytes
 
 
 def width(stream: IO[str]) -> int:

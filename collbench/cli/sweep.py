@@ -8,7 +8,7 @@ import click
 from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends import FAMILY as BACKENDS
 from collbench.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
-from collbench.cli._options import Finite, ListOf, Size, natural, positive
+from collbench.cli._options import Finite, ListOf, Size, natural, positive, some_bytes
 from collbench.collectives import OPS, OpName, collective
 from collbench.dtypes import ALIASES, DTYPES, REDOPS
 from collbench.errors import UsageError
@@ -83,11 +83,11 @@ _KNOBS = (
     click.option("--channels", type=ListOf("channels", positive), help="Channels, for example 1,2,4. Default: by size and protocol; 1 on processors."),
     click.option("--threads", type=ListOf("threads", positive), help="Threads of a CTA, a multiple of 32. Default: by protocol. Processors have 1."),
     click.option(
-        "--buffsize", type=ListOf("bytes", parse_size),
+        "--buffsize", type=ListOf("bytes", some_bytes),
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
     click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128 on GPUs: 8."),
-    click.option("--chunk", type=ListOf("bytes", parse_size), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
+    click.option("--chunk", type=ListOf("bytes", some_bytes), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
     click.option("--slices", type=ListOf("slices", positive), help="Slices of a message, for example 1,2. Default: 2 for simple from 8M on GPUs, else 1."),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
