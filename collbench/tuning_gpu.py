@@ -303,7 +303,7 @@ def _knobs(case: Case, schedule: Schedule, proto: str, limits: Limits, *, pipeli
         largest = _up_to(case.size_bytes, _PIPELINED_CHUNK_BYTES)
     elif proto == "simple" and channels < _FEW_CHANNELS and (widest or peers == 1):
         largest = _M // slices
-    factor = 2 if proto == "ll" else 1
+    factor = (2 if proto == "ll" else 1) * (2 if by_net else 1)  # lines that are half flags; FIFOs at both ends
     roomy = limits.memory_bytes * 7 // 8 // max(1, channels * (conns * slots * widest * factor + schedule.chunks["tmp"] * slices)) * slices
     if proto == "ll128":
         roomy = PROTOCOLS.load(proto).payload_bytes(roomy)

@@ -12,8 +12,9 @@ LL_UP_TO = 16 * _K
 # 3.3, 3.3; 4 channels by 512K 2.4, 2.5, 3.5. Where threads receive: 16 MiB, 4 channels by 512K / 1M / 2M: allgather 2.0, 2.7, 3.0, allreduce 2.4, 3.0, 2.7,
 # sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1; 8 channels are not better.
 _MESSAGES = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
-# What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390; at 1 MiB threads lose.
-_MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
+# What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390, of 16
+# MiB 4 by 2M 578, by 1M 895; at 1 MiB threads lose.
+_MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M), (8 * _M, 4, _M), (_ANY, 4, 2 * _M))
 # Where a rank passes on what it received, one message of a chunk can be copied while the GPU works on the other: allreduce of 16 MiB by 1M in
 # two slices 3.6, of 64 MiB by 2M 7.0; of 4 MiB by 512K 2.9; at 1 MiB it gains nothing.
 _SLICED_FROM = 4 * _M

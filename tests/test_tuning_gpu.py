@@ -58,6 +58,15 @@ def test_the_largest_numbers_fit_their_fields() -> None:
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 
+@pytest.mark.parametrize("transport", ["p2p", "shm", "net"])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, transport: str) -> None:
+    for ranks in (2, 4, 16):
+        for size_bytes in (1 << 16, 1 << 22, 1 << 26, 1 << 30):
+            plan = plan_of(op=op, algo=algo, transport=transport, ranks=ranks, size_bytes=size_bytes)
+            assert memory_bytes(plan) <= DEFAULT_MEMORY
+
+
 @pytest.mark.parametrize("size_bytes", [8, 1 << 20, 1 << 26, 1 << 30])
 def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
     for op in OPS:
