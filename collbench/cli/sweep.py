@@ -88,7 +88,10 @@ _KNOBS = (
     ),
     click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128 on GPUs: 8."),
     click.option("--chunk", type=ListOf("bytes", some_bytes), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
-    click.option("--slices", type=ListOf("slices", positive), help="Slices of a message, for example 1,2. Default: 2 for simple from 8M on GPUs, else 1."),
+    click.option(
+        "--slices", type=ListOf("slices", positive),
+        help="Slices of a message, for example 1,2. Default: 2 for simple on GPUs from 8M (net: 4M), else 1.",
+    ),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
         "--cluster", type=ListOf("CTAs", positive),
