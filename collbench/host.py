@@ -15,8 +15,13 @@ _DEFAULT_CACHE_BYTES = 32 << 20  # where sysfs tells none: the last-level cache 
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """How many cores this process may run on."""
+    return len(own_cores())
+
+
+def own_cores() -> frozenset[int]:
+    """The cores that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))
 
 
 @lru_cache(maxsize=1)

@@ -210,7 +210,7 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             asked_for.append(method)
             if method == "reserve":
                 reserved.append(args)
-            return [("An MPI", why, cores) for why in whys]
+            return [("An MPI", why, frozenset(range(cores))) for why in whys]
 
         def close(self) -> None:
             pass
@@ -269,7 +269,7 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
 
         def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
             joined.extend(args[:1] if method == "join" else ())
-            return [("An MPI", "no", self.cores)] * 2
+            return [("An MPI", "no", frozenset(range(self.cores)))] * 2
 
         def close(self) -> None:
             pass

@@ -27,7 +27,7 @@ from collbench.device.program import ctas, launches_counted, lower
 from collbench.dtypes import dtype
 from collbench.errors import ScheduleError, StuckError
 from collbench.group import RankContext
-from collbench.host import usable_cores
+from collbench.host import own_cores
 from collbench.pattern import Wrong
 from collbench.plan import Plan
 
@@ -80,9 +80,9 @@ class Rank(GpuRank):
             road = road_of(self.context.comm)
             self.outside = Outside(road, *self.reserved, near=near, receivers=Receivers(threads, road.fault) if threads else None)
 
-    def mpi(self) -> tuple[str, str, int]:
+    def mpi(self) -> tuple[str, str, frozenset[int]]:
         """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""
-        return library(), why_not_cuda_aware(), usable_cores() if has_threads() else 0
+        return library(), why_not_cuda_aware(), own_cores() if has_threads() else frozenset()
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""

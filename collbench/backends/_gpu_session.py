@@ -163,30 +163,45 @@ def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: S
         return "", 0, lambda plan: None
     told = crew.call("mpi", timeout_s=START_S)
     not_on_gpu = next((why for _, why, _ in told if why), "")
-    cores = min(cores for _, _, cores in told)
+    may_have_threads = all(cores for _, _, cores in told)
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
-    receivers = 0
-    if cores and any(_has_copies(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
-        receivers = receivers_for(cores, max(map(hosts.count, hosts))) if options.net_threads is None else options.net_threads
+    receivers, said = 0, ""
+    if any(_has_copies(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
+        receivers, said = _receivers([cores for _, _, cores in told], hosts, options.net_threads)
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
     crew.call("join", receivers, hosts, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
-    said = f", {receivers} thread{'s receive' if receivers > 1 else ' receives'}" if receivers else ""
 
     def refuse(plan: Plan) -> None:
-        if options.net_threads and not cores:
+        if options.net_threads and not may_have_threads:
             raise RefusedError(f"{told[0][0]} was started without the thread level multiple: no other thread may receive", "leave out --net-threads")
         if options.net_memory == "device" and (not_on_gpu or not may_be_on_gpu(plan)):
             lines = f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
             raise RefusedError(not_on_gpu or lines, "use --net-memory host")
 
-    return f"; {told[0][0]}, messages in {where} memory{said}", words + slots + gpu_slots, refuse
+    return f"; {told[0][0]}, messages in {where} memory{said and f', {said}'}", words + slots + gpu_slots, refuse
 
 
 def _has_copies(plan: Plan, hosts: Sequence[str]) -> bool:
     """Whether MPI copies messages of the plan that are worth a thread."""
     return slot_wire_bytes(plan) >= RECEIVED_FROM and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
+
+
+def _receivers(cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None) -> tuple[int, str]:
+    """How many threads of a rank receive, and that in words; cores: that each rank may use, several the same ones, none if MPI allows no threads.
+
+    >>> _receivers([frozenset(range(32))] * 2, "aa", None), _receivers([frozenset({0}), frozenset({1})], "aa", None)
+    ((4, '4 threads receive'), (0, 'no threads receive (1 core a rank)'))
+    """
+    near = [[one for one, at in zip(cores, hosts, strict=True) if at == host] for host in set(hosts)]
+    spare = min(len(frozenset().union(*found)) // len(found) for found in near)
+    if not all(cores):
+        return 0, "no threads receive (MPI's thread level)"
+    count = receivers_for(spare) if asked is None else asked
+    if not count:
+        return 0, "no threads receive" + (f" ({spare} core{'s' * (spare != 1)} a rank)" if asked is None else "")
+    return count, f"{count} thread{'s receive' if count > 1 else ' receives'}"
 
 
 class Watch:

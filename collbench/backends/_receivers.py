@@ -23,13 +23,13 @@ THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which
 _SWITCH_S = 1e-5
 
 
-def receivers_for(cores: int, ranks: int) -> int:
-    """Threads of each of so many ranks that share so many cores, each of which needs one for its proxy; one thread alone would gain nothing.
+def receivers_for(cores: int) -> int:
+    """Threads of a rank that has so many cores, one of which its proxy needs; one thread alone would gain nothing.
 
-    >>> receivers_for(64, 4), receivers_for(12, 4), receivers_for(8, 4)
+    >>> receivers_for(16), receivers_for(3), receivers_for(2)
     (4, 2, 0)
     """
-    return next((threads for threads in THREADS if cores // ranks > threads), 0)
+    return next((threads for threads in THREADS if cores > threads), 0)
 
 
 class Received:

@@ -86,7 +86,7 @@ _KNOBS = (
         "--buffsize", type=ListOf("bytes", some_bytes),
         help="Bytes of one connection's FIFO, for example 512K. Default: what the chunk needs.",
     ),
-    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; ll and ll128 on GPUs: 8."),
+    click.option("--slots", type=ListOf("slots", positive), help="Slots of a FIFO, for example 2,4,8. Default: 4; on GPUs 8 for ll, ll128, chains and trees."),
     click.option("--chunk", type=ListOf("bytes", some_bytes), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
     click.option(
         "--slices", type=ListOf("slices", positive),
