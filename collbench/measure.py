@@ -125,7 +125,7 @@ def plan_points(
             limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
-            why = f"the launcher started {group.ranks} ranks, not {case.ranks}"
+            why = f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or leave --ranks out"
         point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], hosts=hosts(case) or here), orders, algorithm(case))
         if point.plan is not None and hasattr(module, "why_waived"):
             point.waived = module.why_waived(point.plan, group)

@@ -377,3 +377,13 @@ def test_one_rank_under_a_launcher_is_told_of_its_own(size: str, capfd: pytest.C
     (said,) = re.findall(r"^# One rank under a launcher: this process starts (\d+) of its own", err)
     assert (code, f", {said} ranks;" in out) == (0, True)
     assert invoke(capfd, *words, "--ranks", "3")[2] == ""
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["--version"], ["algos"], ["algos", "nobody"], ["sweep", "--help"], ["compare", "nothing.csv"]])
+def test_under_a_launcher_one_rank_answers_what_needs_no_ranks(args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("PMI_RANK", "2")
+    assert (run(args), *capfd.readouterr()) == (0, "", "")
+    monkeypatch.setenv("PMI_RANK", "0")
+    run(args)
+    assert any(capfd.readouterr())

@@ -155,7 +155,7 @@ def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str
 def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(3, sweep(*SHORT))) as run:
         assert run.finish() == 3
-        assert run.errors() == ["Error: every point was waived: the launcher started 3 ranks, not 2"]
+        assert run.errors() == ["Error: every point was waived: the launcher started 3 ranks, not 2: start as many, or leave --ranks out"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ _COMMANDS = {
     "compare": ("collbench.cli.compare", "Say what is best in a file of results, and what changed between files."),
     "algos": ("collbench.cli.algos", "Say what serves what, or draw one algorithm's schedule."),
 }
+_BY_ALL_RANKS = {"sweep", "topo", "overlap"}  # what else is asked for under a launcher, help included, its first rank alone answers
 INTERRUPTED = 130
 
 
@@ -61,6 +62,9 @@ def run(args: list[str]) -> int:
     """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4 timeout or lost rank, 130 Ctrl-C."""
     if sys.stdout is None:
         return complain(UnavailableError("stdout is closed", "send it to a file, or to /dev/null"))
+    found = launcher()
+    if found is not None and found.rank > 0 and (not _BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args)):
+        return 0
     try:
         result = cli.main(args, prog_name="collbench", standalone_mode=False)
         sys.stdout.flush()

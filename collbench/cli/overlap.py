@@ -59,7 +59,7 @@ def command(**options: Any) -> int:
     \b
     Examples:
       collbench overlap
-      collbench overlap --op allgather --sizes 16M,256M --channels 8,32 --csv overlap.csv
+      collbench overlap --op allgather --sizes 16M --channels 8,32 --csv out.csv
       mpirun -n 4 collbench overlap --backend cuda,nccl --priority normal
     """
     from collbench.cli._run_overlap import run_overlap
