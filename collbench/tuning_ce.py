@@ -14,7 +14,8 @@ from collbench.passes import cell, rounds_of, widest_message
 from collbench.plan import Kernel, Plan, lay_out, made_direct, proved
 from collbench.schedule import Schedule
 from collbench.transports import ce
-from collbench.tuning_gpu import MAX_CHUNK_BYTES, Limits, is_pipelined, memory_bytes, slot_wire_bytes
+from collbench.tuning_gpu import MAX_CHUNK_BYTES, Limits, memory_bytes, slot_wire_bytes
+from collbench.tuning_knobs import is_pipelined
 from collbench.units import format_size
 
 _M = 1 << 20

@@ -1,4 +1,4 @@
-"""What "auto" means for GPUs over messages of MPI. tuning_gpu.py asks here for what differs from memory of peers.
+"""What "auto" means for GPUs over messages of MPI. tuning_gpu.py and tuning_knobs.py ask here for what differs from memory of peers.
 
 A processor copies every byte, or a network card does; so a few channels keep it busy while GPUs work on others, and messages should be large enough for what
 Python does for each. Measured on 2 x H200 of one host, 32 cores, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, float32 sum,

@@ -1,4 +1,4 @@
-"""What "auto" means for GPUs through host memory. tuning_gpu.py asks here for what differs from memory of peers.
+"""What "auto" means for GPUs through host memory. tuning_gpu.py and tuning_knobs.py ask here for what differs from memory of peers.
 
 Each number has the sweep that justifies it: 4 x H200 of one host, PCIe 5.0 x16 each, one process a GPU, float32 sum, 2026-11-21. A GPU that polls
 lines of ll in host memory reads them over PCIe each time, so there simple wins from smaller sizes on, with few channels; and what FIFOs take

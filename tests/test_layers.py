@@ -28,6 +28,7 @@ LAYERS = [
     "plan",
     "actions",
     "tuning_net tuning_shm",
+    "tuning_knobs",
     "tuning_gpu",
     "tuning_ce",
     "tuning cost",
