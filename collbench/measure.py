@@ -243,7 +243,7 @@ class Measurement:
                 needs.append((module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"))
             for needed, left, what in needs:
                 if needed > left:
-                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left"
+                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller --sizes or fewer --ranks"
 
     def _ranks_here(self, case: Case) -> int:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks

@@ -224,7 +224,9 @@ class Writer:
                 self._write(line)
         except OSError as error:
             self.close()
-            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT) from None
+            if isinstance(error, BrokenPipeError):  # whoever read has enough: the command line ends without a word
+                raise
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT if self._name != "stdout" else "") from None
 
     def _write(self, line: str) -> None:
         self._file.write(line)

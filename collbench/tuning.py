@@ -93,7 +93,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     if given := [option for option, is_given in of_kernels.items() if is_given]:
         raise ScheduleError(f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for", f"leave {' and '.join(given)} out")
     if case.channels > MAX_CHANNELS:
-        raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS}")
+        raise ScheduleError(f"{case.channels} channels: at most {MAX_CHANNELS} on processors", "use fewer --channels")
     orders = _orders(limits, case)
     if case.algo != "auto":
         return _lay_out(case, case.algo, orders, hosts, found)

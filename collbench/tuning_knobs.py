@@ -123,7 +123,7 @@ def knobs_of(case: Case, schedule: Schedule, proto: str, road: str, *, ctas: int
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     channels = case.channels or min(max(1, ctas // facts.tracks), _channels(case, proto, facts))
     if channels > MAX_CHANNELS:
-        raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}")
+        raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}", "use fewer --channels")
     own = -(-facts.share // channels)  # bytes of a chunk on one channel, if one loop does it all
     roomy = _roomy_chunk(proto, facts, memory_bytes * 7 // 8 // channels, slots, slices)
     chunk = case.chunk or max(16, min(-(-own // 64) * 64, _largest_chunk(case, proto, facts, channels, slices), roomy // 64 * 64))
@@ -132,7 +132,7 @@ def knobs_of(case: Case, schedule: Schedule, proto: str, road: str, *, ctas: int
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
     unroll = case.unroll or (8 if proto == "simple" else 1 if proto == "ll128" else 2 if min(own, chunk) > threads * 16 else 1)
     if unroll > 16:
-        raise ScheduleError(f"{unroll} accesses in flight: at most 16")
+        raise ScheduleError(f"{unroll} accesses in flight: at most 16", "use a smaller --unroll")
     cluster = case.cluster or (_cluster(channels, facts.tracks) if facts.is_clustered else 1)
     if cluster > 1 and not has_clusters:
         raise ScheduleError(f"clusters of {cluster} CTAs: GPUs before sm_90 have none", "use --cluster 1")

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,21 @@ def test_unwritable_places(tmp_path: Path) -> None:
         Writer(tmp_path)
     with pytest.raises(UnavailableError, match="No space left"):
         Writer(Path("/dev/full"))
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word() -> None:
+    class Pipe(StringIO):
+        is_read = True
+
+        def flush(self) -> None:
+            if not self.is_read:
+                raise BrokenPipeError
+
+    writer = Writer(pipe := Pipe())
+    pipe.is_read = False
+    with pytest.raises(BrokenPipeError):
+        writer.write([ROW])
+    pipe.is_read = True
 
 
 def test_errors_are_measured_again_on_resume() -> None:
