@@ -10,7 +10,8 @@ LL_UP_TO = 16 * _K
 # By S: channels, bytes of a message at most. 1 MiB, 2 channels by 128K / 256K / 512K: allgather 2.4, 2.7, 2.8; allreduce 2.3, 2.5, 2.3; broadcast 2.0, 2.1,
 # 2.3; with one channel by 512K 2.7, 2.3, 2.2, with 4 2.2, 2.2, 2.2. 4 MiB, 2 channels by 256K / 512K: allgather 2.4, 2.3; allreduce 2.7, 2.8; sendrecv
 # 3.3, 3.3; 4 channels by 512K 2.4, 2.5, 3.5. Where threads receive: 16 MiB, 4 channels by 512K / 1M / 2M: allgather 2.0, 2.7, 3.0, allreduce 2.4, 3.0, 2.7,
-# sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1; 8 channels are not better.
+# sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1. With 8 channels by 1M allgather 3.0 and 4.3, sendrecv 5.3, but allreduce
+# of 16 MiB 3.1, with 4 in two slices 3.6; and the more messages, the more a rank's proxy has to do: more than two ranks were not measured.
 _MESSAGES = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
 # What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390, of 16
 # MiB 4 by 2M 578, by 1M 895; at 1 MiB threads lose.
@@ -22,7 +23,9 @@ _LEAST_ONE_WAY, _STEP = 256 * _K, 64 * _K  # of a message where loops follow eac
 
 
 def simple_knobs(size_bytes: int, block_bytes: int, *, is_rooted: bool, is_pipelined: bool, hops: int) -> tuple[int, int, int]:
-    """Channels, bytes of a message at most, and slices. block_bytes: of a chunk over all channels; is_pipelined: loops follow each other; hops of a loop.
+    """Channels, bytes of a message at most, and slices of a message's chunk.
+
+    block_bytes: of a chunk over all channels; is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks; hops of a loop.
 
     >>> simple_knobs(64 << 20, 16 << 20, is_rooted=False, is_pipelined=False, hops=6)
     (4, 2097152, 2)

@@ -37,11 +37,11 @@ _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_AN
 _SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 
 
-def simple_knobs(size_bytes: int, *, pipelined: bool, peers: int, hops: int) -> tuple[int, int]:
-    """Channels, and bytes of a chunk at most. pipelined: loops follow each other through the ranks; peers of a rank; hops of a loop.
+def simple_knobs(size_bytes: int, *, is_pipelined: bool, peers: int, hops: int) -> tuple[int, int]:
+    """Channels, and bytes of a chunk at most. is_pipelined: loops follow each other through the ranks; peers of a rank; hops of a loop.
 
-    >>> simple_knobs(4 << 20, pipelined=False, peers=1, hops=6), simple_knobs(64 << 20, pipelined=False, peers=3, hops=1)
+    >>> simple_knobs(4 << 20, is_pipelined=False, peers=1, hops=6), simple_knobs(64 << 20, is_pipelined=False, peers=3, hops=1)
     ((12, 131072), (16, 32768))
     """
-    table = _PIPELINED if pipelined else _RING if peers == 1 else _DIRECT if hops == 1 else _SHOTS
+    table = _PIPELINED if is_pipelined else _RING if peers == 1 else _DIRECT if hops == 1 else _SHOTS
     return next((channels, chunk) for largest, channels, chunk in table if size_bytes <= largest)

@@ -7,7 +7,6 @@ that; where it is far slower, the GPUs or the order of the schedule keep message
 where Python's time goes.
 """
 
-import mmap
 import sys
 import time
 
@@ -17,6 +16,7 @@ from collbench.backends._gpu_net import Outside, net_bytes, slots_offset
 from collbench.backends._proxy import road_of
 from collbench.backends._receivers import Receivers
 from collbench.case import Case
+from collbench.host import own_pages
 from collbench.tuning import resolve
 
 REPEATS, LAUNCHES = 5, 10
@@ -35,9 +35,7 @@ def main(size: str, *knobs: str) -> None:
     )
     plan = resolve(case.rounded()).plan
     words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
-    pages = mmap.mmap(-1, slots_offset(words_bytes) + slots_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    pages.madvise(mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(pages, np.uint8)
+    memory = np.frombuffer(own_pages(slots_offset(words_bytes) + slots_bytes), np.uint8)
     memory[:] = 0
     road = road_of(world)
     receivers = Receivers(threads, road.fault) if threads else None

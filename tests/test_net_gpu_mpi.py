@@ -29,7 +29,8 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     assert code == 0
 
 
-@pytest.mark.parametrize(("op", "chunk_bytes", "threads"), [("allreduce", TAKEN_FROM, 0), ("alltoall", TAKEN_FROM, 0), ("allreduce", RECEIVED_FROM, 2)])
+@pytest.mark.parametrize("op", ["allreduce", "alltoall"])
+@pytest.mark.parametrize(("chunk_bytes", "threads"), [(TAKEN_FROM, 0), (RECEIVED_FROM, 2)])
 def test_large_messages_are_taken_or_received_by_threads(op: str, chunk_bytes: int, threads: int) -> None:
     code, said = ranks(3, op, "ring" if op == "allreduce" else "direct", "simple", "isolated", "none", str(chunk_bytes), str(threads))
     assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]

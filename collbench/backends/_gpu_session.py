@@ -168,7 +168,7 @@ def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: S
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
     receivers, said = 0, ""
     if any(_has_copies(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
-        receivers, said = _receivers([cores for _, _, cores in told], hosts, options.net_threads)
+        receivers, said = _threads_to_receive([cores for _, _, cores in told], hosts, options.net_threads)
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
     crew.call("join", receivers, hosts, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
@@ -188,10 +188,10 @@ def _has_copies(plan: Plan, hosts: Sequence[str]) -> bool:
     return slot_wire_bytes(plan) >= RECEIVED_FROM and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
 
 
-def _receivers(cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None) -> tuple[int, str]:
+def _threads_to_receive(cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None) -> tuple[int, str]:
     """How many threads of a rank receive, and that in words; cores: that each rank may use, several the same ones, none if MPI allows no threads.
 
-    >>> _receivers([frozenset(range(32))] * 2, "aa", None), _receivers([frozenset({0}), frozenset({1})], "aa", None)
+    >>> _threads_to_receive([frozenset(range(32))] * 2, "aa", None), _threads_to_receive([frozenset({0}), frozenset({1})], "aa", None)
     ((4, '4 threads receive'), (0, 'no threads receive (1 core a rank)'))
     """
     near = [[one for one, at in zip(cores, hosts, strict=True) if at == host] for host in set(hosts)]

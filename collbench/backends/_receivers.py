@@ -7,8 +7,8 @@ MiB by 256K 246 / 177, of 4 MiB by 512K 876 / 543; sendrecv of 1 MiB by 256K 253
 
 One core copies less than a few do: large ones are handed to threads, Python's lock being free while they copy, and the proxy asks whether
 they are done, so that no thread ever waits inside MPI. Ring allreduce of 64 MiB, 4 channels by 2M: 3.4 ms with 4 threads, 4.1 with 2, 7.5 with none;
-of 4 MiB by 512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain nothing. What other hosts send no
-processor copies, or none faster for having threads: it is posted ahead.
+of 4 MiB by 512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain nothing. What other hosts
+send is posted ahead: that was not tried otherwise.
 """
 
 import sys
@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-TAKEN_FROM = 64 << 10  # bytes of a slot: smaller ones are copied faster than asked for
-RECEIVED_FROM = 1 << 20  # by a thread: to wake one, and to give it Python's lock, costs as much as to copy 512K
+TAKEN_FROM = 64 << 10  # bytes of a slot: a probe takes 1 to 3 us, to copy so many about 5
+RECEIVED_FROM = 1 << 20  # by a thread, which must be woken and get Python's lock first
 THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which there are cores
 # After which a thread gets Python's lock from one that runs on, as a proxy does: with the default of 5 ms a sweep had no row after a minute.
 _SWITCH_S = 1e-5
