@@ -73,23 +73,23 @@ def refuse_too_many(plan: Plan) -> None:
 
 def actors(plan: Plan, rank: int) -> list[Actor]:
     """What the rank does in one launch, a list of actions for each of its tracks on each channel."""
-    return [_Lowering(plan, rank, channel, track).actor() for channel in range(plan.channels) for track in range(len(plan.schedule.program(rank)))]
+    program = plan.schedule.program(rank)
+    shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
+    return [_Lowering(plan, rank, channel, track, shapes[track]).actor() for channel in range(plan.channels) for track in range(len(program))]
 
 
 class _Lowering:
     """One track of one rank on one channel, turned into actions."""
 
-    def __init__(self, plan: Plan, rank: int, channel: int, track: int) -> None:
-        self.plan, self.rank, self.channel, self.track = plan, rank, channel, track
+    def __init__(self, plan: Plan, rank: int, channel: int, track: int, shapes: list[Shape]) -> None:
+        self.plan, self.rank, self.channel, self.track, self.shapes = plan, rank, channel, track, shapes
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
-        self.shapes: list[Shape] = []
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
         self.posted: dict[tuple[int, Edge, int], Turn] = {}
 
     def actor(self) -> Actor:
         track = self.plan.schedule.program(self.rank)[self.track]
-        self.shapes = [shape_of(steps) for steps in track.rounds]
         actions: list[Action] = []
         last_lent: dict[int, Turn] = {}
         for loop in self.plan.loops(self.channel):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from collbench.backends import _gpu, _gpu_clock
+from collbench.backends import _gpu
 from collbench.backends._gpu import Lane
 from collbench.backends._gpu_clock import How
 from collbench.backends._gpu_net import BURST, Outside, net_bytes, slots_offset
@@ -92,7 +92,7 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
     rank, n = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     what, _, who = fault.partition(":")
     is_at_fault = who == str(rank)
-    case = Case(op=op, backend="cuda", algo=algo, proto=proto, transport="net", ranks=n, size_bytes=7 * int(chunk), chunk=int(chunk))  # type: ignore[arg-type]
+    case = Case(op=op, backend="cuda", algo=algo, proto=proto, transport="net", ranks=n, size_bytes=20 * int(chunk), chunk=int(chunk))  # type: ignore[arg-type]
     plan = resolve(case.rounded()).plan
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
@@ -135,7 +135,6 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
         card.queue(kernel)
 
     vars(_gpu)["Launch"] = Launch
-    vars(_gpu_clock)["REPLAYS"] = 1
     lane: Any = Lane(rank, n, card, is_alone=False)  # type: ignore[arg-type]
     vars(lane).update(keep=lambda key, data: 0, _meet=0, timeout_s=TIMEOUT_S, outside=outside)
     try:

@@ -23,9 +23,9 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 @pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allreduce", "oneshot"), ("alltoall", "direct"), ("broadcast", "chain")])
 def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
-    """Two repeats: each set once, then twice 72 launches in two bursts each."""
+    """Two repeats: each set once, then four times 72 launches in two bursts each."""
     code, said = ranks(3, op, algo, proto, "graph", "none")
-    assert said == [f"rank {rank}: right, {2 * (2 + 2 * 72)} launches" for rank in range(3)]
+    assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(3)]
     assert code == 0
 
 
