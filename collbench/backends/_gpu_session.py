@@ -130,11 +130,16 @@ def open_ranks(group: Group, backend: str, n: int, options: GpuOptions, variable
     except CollbenchError:
         crew.close()
         raise
-    uuids = [fact["uuid"] for fact in facts]
-    if len(set(uuids)) < len(uuids):
+    if is_shared(facts):
         crew.close()
-        raise UnavailableError(f"two ranks share a GPU: {', '.join(uuids)}", "start one rank a GPU, or give each its own with --gpus")
+        uuids = ", ".join(fact["uuid"] for fact in facts)
+        raise UnavailableError(f"two ranks share a GPU: {uuids}", "start one rank a GPU, or give each its own with --gpus")
     return crew, facts
+
+
+def is_shared(facts: Sequence[dict[str, Any]]) -> bool:
+    """Whether two ranks have the same GPU: their kernels would wait for each other's turn."""
+    return len({fact["uuid"] for fact in facts}) < len(facts)
 
 
 def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:

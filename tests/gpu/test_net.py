@@ -37,9 +37,8 @@ def test_plans_equal_the_reference(gpus: int) -> None:
 
 
 def test_memory_inside_pretended_hosts_and_messages_between(gpus: int) -> None:
-    if gpus < 4:
-        pytest.skip("needs two GPUs in each of two pretended hosts")
-    assert failures_of("mpi", gpus, "net-hosts") == []
+    """Two hosts of two ranks at least, which share GPUs if need be."""
+    assert failures_of("mpi", max(4, gpus), "net-hosts") == []
 
 
 def test_measured_launches_are_right(gpus: int) -> None:
