@@ -1,7 +1,7 @@
 """What "auto" means where copy engines move the data: few large pieces, because each is a wait, some copies and a signal in a CUDA graph.
 
-Never the tool's own choice yet: who wants it asks for transport ce. Figures of algorithms and CTAs: a prototype on
-4 x H200 (NVSwitch), one process a GPU, float32 sum.
+The tool's own choice for large allgather and alltoall (are_copies_best); otherwise who wants it asks for transport ce. Figures of algorithms and CTAs that
+reduce: a prototype on 4 x H200 (NVSwitch), one process a GPU, float32 sum.
 """
 
 from dataclasses import replace
@@ -24,7 +24,9 @@ _BEST = {"allreduce": "twoshot", "broadcast": "twoshot", "reduce": "twoshot"}
 # Measured with these kernels, one process for four GPUs: allreduce of 1 GiB in 1 slice 355.7 GB/s, 2 382.3, 4 361.4; 256 MiB 339.9, 354.2, 300.3.
 _SLICED_FROM, _SLICES = 256 * _M, 2
 _PIPELINED_LOOPS, _PIPELINED_CHUNK_BYTES = 16, 4 * _M  # where loops follow each other through the ranks: at most so many, at least so large
-_CTAS, _THREADS, _UNROLL = 64, 512, 8  # of the kernel that reduces: 32 CTAs cost allreduce up to 3 %
+# CTAs of the kernel that reduces, 32 of which cost allreduce up to 3 %; and where it only copies input to output, for which the memory has little time to
+# spare: two H200s, allgather of 256 MiB with 8 / 16 / 32 / 64 CTAs 374, 372, 373, 376 us, of 1 GiB 1412, 1399, 1400, 1405, alltoall 1403, 1400, 1401, 1407.
+_CTAS, _COPYING_CTAS, _THREADS, _UNROLL = 64, 16, 512, 8
 # From where on copies are faster than stores of kernels, one process a GPU, us. Two H200s: allgather and alltoall of 256 MiB 376 and 378, by stores 373 and
 # 378; of 1 GiB 1405 and 1407, by stores 1474 both. Four: alltoall of 1 GiB 2099, by stores 2348 (profiles/results/h200x4.csv). Between 256 MiB and 1 GiB
 # stores were not measured. Allreduce of 1 GiB gains 1.5 % with the default memory, reducescatter loses 6 %.
@@ -76,9 +78,9 @@ def lay_out_copies(case: Case, schedule: Schedule, limits: Limits) -> tuple[Case
     longest = slot_bytes // widest * slices if slot_bytes else MAX_CHUNK_BYTES
     if pipelined:
         longest = min(longest, max(_PIPELINED_CHUNK_BYTES, -(-own // _PIPELINED_LOOPS)))
-    needs_kernel = _needs_kernel(ready, in_place=case.in_place)
+    ctas = min(_ctas(ready, in_place=case.in_place), limits.ctas)
     threads = case.threads or _THREADS
-    kernel = Kernel(proto="simple", threads=threads, unroll=case.unroll or _UNROLL, ctas=min(_CTAS, limits.ctas) if needs_kernel else 0)
+    kernel = Kernel(proto="simple", threads=threads, unroll=case.unroll or _UNROLL, ctas=ctas)
     for loops in count(max(1, -(-own // longest))):
         chunk = case.chunk or max(16, -(-own // (loops * 64)) * 64)
         plan = lay_out(
@@ -99,7 +101,7 @@ def lay_out_copies(case: Case, schedule: Schedule, limits: Limits) -> tuple[Case
         )
     done = replace(
         case, proto="simple", algo=schedule.name, transport="ce", direct="on" if plan.schedule.placed else "off", p2p="push", channels=channels,
-        threads=threads if needs_kernel else 0, slots=slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=kernel.unroll if needs_kernel else 0,
+        threads=threads if ctas else 0, slots=slots, chunk=plan.chunk_bytes, slices=plan.slices, unroll=kernel.unroll if ctas else 0,
         cluster=1, buffsize=slots * slot_wire_bytes(plan), reload="auto", specialize="off",
     )
     return done, plan
@@ -133,14 +135,16 @@ def _fewest_slots(schedule: Schedule, slices: int, in_place: bool) -> int:
     return 8 * slices
 
 
-def _needs_kernel(schedule: Schedule, *, in_place: bool) -> bool:
-    """Whether some step reduces, or copies within its GPU."""
+def _ctas(schedule: Schedule, *, in_place: bool) -> int:
+    """Of the kernel: most where some step reduces or empties a slot, few where one only copies what its GPU has from the start, otherwise none."""
+    most = 0
     for at, steps in rounds_of(schedule):
         for step in steps:
-            if len(step.src) + len(step.recv) > 1:
-                return True
-            if step.dst is None or (step.recv and step.recv[0] in schedule.placed.get(at, ())):
+            has_slots = any(number not in schedule.placed.get(at, ()) for number in step.recv)
+            if len(step.src) + len(step.recv) > 1 or (step.dst is not None and has_slots):
+                return _CTAS
+            if step.dst is None or step.recv:
                 continue
-            if step.recv or cell(schedule, at.program, step.src[0], in_place=in_place) != cell(schedule, at.program, step.dst, in_place=in_place):
-                return True
-    return False
+            if cell(schedule, at.program, step.src[0], in_place=in_place) != cell(schedule, at.program, step.dst, in_place=in_place):
+                most = _COPYING_CTAS
+    return most

@@ -10,9 +10,11 @@ LL_UP_TO = 16 * _K
 # By S: channels, bytes of a message at most. 1 MiB, 2 channels by 128K / 256K / 512K: allgather 2.4, 2.7, 2.8; allreduce 2.3, 2.5, 2.3; broadcast 2.0, 2.1,
 # 2.3; with one channel by 512K 2.7, 2.3, 2.2, with 4 2.2, 2.2, 2.2. 4 MiB, 2 channels by 256K / 512K: allgather 2.4, 2.3; allreduce 2.7, 2.8; sendrecv
 # 3.3, 3.3; 4 channels by 512K 2.4, 2.5, 3.5. Where threads receive: 16 MiB, 4 channels by 512K / 1M / 2M: allgather 2.0, 2.7, 3.0, allreduce 2.4, 3.0, 2.7,
-# sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1. With 8 channels by 1M allgather 3.0 and 4.3, sendrecv 5.3, but allreduce
-# of 16 MiB 3.1, with 4 in two slices 3.6; and the more messages, the more a rank's proxy has to do: more than two ranks were not measured.
+# sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1.
 _MESSAGES = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K), (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
+# Where no rank passes anything on; 4 channels by 1M / 2M, 8 by 1M: 16 MiB allgather 2.7, 3.2, 3.1, reducescatter 2.7, 2.8, 2.8, alltoall 3.8, 4.0, 3.6,
+# sendrecv 4.2, 5.0, 5.8; 64 MiB 3.0, 3.4, 4.6, then 3.1, 4.1, 4.7, then 4.2, 5.0, 6.3, then 5.2, 6.9, 8.3. More than two ranks were not measured.
+_MESSAGES_ONE_HOP = (*_MESSAGES[:2], (32 * _M, 4, 2 * _M), (_ANY, 8, _M))
 # What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390, of 16
 # MiB 4 by 2M 578, by 1M 895; at 1 MiB threads lose.
 _MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M), (8 * _M, 4, _M), (_ANY, 4, 2 * _M))
@@ -32,7 +34,8 @@ def simple_knobs(size_bytes: int, block_bytes: int, *, is_rooted: bool, is_pipel
     >>> simple_knobs(16 << 20, 16 << 20, is_rooted=True, is_pipelined=True, hops=3)
     (4, 655360, 1)
     """
-    channels, largest = next((channels, largest) for most, channels, largest in (_MESSAGES_ROOTED if is_rooted else _MESSAGES) if size_bytes <= most)
+    table = _MESSAGES_ROOTED if is_rooted else _MESSAGES_ONE_HOP if hops == 1 else _MESSAGES
+    channels, largest = next((channels, largest) for most, channels, largest in table if size_bytes <= most)
     if is_pipelined:
         return channels, max(_LEAST_ONE_WAY, min(largest, block_bytes // channels // (2 * hops)) // _STEP * _STEP), 1
     return channels, largest, 2 if hops > 1 and size_bytes >= _SLICED_FROM else 1

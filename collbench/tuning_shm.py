@@ -29,9 +29,12 @@ LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
 # Channels of simple by S, and bytes of a chunk. Ring allreduce of 4 MiB, 12 channels by 128K 205 us, 16 by 64K 214, 32 220; 16 MiB 32 by 64K 677, 16 701; 256
 # MiB 32 by 64K 10.2 ms, by 512K 19. Chain of 64 KiB 2 channels 10.7, 8 16.2; 4 MiB 8 124, 16 125, 32 155; reduce of 64 MiB 16 1728, 8 1799.
 # Alltoall of 512 KiB 4 channels 25.8, 8 28.4; 4 MiB 16 by 32K 124, by 64K 157, 8 by 32K 131; 64 MiB 16 by 32K 1561, by 64K 2370.
-# Two H200s, where every rank has one peer: broadcast of 32 KiB 2 channels 7.7, 4 8.9, 8 13; sendrecv of 128 KiB 2 channels 16.1, 4 14.5, 8 18.4; allgather of 8
-# MiB 16 by 128K 153, 12 165, 32 by 64K 165; of 64 MiB 32 by 64K 1.15 times as fast as 16 by 128K.
-_RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (2 * _M, 8, 128 * _K), (6 * _M, 12, 128 * _K), (12 * _M, 16, 128 * _K), (_ANY, 32, 64 * _K))
+# Two H200s, where every rank has one peer: broadcast of 32 KiB 2 channels 7.7, 4 8.9, 8 13; sendrecv of 128 KiB 2 channels 16.1, 4 14.5, 8 18.4; allgather
+# of 64 MiB 32 by 64K 1.15 times as fast as 16 by 128K. Times as fast as NCCL there, 8 channels by 128K / 12 / 16: allreduce of 2 MiB 1.22, 1.27, 1.17,
+# of 6 MiB 1.10, 1.26, 1.17, of 12 MiB 1.13, 1.25, 1.26; allgather 1.21, 1.29, 1.22, of 12 MiB 0.96, 1.20, 1.16. Where no rank passes anything on, 12 by 128K
+# / 16 by 32K: allgather of 6 MiB 1.22, 1.20, of 8 MiB 1.09, 1.19, of 12 MiB 1.20, 1.22; reducescatter 1.21, 1.18, then 1.16, 1.17, then 1.19, 1.20.
+_RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (_M, 8, 128 * _K), (12 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
+_ONE_HOP_RING = (*_RING[:3], (6 * _M, 12, 128 * _K), (12 * _M, 16, 32 * _K), _RING[-1])
 _PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_ANY, 16, 32 * _K))
 _SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))
@@ -43,5 +46,11 @@ def simple_knobs(size_bytes: int, *, is_pipelined: bool, peers: int, hops: int) 
     >>> simple_knobs(4 << 20, is_pipelined=False, peers=1, hops=6), simple_knobs(64 << 20, is_pipelined=False, peers=3, hops=1)
     ((12, 131072), (16, 32768))
     """
-    table = _PIPELINED if is_pipelined else _RING if peers == 1 else _DIRECT if hops == 1 else _SHOTS
+    table: tuple[tuple[int, int, int], ...]
+    if is_pipelined:
+        table = _PIPELINED
+    elif peers == 1:
+        table = _ONE_HOP_RING if hops == 1 else _RING
+    else:
+        table = _DIRECT if hops == 1 else _SHOTS
     return next((channels, chunk) for largest, channels, chunk in table if size_bytes <= largest)

@@ -1,6 +1,6 @@
 """What proxies of GPUs can do at most on a machine, without its GPUs: kernels that take no time fill every free slot and read every slot that has come.
 
-    mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 slots=4 algo=ring threads=4
+    mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 op=allgather algo=ring threads=4
 
 Prints microseconds a message, GB/s into a rank, and microseconds a turn, of the best of five repeats. A sweep with --transport net cannot be faster than
 that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime` before the module both tell
@@ -29,10 +29,9 @@ def main(size: str, *knobs: str) -> None:
     world = MPI.COMM_WORLD
     given = dict(knob.split("=") for knob in knobs)
     threads = int(given.pop("threads", 0))
-    case = Case(
-        op="allreduce", backend="cuda", algo=given.pop("algo", "ring"), proto="simple", transport="net", ranks=world.Get_size(), size_bytes=int(size),
-        **{name: int(value) for name, value in given.items()},  # type: ignore[arg-type]
-    )
+    text = {"op": given.pop("op", "allreduce"), "algo": given.pop("algo", "auto")}
+    numbers = {name: int(value) for name, value in {**given, "size_bytes": size}.items()}
+    case = Case(backend="cuda", proto="simple", transport="net", ranks=world.Get_size(), **text, **numbers)  # type: ignore[arg-type]
     plan = resolve(case.rounded()).plan
     words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.frombuffer(own_pages(slots_offset(words_bytes) + slots_bytes), np.uint8)
