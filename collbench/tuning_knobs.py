@@ -102,7 +102,7 @@ def _facts(case: Case, schedule: Schedule, proto: str, road: str, *, has_cluster
     net: tuple[int, int, int] | None = None
     host: tuple[int, int] | None = None
     if "net" in road:
-        net = tuning_net.simple_knobs(case.size_bytes, share, is_rooted=what.is_rooted, is_pipelined=pipelined, hops=hops)
+        net = tuning_net.simple_knobs(case.size_bytes, share, is_rooted=what.is_rooted, is_pipelined=pipelined, peers=peers, hops=hops)
     elif proto == "simple" and road == "shm":
         host = tuning_shm.simple_knobs(case.size_bytes, is_pipelined=pipelined, peers=peers, hops=hops)
     return _Facts(

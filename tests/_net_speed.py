@@ -2,9 +2,9 @@
 
     mpirun -n RANKS python -m tests._net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 op=allgather algo=ring threads=4
 
-Prints microseconds a message, GB/s into a rank, and microseconds a turn, of the best of five repeats. A sweep with --transport net cannot be faster than
-that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime` before the module both tell
-where Python's time goes.
+Prints microseconds a message, GB/s into a rank, on average, and microseconds a turn, of rank 0's best of five repeats. A sweep with --transport net
+cannot be faster than that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime`
+before the module both tell where Python's time goes.
 """
 
 import sys
@@ -55,7 +55,8 @@ def main(size: str, *knobs: str) -> None:
         world.Barrier()
     seconds, turns = min(found)
     sent = [end.launched for end in proxy.ends if hasattr(end, "launched")]
-    count, total = sum(map(len, sent)), sum(message.size for launched in sent for message in launched)
+    mine = [message.size for launched in sent for message in launched]
+    count, total = (world.allreduce(number) / road.n for number in (len(mine), sum(mine)))
     if world.Get_rank() == 0:
         print(
             f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}, {threads} threads: "
