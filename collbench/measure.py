@@ -19,6 +19,7 @@ from collbench.actions import writer_of
 from collbench.backends import FAMILY
 from collbench.backends._apart import Variables
 from collbench.backends._gpu_session import GpuOptions, LaunchMode, NetMemory
+from collbench.backends._receivers import takes_threads
 from collbench.backends._session import Batch, Samples
 from collbench.case import Case
 from collbench.collectives import collective
@@ -204,7 +205,7 @@ class Measurement:
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
         if on_gpus and point.plan is not None and point.plan.islands:
-            given = (settings.net_memory, "auto", ""), (settings.net_threads, None, "threads-")
+            given = (settings.net_memory, "auto", ""), (settings.net_threads if takes_threads(point.plan) else None, None, "threads-")
             conditions += [f"net-{name}{value}" for value, default, name in given if value != default]
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 

@@ -193,7 +193,7 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: 
                 raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
             is_loan = case.direct == "on" and "deadlocks" in error.message
-            first = first or (ScheduleError(f"read in place, {error.message}", "use --direct off") if is_loan else error)
+            first = first or (ScheduleError(f"read in place, {error.message}", "use more --slots, or --direct off") if is_loan else error)
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,

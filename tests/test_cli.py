@@ -354,6 +354,7 @@ def test_what_is_no_number_is_refused(capfd: pytest.CaptureFixture[str], option:
         (["--isolate", "--launch", "stream"], "--isolate, --launch: no backend of this sweep runs on GPUs"),
         (["--gpus", "0,1"], "--gpus: no backend"),
         (["--backend", "cuda", "-z", "1"], "-z is a barrier of processors"),
+        (["--max-memory", "1M"], "--max-memory: no backend of this sweep has FIFOs in GPU memory"),
         (["--net-threads", "2"], "give --backend cuda and --transport net"),
         (["--backend", "nccl", "--net-memory", "host"], "--net-memory: no point of this sweep has messages between GPUs"),
         (["--backend", "cuda", "--transport", "p2p", "--net-memory", "host", "--net-threads", "2"], "--net-memory, --net-threads: no point of this sweep has"),

@@ -12,6 +12,7 @@ from collbench.group.local import LocalGroup
 from collbench.measure import STRIDE, Measurement, Point, Settings, estimate_s, order, plan_points
 from collbench.pattern import Wrong
 from collbench.record import Record
+from collbench.tuning import resolve
 
 CASES = [Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096) for algo in ("ring", "twoshot")]
 
@@ -107,6 +108,15 @@ def test_rows_name_only_the_conditions_that_their_backend_heeds() -> None:
     for backend, conditions in (("cpu", ("aggregate-2", "blocking")), ("cuda", ("aggregate-2", "isolated", "stream"))):
         point = Point(Case(op="allreduce", backend=backend, ranks=2, size_bytes=8))
         assert measurement.key_of(point)[-len(conditions) :] == conditions
+
+
+def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
+    base: dict[str, Any] = {"op": "allreduce", "backend": "cuda", "transport": "net", "algo": "ring", "proto": "simple", "channels": 1, "ranks": 2}
+    found = [resolve(Case(**base, size_bytes=4 << 20, chunk=chunk)) for chunk in (64 << 10, 2 << 20)]
+    small, large = (Point(one.case, one.plan) for one in found)
+    measurement = Measurement([], LocalGroup(), Settings(net_threads=3))
+    assert "net-threads-3" in measurement.key_of(large)
+    assert "net-threads-3" not in measurement.key_of(small)
 
 
 def test_resolved_knobs_are_in_the_row() -> None:

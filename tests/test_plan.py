@@ -261,7 +261,8 @@ def test_reading_in_place_is_to_blame_only_where_it_was_asked_for() -> None:
     assert "direct" not in refused.value.hint
     with pytest.raises(ScheduleError, match="read in place") as refused:
         resolve(replace(case, direct="on"))
-    assert "--direct off" in refused.value.hint
+    assert refused.value.hint == "use more --slots, or --direct off"
+    assert resolve(replace(case, direct="on", slots=2)).case.direct == "on"
 
 
 def test_a_schedule_for_another_problem_is_refused() -> None:

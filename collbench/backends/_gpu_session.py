@@ -12,7 +12,7 @@ from collbench.backends._apart import ApartCrew, Variables
 from collbench.backends._gpu import Lane, sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
 from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
-from collbench.backends._receivers import RECEIVED_FROM, receivers_for
+from collbench.backends._receivers import receivers_for, takes_threads
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -22,7 +22,6 @@ from collbench.errors import CollbenchError, RefusedError, UnavailableError
 from collbench.group import Crew, Group, RankContext
 from collbench.host import has_nvidia_gpus
 from collbench.plan import Plan
-from collbench.tuning_gpu import slot_wire_bytes
 
 SLOWER = 2  # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers its clocks
 START_S = 120.0  # for contexts, allocations and first compilations
@@ -190,7 +189,7 @@ def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: S
 
 def _has_copies(plan: Plan, hosts: Sequence[str]) -> bool:
     """Whether MPI copies messages of the plan that are worth a thread."""
-    return slot_wire_bytes(plan) >= RECEIVED_FROM and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
+    return takes_threads(plan) and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
 
 
 def _threads_to_receive(cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None) -> tuple[int, str]:

@@ -16,11 +16,19 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from collbench.plan import Plan
+from collbench.tuning_gpu import slot_wire_bytes
+
 TAKEN_FROM = 64 << 10  # bytes of a slot: a probe takes 1 to 3 us, to copy so many about 5
 RECEIVED_FROM = 1 << 20  # by a thread, which must be woken and get Python's lock first
 THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which there are cores
 # After which a thread gets Python's lock from one that runs on, as a proxy does: with the default of 5 ms a sweep had no row after a minute.
 _SWITCH_S = 1e-5
+
+
+def takes_threads(plan: Plan) -> bool:
+    """Whether messages of the plan, as long as they come from this host, are worth a thread."""
+    return slot_wire_bytes(plan) >= RECEIVED_FROM
 
 
 def receivers_for(cores: int) -> int:
