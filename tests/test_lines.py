@@ -37,7 +37,7 @@ class Pair:
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [cpu.Rank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)]
         for rank in self.ranks:
-            rank.load(plan, True)
+            rank.load(plan, True, False)
 
     def launch(self, rank: int, limit_s: float = 10.0) -> None:
         loaded = self.ranks[rank].loaded[self.plan.digest, True]

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -112,7 +112,7 @@ def run(plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
         rank = cpu.Rank(RankContext(rank=number, n=plan.n))
         rank.road = Road(FakeComm(world, number), OSError)
         rank.reserve(cpu.private_bytes(plan, hot=True))
-        rank.load(plan, hot=True)
+        rank.load(plan, True, False)
         try:
             for answer in (
                 rank.prepare(plan.digest, True, 3, True, deadline_s), rank.timed(plan.digest, True, (5, 1, False), True, deadline_s),
@@ -161,7 +161,7 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
     plan, rank = resolve(case(algo="ring", ranks=3, transport="net")).plan, cpu.Rank(RankContext(rank=1, n=3))
     rank.road = cast(Road, SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None))
     rank.reserve(cpu.private_bytes(plan, hot=True))
-    rank.load(plan, hot=True)
+    rank.load(plan, True, False)
     with pytest.raises(StuckError, match="the messages of rank 1 do not leave"):
         rank.prepare(plan.digest, True, 1, True, 1.0)
 
@@ -169,3 +169,28 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
 def test_a_connection_that_mpi_loses_is_named() -> None:
     _, faults = run(resolve(case(algo="ring", ranks=3, transport="net")).plan, broken=1, deadline_s=0.2)
     assert any(isinstance(fault, RankLostError) and "rank 1 lost a connection of MPI" in str(fault) for fault in faults)
+
+
+def test_plans_of_both_roads_take_the_room_of_the_same_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a launcher shared memory and messages are one crew's, which forgets plans when both together are too many."""
+    monkeypatch.setattr(cpu, "LOADED", 6)
+    plans = [resolve(case(algo="ring", ranks=2, transport=road, size_bytes=64 << k)).plan for k in range(5) for road in ("shm", "net")]
+    loaded: dict[str, None] = {}
+
+    class Crew:
+        def call(self, method: str, *args: Any, timeout_s: float) -> list[str]:
+            if method != "load":
+                return ["An MPI"] * 2
+            plan, _, is_full = args
+            if is_full:
+                loaded.clear()
+            loaded[plan.digest] = None
+            return [plan.digest] * 2
+
+    crew = Crew()
+    group: Any = SimpleNamespace(kind="mpi", hosts=("a", "a"), shared_crew=lambda *args: crew, mpi_crew=lambda *args: crew)
+    session = cpu.Session(group, plans, hot=True)
+    for plan in [*plans, *plans]:
+        session._load(plan, True, 1.0)  # noqa: SLF001
+        assert plan.digest in loaded
+        assert len(loaded) <= 6

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 64
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
+LOADED = 64  # plans that ranks keep
 MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
 _ROADS = {"shm": "shared memory", "net": "messages of MPI", "shm+net": "shared memory inside a host, messages of MPI between hosts"}
@@ -157,9 +158,9 @@ class Rank:
         self.loaded.clear()
         self.own = np.frombuffer(own_pages(max(own_bytes, mmap.PAGESIZE), MAP_NORESERVE), np.uint8)
 
-    def load(self, plan: Plan, hot: bool) -> str:
-        """Bind a plan; returns its hash, which must be the same on every rank."""
-        if len(self.loaded) >= 64:
+    def load(self, plan: Plan, hot: bool, is_full: bool) -> str:
+        """Bind a plan, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
+        if is_full:
             self.loaded.clear()
         where = layout(plan, hot)
         is_own = is_all_net(plan)
@@ -317,7 +318,7 @@ class Session:
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = processor_name(), f"numpy {np.__version__}"
         self.hot, self.headline, n = hot, "", plans[0].n
-        self._known: dict[bool, set[str]] = {False: set(), True: set()}
+        self._known: dict[Crew, set[tuple[str, bool]]] = {}  # one crew may serve both roads
         self._crews: dict[bool, Crew] = {}
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
         if arena_bytes:
@@ -335,16 +336,17 @@ class Session:
         return self._crews[bool(plan.islands)]
 
     def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
-        known = self._known[bool(plan.islands)]
-        if len(known) >= 64:
-            known.clear()
-        if plan.digest in known:
+        crew = self._crew(plan)
+        known = self._known.setdefault(crew, set())
+        if (plan.digest, hot) in known:
             return
+        if is_full := len(known) >= LOADED:
+            known.clear()
         slices = sum(connection.slices for connection in plan.connections)
-        digests = self._crew(plan).call("load", plan, hot, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
+        digests = crew.call("load", plan, hot, is_full, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
-        known.add(plan.digest)
+        known.add((plan.digest, hot))
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than flags can count."""
@@ -356,8 +358,8 @@ class Session:
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
-        digests = self._crew(plan).call("load", plan, True, timeout_s=60 + ANSWER_S)
-        return self._crew(plan).call("once", digests[0], list(inputs), 10.0, timeout_s=10 + ANSWER_S)
+        self._load(plan, True, 60 + ANSWER_S)
+        return self._crew(plan).call("once", plan.digest, list(inputs), 10.0, timeout_s=10 + ANSWER_S)
 
     def close(self) -> None:
         for crew in dict.fromkeys(self._crews.values()):
