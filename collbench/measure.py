@@ -19,7 +19,7 @@ from collbench.actions import writer_of
 from collbench.backends import FAMILY
 from collbench.backends._apart import Variables
 from collbench.backends._gpu_session import GpuOptions, LaunchMode, NetMemory
-from collbench.backends._receivers import takes_threads
+from collbench.backends._receivers import may_take_threads
 from collbench.backends._session import Batch, Samples
 from collbench.case import Case
 from collbench.collectives import collective
@@ -205,7 +205,8 @@ class Measurement:
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
         if on_gpus and point.plan is not None and point.plan.islands:
-            given = (settings.net_memory, "auto", ""), (settings.net_threads if takes_threads(point.plan) else None, None, "threads-")
+            threads = settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
+            given = (settings.net_memory, "auto", ""), (threads, None, "threads-")
             conditions += [f"net-{name}{value}" for value, default, name in given if value != default]
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
@@ -244,7 +245,7 @@ class Measurement:
                 needs.append((module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"))
             for needed, left, what in needs:
                 if needed > left:
-                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller --sizes or fewer --ranks"
+                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller --sizes, --slots or --chunk, or fewer --ranks"
 
     def _ranks_here(self, case: Case) -> int:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks

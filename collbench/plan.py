@@ -46,7 +46,7 @@ class Kernel:
 
     unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way. reload: read a line again once its flag was seen (ll128).
     cluster: neighbouring CTAs that the GPU places together (thread block clusters, from sm_90 on); 1: as it likes. ctas: of the kernel that
-    reduces beside the copy engine; 0 where nothing needs it, and where every channel and track has one.
+    reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs it, and where every channel and track has one.
     """
 
     proto: str

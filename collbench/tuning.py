@@ -193,7 +193,7 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: 
                 raise ScheduleError("every message is read in place: there is no buffer to size", "use --direct off")
         except ScheduleError as error:
             is_loan = case.direct == "on" and "deadlocks" in error.message
-            first = first or (ScheduleError(f"read in place, {error.message}", "use more --slots, or --direct off") if is_loan else error)
+            first = first or (ScheduleError(f"read in place, {error.message}", _instead(case, algo, orders, hosts, found)) if is_loan else error)
             continue
         done = replace(
             case, algo=algo, direct="on" if direct else "off", channels=plan.channels, threads=CPU_THREADS, slots=slots, chunk=plan.chunk_bytes,
@@ -203,6 +203,15 @@ def _lay_out(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: 
         return Choice(case=done, plan=plan)
     assert first is not None
     raise first
+
+
+def _instead(case: Case, algo: str, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...], found: net.Islands) -> str:
+    """What to do where messages that are read in place deadlock."""
+    try:
+        _lay_out(replace(case, direct="off"), algo, orders, hosts, found)
+    except ScheduleError as error:
+        return error.hint
+    return "use --direct off"
 
 
 def _chunk_bytes(case: Case, schedule: Schedule, slot_bytes: int, *, direct: bool, is_net: bool) -> int:

@@ -102,9 +102,12 @@ def _facts(case: Case, schedule: Schedule, proto: str, road: str, *, has_cluster
     net: tuple[int, int, int] | None = None
     host: tuple[int, int] | None = None
     if "net" in road:
-        net = tuning_net.simple_knobs(case.size_bytes, share, is_rooted=what.is_rooted, is_pipelined=pipelined, peers=peers, hops=hops)
+        by_messages = peers if road == "net" else 0
+        net = tuning_net.simple_knobs(
+            case.size_bytes, share, ranks=case.ranks, peers=by_messages, hops=hops, is_rooted=what.is_rooted, is_pipelined=pipelined
+        )
     elif proto == "simple" and road == "shm":
-        host = tuning_shm.simple_knobs(case.size_bytes, is_pipelined=pipelined, peers=peers, hops=hops)
+        host = tuning_shm.simple_knobs(case.size_bytes, is_rooted=what.is_rooted, is_pipelined=pipelined, peers=peers, hops=hops)
     return _Facts(
         share=share, tracks=max(len(program) for program in schedule.programs), peers=peers, widest=widest_message(schedule), scratch=schedule.chunks["tmp"],
         has_direct=bool(direct_count(schedule)), hops=hops, is_pipelined=pipelined, net=net, host=host,

@@ -14,16 +14,16 @@ LL_UP_TO = 16 * _K
 # sendrecv 3.1, 3.9, 4.1; 64 MiB allgather 2.1, 2.8, 3.5, allreduce 2.9, 4.7, 5.1.
 _UP_TO_8M = ((256 * _K, 1, 256 * _K), (8 * _M, 2, 512 * _K))
 _MESSAGES = (*_UP_TO_8M, (32 * _M, 4, _M), (_ANY, 4, 2 * _M))
-# Where more than two ranks pass it on, messages of 1 MiB are enough. GB/s into each of 4 ranks of what proxies alone do (tests/_net_speed.py), 64 MiB by 1M /
-# 2M: allgather 26, 21, allreduce 26, 19.
-_MESSAGES_MANY_HOPS = (*_UP_TO_8M, (_ANY, 4, _M))
+# Where more than two ranks pass it on. GB/s into each of 4 ranks of what proxies alone do (tests/_net_speed.py), ring of 64 MiB by 1M / 2M: allgather 26, 21,
+# allreduce 26, 19; of 3 ranks 29, 23, but allreduce 23, 29.
+_MESSAGES_MANY_RANKS = (*_UP_TO_8M, (_ANY, 4, _M))
 # Where no rank passes anything on; 4 channels by 1M / 2M, 8 by 1M: 16 MiB allgather 2.7, 3.2, 3.1, reducescatter 2.7, 2.8, 2.8, alltoall 3.8, 4.0, 3.6,
 # sendrecv 4.2, 5.0, 5.8; 64 MiB 3.0, 3.4, 4.6, then 3.1, 4.1, 4.7, then 4.2, 5.0, 6.3, then 5.2, 6.9, 8.3.
 _MESSAGES_ONE_PEER = (*_UP_TO_8M, (32 * _M, 4, 2 * _M), (_ANY, 8, _M))
 # To and from each of several peers. Proxies alone, alltoall of 4 ranks, GB/s: 4 MiB 2 channels by 512K 7, by 1M (so that threads receive) 15; 16 MiB 9 by 512K,
 # 21 by 1M, 4 by 1M 13, by 2M 10, 8 by 1M 10; 64 MiB 10, 27, 12, 11, 11.
 _MESSAGES_SEVERAL_PEERS = ((256 * _K, 1, 256 * _K), (2 * _M, 2, 512 * _K), (_ANY, 2, _M))
-_ENDS = 16  # of channels at a rank, to send and to receive: as many keep a proxy busy
+_SEVERAL_CHANNELS = 2  # to each of several peers, too, where one rank sends: scatter of 64 MiB to 4 ranks by 2M, 2 channels 77 GB/s, 4 58; of 16 MiB 63, 50
 # What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390, of 16
 # MiB 4 by 2M 578, by 1M 895; at 1 MiB threads lose.
 _MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M), (8 * _M, 4, _M), (_ANY, 4, 2 * _M))
@@ -33,28 +33,32 @@ _SLICED_FROM = 4 * _M
 _LEAST_ONE_WAY, _STEP = 256 * _K, 64 * _K  # of a message where loops follow each other through the ranks, which wait for their first one
 
 
-def simple_knobs(size_bytes: int, block_bytes: int, *, is_rooted: bool, is_pipelined: bool, peers: int, hops: int) -> tuple[int, int, int]:
+def simple_knobs(
+    size_bytes: int, block_bytes: int, *, ranks: int, peers: int, hops: int, is_rooted: bool, is_pipelined: bool
+) -> tuple[int, int, int]:
     """Channels, bytes of a message at most, and slices of a message's chunk.
 
-    block_bytes: of a chunk over all channels; is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks; peers of a
-    rank; hops of a loop.
+    block_bytes: of a chunk over all channels; peers of a rank that reaches all of them by messages, otherwise 0: then the same channels also pass what
+    stays on a host; hops of a loop; is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks.
 
-    >>> simple_knobs(64 << 20, 16 << 20, is_rooted=False, is_pipelined=False, peers=1, hops=6)
+    >>> simple_knobs(64 << 20, 16 << 20, ranks=4, peers=1, hops=6, is_rooted=False, is_pipelined=False)
     (4, 1048576, 2)
-    >>> simple_knobs(16 << 20, 16 << 20, is_rooted=True, is_pipelined=True, peers=1, hops=3)
+    >>> simple_knobs(16 << 20, 16 << 20, ranks=4, peers=1, hops=3, is_rooted=True, is_pipelined=True)
     (4, 655360, 1)
     """
-    table = _MESSAGES_ROOTED if is_rooted else _unrooted(peers, hops)
+    table = _MESSAGES_ROOTED if is_rooted else _unrooted(ranks, peers, hops)
     channels, largest = next((channels, largest) for most, channels, largest in table if size_bytes <= most)
-    if hops == 1:
-        channels = min(channels, max(1, _ENDS // (2 * peers)))
+    if hops == 1 and peers > 1:
+        channels = min(channels, _SEVERAL_CHANNELS)
     if is_pipelined:
         return channels, max(_LEAST_ONE_WAY, min(largest, block_bytes // channels // (2 * hops)) // _STEP * _STEP), 1
     return channels, largest, 2 if hops > 1 and size_bytes >= _SLICED_FROM else 1
 
 
-def _unrooted(peers: int, hops: int) -> _Table:
+def _unrooted(ranks: int, peers: int, hops: int) -> _Table:
     """What says how many channels, and how large messages, where all ranks do the same."""
+    if not peers:
+        return _MESSAGES
     if hops == 1:
         return _MESSAGES_ONE_PEER if peers == 1 else _MESSAGES_SEVERAL_PEERS
-    return _MESSAGES if hops == 2 else _MESSAGES_MANY_HOPS
+    return _MESSAGES if ranks == 2 else _MESSAGES_MANY_RANKS

@@ -32,7 +32,8 @@ LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
 # Two H200s, where every rank has one peer: broadcast of 32 KiB 2 channels 7.7, 4 8.9, 8 13; sendrecv of 128 KiB 2 channels 16.1, 4 14.5, 8 18.4; allgather
 # of 64 MiB 32 by 64K 1.15 times as fast as 16 by 128K. Times as fast as NCCL there, 8 channels by 128K / 12 / 16: allreduce of 2 MiB 1.22, 1.27, 1.17,
 # of 6 MiB 1.10, 1.26, 1.17, of 12 MiB 1.13, 1.25, 1.26; allgather 1.21, 1.29, 1.22, of 12 MiB 0.96, 1.20, 1.16. Where no rank passes anything on, 12 by 128K
-# / 16 by 32K: allgather of 6 MiB 1.22, 1.20, of 8 MiB 1.09, 1.19, of 12 MiB 1.20, 1.22; reducescatter 1.21, 1.18, then 1.16, 1.17, then 1.19, 1.20.
+# / 16 by 32K: allgather of 6 MiB 1.22, 1.20, of 8 MiB 1.09, 1.19, of 12 MiB 1.20, 1.22; reducescatter 1.21, 1.18, then 1.16, 1.17, then 1.19, 1.20; so chosen,
+# sendrecv 1.21, 1.25, 1.31 and alltoall 1.22, 1.23, 1.26.
 _RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (_M, 8, 128 * _K), (12 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
 _ONE_HOP_RING = (*_RING[:3], (6 * _M, 12, 128 * _K), (12 * _M, 16, 32 * _K), _RING[-1])
 _PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
@@ -40,17 +41,21 @@ _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_AN
 _SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 
 
-def simple_knobs(size_bytes: int, *, is_pipelined: bool, peers: int, hops: int) -> tuple[int, int]:
-    """Channels, and bytes of a chunk at most. is_pipelined: loops follow each other through the ranks; peers of a rank; hops of a loop.
+def simple_knobs(size_bytes: int, *, is_rooted: bool, is_pipelined: bool, peers: int, hops: int) -> tuple[int, int]:
+    """Channels, and bytes of a chunk at most.
 
-    >>> simple_knobs(4 << 20, is_pipelined=False, peers=1, hops=6), simple_knobs(64 << 20, is_pipelined=False, peers=3, hops=1)
-    ((12, 131072), (16, 32768))
+    is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks; peers of a rank; hops of a loop.
+
+    >>> simple_knobs(4 << 20, is_rooted=False, is_pipelined=False, peers=1, hops=6)
+    (12, 131072)
+    >>> simple_knobs(64 << 20, is_rooted=False, is_pipelined=False, peers=3, hops=1)
+    (16, 32768)
     """
     table: tuple[tuple[int, int, int], ...]
     if is_pipelined:
         table = _PIPELINED
     elif peers == 1:
-        table = _ONE_HOP_RING if hops == 1 else _RING
+        table = _ONE_HOP_RING if hops == 1 and not is_rooted else _RING
     else:
         table = _DIRECT if hops == 1 else _SHOTS
     return next((channels, chunk) for largest, channels, chunk in table if size_bytes <= largest)

@@ -117,6 +117,8 @@ def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
     measurement = Measurement([], LocalGroup(), Settings(net_threads=3))
     assert "net-threads-3" in measurement.key_of(large)
     assert "net-threads-3" not in measurement.key_of(small)
+    measurement.group.hosts = ("a", "b")
+    assert "net-threads-3" not in measurement.key_of(large), "what another host sends no thread copies"
 
 
 def test_resolved_knobs_are_in_the_row() -> None:

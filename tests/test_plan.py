@@ -261,8 +261,11 @@ def test_reading_in_place_is_to_blame_only_where_it_was_asked_for() -> None:
     assert "direct" not in refused.value.hint
     with pytest.raises(ScheduleError, match="read in place") as refused:
         resolve(replace(case, direct="on"))
-    assert refused.value.hint == "use more --slots, or --direct off"
+    assert "slots must outnumber" in refused.value.hint
     assert resolve(replace(case, direct="on", slots=2)).case.direct == "on"
+    with pytest.raises(ScheduleError, match="return a loan") as refused:
+        resolve(replace(case, algo="oneshot", placement="in", slots=4, direct="on"))
+    assert refused.value.hint == "use --direct off"
 
 
 def test_a_schedule_for_another_problem_is_refused() -> None:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from collbench.backends._proxy import FIRST_TAG, End, Road, Sending
-from collbench.backends._receivers import TAKEN_FROM, Receivers, takes_threads
+from collbench.backends._receivers import TAKEN_FROM, Receivers, is_worth_threads
 from collbench.device.card import Card
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
 from collbench.device.messages import Message, messages
@@ -163,7 +163,7 @@ class GpuProxy:
                 inlet = _TakingInlet if peer in near and slot_bytes >= TAKEN_FROM else _Inlet
                 kind: type[_Outlet] | type[_Inlet] = outlet if is_sending else inlet
                 made = kind(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
-                if isinstance(made, _TakingInlet) and takes_threads(plan):
+                if isinstance(made, _TakingInlet) and is_worth_threads(plan):
                     made.receivers = receivers
                 self.ends.append(made)
                 self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))

@@ -12,7 +12,7 @@ from collbench.backends._apart import ApartCrew, Variables
 from collbench.backends._gpu import Lane, sets_of, stride_bytes
 from collbench.backends._gpu_clock import REPLAYS, How, auto_iterations
 from collbench.backends._gpu_net import may_be_on_gpu, net_bytes
-from collbench.backends._receivers import receivers_for, takes_threads
+from collbench.backends._receivers import may_take_threads, receivers_for
 from collbench.backends._session import ANSWER_S, Batch, Samples
 from collbench.case import Problem
 from collbench.collectives import collective
@@ -171,7 +171,7 @@ def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: S
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
     receivers, said = 0, ""
-    if any(_has_copies(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
+    if any(may_take_threads(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans):
         receivers, said = _threads_to_receive([cores for _, _, cores in told], hosts, options.net_threads)
     crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
     crew.call("join", receivers, hosts, timeout_s=START_S)
@@ -185,11 +185,6 @@ def reserve_net(crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: S
             raise RefusedError(not_on_gpu or lines, "use --net-memory host")
 
     return f"; {told[0][0]}, messages in {where} memory{said and f', {said}'}", words + slots + gpu_slots, refuse
-
-
-def _has_copies(plan: Plan, hosts: Sequence[str]) -> bool:
-    """Whether MPI copies messages of the plan that are worth a thread."""
-    return takes_threads(plan) and any(plan.is_apart(c.src, c.dst) and hosts[c.src] == hosts[c.dst] for c in plan.connections)
 
 
 def _threads_to_receive(cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None) -> tuple[int, str]:

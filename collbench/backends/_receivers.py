@@ -12,6 +12,7 @@ send is posted ahead: that was not tried otherwise.
 """
 
 import sys
+from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -26,9 +27,15 @@ THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which
 _SWITCH_S = 1e-5
 
 
-def takes_threads(plan: Plan) -> bool:
-    """Whether messages of the plan, as long as they come from this host, are worth a thread."""
+def is_worth_threads(plan: Plan) -> bool:
+    """Whether messages of the plan that come from the same host are worth a thread."""
     return slot_wire_bytes(plan) >= RECEIVED_FROM
+
+
+def may_take_threads(plan: Plan, hosts: Sequence[str]) -> bool:
+    """Whether some messages are; hosts: of the ranks, one alone for all."""
+    places = hosts if len(hosts) >= plan.n else [""] * plan.n
+    return is_worth_threads(plan) and any(plan.is_apart(c.src, c.dst) and places[c.src] == places[c.dst] for c in plan.connections)
 
 
 def receivers_for(cores: int) -> int:

@@ -93,8 +93,8 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
         raise UsageError(
             f"{', '.join(net)}: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out"
         )
-    if "max_memory" in options and not {"cuda", MODEL} & set(options.get("backend", ())):
-        raise UsageError("--max-memory: no backend of this sweep has FIFOs in GPU memory", "give --backend cuda or model, or leave it out")
+    if "max_memory" in options and "cuda" not in options.get("backend", ()):
+        raise UsageError("--max-memory: no backend of this sweep has FIFOs in GPU memory", "give --backend cuda, or leave it out")
     if options.get("blocking") and on_gpus:
         raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
     if options.get("isolated") and options.get("agg_iters", 1) > 1:

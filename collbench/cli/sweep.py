@@ -90,7 +90,7 @@ _KNOBS = (
     click.option("--chunk", type=ListOf("bytes", some_bytes), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
     click.option(
         "--slices", type=ListOf("slices", positive),
-        help="Slices of a message, for example 1,2. Default: 2 for simple on GPUs from 8M (net: 4M), else 1.",
+        help="Slices of a message, for example 1,2. Default: 2 for simple on GPUs where ranks pass on what came, from 8M (net: 4M, ce: 256M), else 1.",
     ),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
@@ -130,7 +130,8 @@ _HOW = (
     ),
     click.option("--max-memory", type=Size(), help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M."),
     click.option(
-        "--soak", type=Finite(1, MAX_S), help="Instead of timing, run the points for so many seconds in random sizes, with random pauses, each compared."
+        "--soak", type=Finite(1, MAX_S),
+        help="Instead of timing, run the points for so many seconds on GPUs (cuda) in random sizes, with random pauses, each compared.",
     ),
     click.option("--seed", type=click.IntRange(0), help="Of the soak's random numbers. Default: 0."),
     click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),

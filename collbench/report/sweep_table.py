@@ -93,7 +93,7 @@ class Table:
 
 
 def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False) -> Table:
-    """The columns for a sweep: knobs that differ between its points."""
+    """The columns for a sweep: knobs that differ between its points, those included that were waived."""
     def varies(name: str) -> bool:
         cases = requested if name in _NOT_TELLING else resolved
         ours, theirs = ({getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs} for is_theirs in (False, True))
@@ -101,7 +101,7 @@ def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int, 
 
     asked = frozenset(name for name, _, _ in _KNOBS if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1)
     return Table(
-        knobs=tuple(knob for knob in _KNOBS if varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings,
+        knobs=tuple(knob for knob in _KNOBS if knob[0] in asked or varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
     )
 
