@@ -36,6 +36,9 @@ LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
 # sendrecv 1.21, 1.25, 1.31 and alltoall 1.22, 1.23, 1.26.
 _RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (_M, 8, 128 * _K), (12 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
 _ONE_HOP_RING = (*_RING[:3], (6 * _M, 12, 128 * _K), (12 * _M, 16, 32 * _K), _RING[-1])
+# One way only, between two ranks, PCIe is the end; 12 by 128K / 16 by 128K, 32 by 64K / 16 by 128K: broadcast of 2 MiB 1.12, 1.14, of 8 MiB 1.05, 1.07, of 64
+# MiB 1.01, 1.03; reduce 1.07, 1.12, then 1.04, 1.07, then 1.00, 1.02.
+_ONE_WAY = (*_RING[:3], (_ANY, 16, 128 * _K))
 _PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_ANY, 16, 32 * _K))
 _SHOTS = ((_M, 8, 64 * _K), (_ANY, 16, 64 * _K))
@@ -55,7 +58,7 @@ def simple_knobs(size_bytes: int, *, is_rooted: bool, is_pipelined: bool, peers:
     if is_pipelined:
         table = _PIPELINED
     elif peers == 1:
-        table = _ONE_HOP_RING if hops == 1 and not is_rooted else _RING
+        table = _ONE_WAY if is_rooted else _ONE_HOP_RING if hops == 1 else _RING
     else:
         table = _DIRECT if hops == 1 else _SHOTS
     return next((channels, chunk) for largest, channels, chunk in table if size_bytes <= largest)
