@@ -147,7 +147,7 @@ def test_points_waived_for_one_reason_share_a_line(capfd: pytest.CaptureFixture[
     assert [line.split()[:6] for line in waived] == [["1K-4K", "*", "ce", "waived,", "6", "points:"]]
     assert len([row for row in read(file) if row.status == "waived"]) == 6
     _, out, _ = invoke(capfd, *MODEL, "--transport", "shm,ce", "--algo", "ring", "--sizes", "1K,16M", "--slots", "2,4")
-    assert [line.split()[:4] for line in out.splitlines() if "waived" in line] == [["1K-16M", "ring", "*", "waived,"]]
+    assert [line.split()[:5] for line in out.splitlines() if "waived" in line] == [["1K-16M", "ring", "ce", "*", "waived,"]]
 
 
 def test_all_waived_is_exit_3(capfd: pytest.CaptureFixture[str]) -> None:
