@@ -24,8 +24,8 @@ _BEST = {"allreduce": "twoshot", "broadcast": "twoshot", "reduce": "twoshot"}
 # Measured with these kernels, one process for four GPUs: allreduce of 1 GiB in 1 slice 355.7 GB/s, 2 382.3, 4 361.4; 256 MiB 339.9, 354.2, 300.3.
 _SLICED_FROM, _SLICES = 256 * _M, 2
 _PIPELINED_LOOPS, _PIPELINED_CHUNK_BYTES = 16, 4 * _M  # where loops follow each other through the ranks: at most so many, at least so large
-# CTAs of the kernel that reduces, 32 of which cost allreduce up to 3 %; and where it only copies input to output, for which the memory has little time to
-# spare: two H200s, allgather of 256 MiB with 8 / 16 / 32 / 64 CTAs 374, 372, 373, 376 us, of 1 GiB 1412, 1399, 1400, 1405, alltoall 1403, 1400, 1401, 1407.
+# CTAs of the kernel that reduces, 32 of which cost allreduce up to 3 %; and where it only copies input to output: two H200s, allgather of 256 MiB with 8 / 16 /
+# 32 / 64 CTAs 374, 372, 373, 376 us (in place, which copies nothing, 372), of 1 GiB 1412, 1399, 1400, 1405 (1398), alltoall 1403, 1400, 1401, 1407.
 _CTAS, _COPYING_CTAS, _THREADS, _UNROLL = 64, 16, 512, 8
 # From where on copies are faster than stores of kernels, one process a GPU, us. Two H200s: allgather and alltoall of 256 MiB 376 and 378, by stores 373 and
 # 378; of 1 GiB 1405 and 1407, by stores 1474 both. Four: alltoall of 1 GiB 2099, by stores 2348 (profiles/results/h200x4.csv). Between 256 MiB and 1 GiB
@@ -140,7 +140,7 @@ def _ctas(schedule: Schedule, *, in_place: bool) -> int:
     most = 0
     for at, steps in rounds_of(schedule):
         for step in steps:
-            has_slots = any(number not in schedule.placed.get(at, ()) for number in step.recv)
+            has_slots = any(edge not in schedule.placed.get(at, ()) for edge in step.recv)
             if len(step.src) + len(step.recv) > 1 or (step.dst is not None and has_slots):
                 return _CTAS
             if step.dst is None or step.recv:

@@ -33,11 +33,12 @@ LL_UP_TO = 128 * _K  # where an algorithm is given and no protocol
 # of 64 MiB 32 by 64K 1.15 times as fast as 16 by 128K. Times as fast as NCCL there, 8 channels by 128K / 12 / 16: allreduce of 2 MiB 1.22, 1.27, 1.17,
 # of 6 MiB 1.10, 1.26, 1.17, of 12 MiB 1.13, 1.25, 1.26; allgather 1.21, 1.29, 1.22, of 12 MiB 0.96, 1.20, 1.16. Where no rank passes anything on, 12 by 128K
 # / 16 by 32K: allgather of 6 MiB 1.22, 1.20, of 8 MiB 1.09, 1.19, of 12 MiB 1.20, 1.22; reducescatter 1.21, 1.18, then 1.16, 1.17, then 1.19, 1.20; so chosen,
-# sendrecv 1.21, 1.25, 1.31 and alltoall 1.22, 1.23, 1.26.
+# sendrecv 1.21, 1.25, 1.31 and alltoall 1.22, 1.23, 1.26. Rings of more ranks from 8 to 12 MiB were not measured.
 _RING = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (_M, 8, 128 * _K), (12 * _M, 12, 128 * _K), (_ANY, 32, 64 * _K))
 _ONE_HOP_RING = (*_RING[:3], (6 * _M, 12, 128 * _K), (12 * _M, 16, 32 * _K), _RING[-1])
 # One way only, between two ranks, PCIe is the end; 12 by 128K / 16 by 128K, 32 by 64K / 16 by 128K: broadcast of 2 MiB 1.12, 1.14, of 8 MiB 1.05, 1.07, of 64
-# MiB 1.01, 1.03; reduce 1.07, 1.12, then 1.04, 1.07, then 1.00, 1.02.
+# MiB 1.01, 1.03; reduce 1.07, 1.12, then 1.04, 1.07, then 1.00, 1.02. Gather
+# and scatter alike, not measured.
 _ONE_WAY = (*_RING[:3], (_ANY, 16, 128 * _K))
 _PIPELINED = ((64 * _K, 2, 64 * _K), (128 * _K, 4, 64 * _K), (8 * _M, 8, 64 * _K), (_ANY, 16, 64 * _K))
 _DIRECT = ((64 * _K, 2, 64 * _K), (512 * _K, 4, 64 * _K), (_M, 8, 64 * _K), (_ANY, 16, 32 * _K))

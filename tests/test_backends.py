@@ -136,9 +136,8 @@ def test_cpu_measures_and_verifies() -> None:
     assert all(seconds > 0 for seconds in samples.seconds)
 
 
-def test_cpu_runs_back_to_back_launches_of_many_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters, slots and loans over launches and over plans that share one arena. Of the sets of buffers a few do."""
-    monkeypatch.setattr(cpu, "MAX_BOUND", 2000)  # before ranks fork
+def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
+    """Counters, slots and loans over launches and over plans that share one arena."""
     plans = [
         replace(plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2), proto=proto)
         for count in (1, 100, 2000)

@@ -144,7 +144,7 @@ def test_points_waived_for_one_reason_share_a_line(capfd: pytest.CaptureFixture[
     code, out, _ = invoke(capfd, *MODEL, "--transport", "shm,ce", "--algo", "ring,tree", "--sizes", "1K,2K,4K", "--csv", str(file))
     assert code == 0
     waived = [line for line in out.splitlines() if "waived" in line]
-    assert [line.split()[:6] for line in waived] == [["1K-4K", "*", "ce", "waived,", "6", "points:"]]
+    assert [line.split()[:7] for line in waived] == [["1K-4K", "*", "ce", "waived,", "6", "points:", "the"]]
     assert len([row for row in read(file) if row.status == "waived"]) == 6
     _, out, _ = invoke(capfd, *MODEL, "--transport", "shm,ce", "--algo", "ring", "--sizes", "1K,16M", "--slots", "2,4")
     assert [line.split()[:5] for line in out.splitlines() if "waived" in line] == [["1K-16M", "ring", "ce", "*", "waived,"]]

@@ -91,12 +91,12 @@ class Session(GpuSession):
             self._refuse(plan)
         if plan.digest in self._known:
             return
-        if is_full := len(self._known) >= LOADED:
-            self._known.clear()
         arch = min(fact["arch"] for fact in self.facts)
         if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
             raise ScheduleError(f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has {arch / 10}")
         cubins = [future.result() for future in self._sources(plan)]
+        if is_full := len(self._known) >= LOADED:
+            self._known.clear()
         digests = self._crew.call("load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S)
         if len(set(digests)) > 1:
             raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")

@@ -66,6 +66,11 @@ def run(command: Sequence[str], limit_s: float) -> Ended:
         return Ended(code=-1, seconds=time.monotonic() - start, stdout=stdout, stderr=stderr)
 
 
+def failures_with_four(gpus: int, name: str) -> list[str]:
+    """What fails of a batch under mpirun with a rank a GPU, and with four ranks, which share GPUs if need be: two have one peer each, and no ring."""
+    return [failure for ranks in sorted({gpus, max(4, gpus)}) for failure in failures_of("mpi", ranks, name)]
+
+
 def failures_of(model: str, gpus: int, name: str) -> list[str]:
     """What fails of a batch of tests/gpu/batch.py; its summary is printed."""
     failures: list[str] = []

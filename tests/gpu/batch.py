@@ -72,7 +72,7 @@ def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> s
 
 
 def options_for(n: int) -> GpuOptions:
-    """A GPU a rank; where there are too few, neighbours share one in turns: right as ever, and slow."""
+    """A GPU a rank; where there are too few, neighbours share one in turns, which sessions of this process then allow: right as ever, and slow."""
     count = device_count()
     if n <= count:
         return GpuOptions(timeout_s=TIMEOUT_S)

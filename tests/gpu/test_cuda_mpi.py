@@ -3,13 +3,12 @@
 import pytest
 
 from tests.gpu._plans import PROTOS
-from tests.gpu._running import failures_of
+from tests.gpu._running import failures_of, failures_with_four
 
 
 @pytest.mark.parametrize("name", [*PROTOS, "random", "relay"])
 def test_plans_equal_the_reference(gpus: int, name: str) -> None:
-    """Of four ranks at least, which share GPUs if need be: two have no ring to go around, and one peer each."""
-    assert failures_of("mpi", max(4, gpus), name) == []
+    assert failures_with_four(gpus, name) == []
 
 
 @pytest.mark.parametrize("name", ["measured", "spoiled"])

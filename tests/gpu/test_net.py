@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu._running import failures_of, run, started
+from tests.gpu._running import failures_of, failures_with_four, run, started
 
 LIMIT_S = 120.0
 SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "net", "--repeats", "1", "--iters", "5")
@@ -33,8 +33,7 @@ def test_one_allreduce(gpus: int, proto: str, tmp_path: Path) -> None:
 
 
 def test_plans_equal_the_reference(gpus: int) -> None:
-    """Four ranks share GPUs if need be."""
-    assert [failure for ranks in sorted({gpus, max(4, gpus)}) for failure in failures_of("mpi", ranks, "net")] == []
+    assert failures_with_four(gpus, "net") == []
 
 
 def test_memory_inside_pretended_hosts_and_messages_between(gpus: int) -> None:
