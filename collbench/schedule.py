@@ -278,7 +278,7 @@ def build(op: OpName, name: str, program_of: Callable[[World, int], Program], wo
     else:
         programs = [first]
         guess = {"in": _blocks(op, "in", n), "out": _blocks(op, "out", n), "tmp": highest["tmp"]}
-    symmetric = not what.is_rooted
+    symmetric = not what.is_rooted and len(first) == 1  # tracks get on at their own pace, which one rank's steps do not show
     for rank in range(1, n):
         program = program_at(rank)
         if symmetric and is_shift(first, program, rank, n, guess):

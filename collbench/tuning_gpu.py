@@ -74,7 +74,7 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     if case.proto == "auto" and "net" in road:
         case = replace(case, proto="ll" if case.size_bytes <= tuning_net.LL_UP_TO else "simple")
     by_host = road == "shm"
-    table = (tuning_shm.BEST if by_host else _BEST)[case.op]
+    table = _tables(road, case.ranks)[case.op]
     for largest, algo, proto in table:
         if case.algo == "auto" and case.size_bytes <= largest and case.proto in ("auto", proto):
             return algo, proto
@@ -85,6 +85,13 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     if by_host:
         return case.algo, "ll" if case.size_bytes <= tuning_shm.LL_UP_TO else "simple"
     return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest)
+
+
+def _tables(road: str, ranks: int) -> dict[str, tuple[tuple[int, str, str], ...]]:
+    """Which algorithm and protocol serve which size on that road, by collective."""
+    if road == "shm":
+        return tuning_shm.BEST_OF_TWO if ranks == 2 else tuning_shm.BEST
+    return {**_BEST, **tuning_net.BEST} if road == "net" else _BEST
 
 
 def islands_of(case: Case, limits: Limits) -> net.Islands:

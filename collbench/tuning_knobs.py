@@ -73,7 +73,7 @@ class _Facts:
 
     share: bytes of a chunk over all channels. peers: the most connections of one channel into or out of a rank. widest: chunks of the widest message
     that needs a FIFO; scratch: chunks; has_direct: messages that need no FIFO. hops: of a loop. is_clustered: CTAs may be. net: channels, bytes
-    of a message and slices over messages of MPI; host: channels and bytes of a chunk through host memory.
+    of a message and slices over messages of MPI; host: channels, bytes of a chunk and slices through host memory.
     """
 
     share: int
@@ -86,7 +86,7 @@ class _Facts:
     is_pipelined: bool
     is_clustered: bool
     net: tuple[int, int, int] | None
-    host: tuple[int, int] | None
+    host: tuple[int, int, int] | None
 
     @property
     def conns(self) -> int:
@@ -99,17 +99,20 @@ def _facts(case: Case, schedule: Schedule, proto: str, road: str, *, has_cluster
     what = collective(case.op)
     share = -(-case.problem().block_bytes // (schedule.chunks["in"] if what.is_interleaved else 1))
     peers, hops, pipelined = peers_of(schedule), _hops(schedule, case.in_place), is_pipelined(schedule, case.in_place)
+    tracks = max(len(program) for program in schedule.programs)
     net: tuple[int, int, int] | None = None
-    host: tuple[int, int] | None = None
+    host: tuple[int, int, int] | None = None
     if "net" in road:
         by_messages = peers if road == "net" else 0
         net = tuning_net.simple_knobs(
-            case.size_bytes, share, ranks=case.ranks, peers=by_messages, hops=hops, is_rooted=what.is_rooted, is_pipelined=pipelined
+            case.size_bytes, ranks=case.ranks, tracks=tracks, peers=by_messages, hops=hops, is_rooted=what.is_rooted, is_pipelined=pipelined
         )
     elif proto == "simple" and road == "shm":
-        host = tuning_shm.simple_knobs(case.size_bytes, is_rooted=what.is_rooted, is_pipelined=pipelined, peers=peers, hops=hops)
+        host = tuning_shm.simple_knobs(
+            case.size_bytes, is_rooted=what.is_rooted, is_pipelined=pipelined, tracks=tracks, peers=peers, hops=hops
+        )
     return _Facts(
-        share=share, tracks=max(len(program) for program in schedule.programs), peers=peers, widest=widest_message(schedule), scratch=schedule.chunks["tmp"],
+        share=share, tracks=tracks, peers=peers, widest=widest_message(schedule), scratch=schedule.chunks["tmp"],
         has_direct=bool(direct_count(schedule)), hops=hops, is_pipelined=pipelined, net=net, host=host,
         is_clustered=has_clusters and case.cluster != 1 and net is None and case.size_bytes >= _CLUSTERED_FROM,
     )
@@ -148,7 +151,9 @@ def _slices(case: Case, proto: str, facts: _Facts) -> int:
     """Slices of a message."""
     if proto != "simple":
         return 1
-    return facts.net[2] if facts.net else 2 if case.size_bytes >= _SLICED_FROM and not facts.is_pipelined and facts.hops > 1 else 1
+    if by_road := facts.net or facts.host:
+        return by_road[2]
+    return 2 if case.size_bytes >= _SLICED_FROM and not facts.is_pipelined and facts.hops > 1 else 1
 
 
 def _channels(case: Case, proto: str, facts: _Facts) -> int:

@@ -5,6 +5,13 @@ Python does for each. Measured on 2 x H200 of one host, 32 cores, Open MPI 4.1.6
 2026-11-22: times as fast as NCCL without P2P and SHM.
 """
 
+# Us on 4 H200s, 64 cores, direct / duplex: alltoall of 2 MiB 260, 291, of 4 MiB 523, 486, of 16 MiB 1932, 1441, of 64 MiB 7415, 2806, of 256 MiB 22.2, 9.4
+# ms; sendrecv of 2 MiB 362, 349, of 16 MiB 2304, 1306, of 64 MiB 5655, 3313. On two of them: 183, 192, then 1043, 785, then 2269, 1625, sendrecv 321, 286,
+# then 1693, 1118, then 3856, 2774. Duplex allgather of 64 MiB, which is direct, too, 2734, ring 3287; but it has a connection to every rank.
+BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "alltoall": ((2 << 20, "direct", "simple"), (1 << 62, "duplex", "simple")),
+    "sendrecv": ((1 << 20, "direct", "simple"), (1 << 62, "duplex", "simple")),
+}
 _Table = tuple[tuple[int, int, int], ...]
 _K, _M, _ANY = 1 << 10, 1 << 20, 1 << 62
 LL_UP_TO = 16 * _K
@@ -23,6 +30,11 @@ _MESSAGES_ONE_PEER = (*_UP_TO_8M, (32 * _M, 4, 2 * _M), (_ANY, 8, _M))
 # To and from each of several peers. Proxies alone, alltoall of 4 ranks, GB/s: 4 MiB 2 channels by 512K 7, by 1M (so that threads receive) 15; 16 MiB 9 by 512K,
 # 21 by 1M, 4 by 1M 13, by 2M 10, 8 by 1M 10; 64 MiB 10, 27, 12, 11, 11.
 _MESSAGES_SEVERAL_PEERS = ((256 * _K, 1, 256 * _K), (2 * _M, 2, 512 * _K), (_ANY, 2, _M))
+# Duplex: alltoall of 8 MiB, 1 channel by 512K 885, 2 by 1M 1071, 4 by 1M 1021; of 16 MiB 1441 with 2 by 1M, 1535 by 512K, 1740 with 4; of 64 MiB 2806, 6261,
+# 5204. Sendrecv of 8 MiB 1 by 512K 1000, 2 1105, 4 by 1M 1035; of 16 MiB 2 by 2M 1306, 4 by 1M 1406, on two GPUs 1252, 1118; of 64 MiB 3313, 3841, then
+# 2774, 2940.
+_MESSAGES_DUPLEX = ((256 * _K, 1, 256 * _K), (8 * _M, 1, 512 * _K), (_ANY, 2, _M))
+_MESSAGES_DUPLEX_ONE_PEER = (*_UP_TO_8M, (32 * _M, 4, _M), (_ANY, 2, 2 * _M))
 _SEVERAL_CHANNELS = 2  # to each of several peers, too, where one rank sends: scatter of 64 MiB to 4 ranks by 2M, 2 channels 77 GB/s, 4 58; of 16 MiB 63, 50
 # What goes one way only waits for nothing: broadcast of 4 MiB, 4 channels by 1M with threads 220 us, 2 by 512K 390, of 16
 # MiB 4 by 2M 578, by 1M 895; at 1 MiB threads lose.
@@ -30,35 +42,37 @@ _MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M),
 # Where a rank passes on what it received, one message of a chunk can be copied while the GPU works on the other: allreduce of 16 MiB by 1M in
 # two slices 3.6, of 64 MiB by 2M 7.0; of 4 MiB by 512K 2.9; at 1 MiB it gains nothing.
 _SLICED_FROM = 4 * _M
-_LEAST_ONE_WAY, _STEP = 256 * _K, 64 * _K  # of a message where loops follow each other through the ranks, which wait for their first one
+# Where loops follow each other through the ranks, few and large messages, which threads receive. Chains of 4 H200s, 64 cores, us: broadcast and reduce of
+# 1 MiB 1 channel by 1M 109, 118, 2 by 256K 181, 165; of 4 MiB 2 by 1M 365, 384, 4 by 1M 397, 411, by 256K 702, 708; of 8 MiB 2 by 1M 660, 619, 4 by 320K
+# 1410, 1640; of 16 MiB 2 by 1M 1124, 1253, 4 by 640K 3871, 3876; of 64 MiB 2 by 2M 3193, 2939, by 1M
+# 3431, 3421, 4 by 1M 4355, 4293, by 2M 5902, 5631; of 256 MiB 2 by 2M 10.2 and 11.6 ms, by 1M 14.2, 14.3.
+_MESSAGES_PIPELINED = ((256 * _K, 1, 256 * _K), (_M, 1, _M), (32 * _M, 2, _M), (_ANY, 2, 2 * _M))
 
 
-def simple_knobs(
-    size_bytes: int, block_bytes: int, *, ranks: int, peers: int, hops: int, is_rooted: bool, is_pipelined: bool
-) -> tuple[int, int, int]:
+def simple_knobs(size_bytes: int, *, ranks: int, tracks: int, peers: int, hops: int, is_rooted: bool, is_pipelined: bool) -> tuple[int, int, int]:
     """Channels, bytes of a message at most, and slices of a message's chunk.
 
-    block_bytes: of a chunk over all channels; peers of a rank that reaches all of them by messages, otherwise 0: then the same channels also pass what
-    stays on a host; hops of a loop; is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks.
+    tracks of a rank; peers of one that reaches all of them by messages, otherwise 0: then the same channels also pass what stays on a
+    host; hops of a loop; is_rooted: what the collective is; is_pipelined: loops follow each other through the ranks.
 
-    >>> simple_knobs(64 << 20, 16 << 20, ranks=4, peers=1, hops=6, is_rooted=False, is_pipelined=False)
+    >>> simple_knobs(64 << 20, ranks=4, tracks=1, peers=1, hops=6, is_rooted=False, is_pipelined=False)
     (4, 1048576, 2)
-    >>> simple_knobs(16 << 20, 16 << 20, ranks=4, peers=1, hops=3, is_rooted=True, is_pipelined=True)
-    (4, 655360, 1)
+    >>> simple_knobs(16 << 20, ranks=4, tracks=1, peers=1, hops=3, is_rooted=True, is_pipelined=True)
+    (2, 1048576, 1)
     """
-    table = _MESSAGES_ROOTED if is_rooted else _unrooted(ranks, peers, hops)
+    table = _MESSAGES_PIPELINED if is_pipelined else _MESSAGES_ROOTED if is_rooted else _unrooted(ranks, tracks, peers, hops)
     channels, largest = next((channels, largest) for most, channels, largest in table if size_bytes <= most)
     if hops == 1 and peers > 1:
         channels = min(channels, _SEVERAL_CHANNELS)
-    if is_pipelined:
-        return channels, max(_LEAST_ONE_WAY, min(largest, block_bytes // channels // (2 * hops)) // _STEP * _STEP), 1
-    return channels, largest, 2 if hops > 1 and size_bytes >= _SLICED_FROM else 1
+    return channels, largest, 2 if hops > 1 and not is_pipelined and size_bytes >= _SLICED_FROM else 1
 
 
-def _unrooted(ranks: int, peers: int, hops: int) -> _Table:
+def _unrooted(ranks: int, tracks: int, peers: int, hops: int) -> _Table:
     """What says how many channels, and how large messages, where all ranks do the same."""
     if not peers:
         return _MESSAGES
+    if hops == 1 and tracks > 1:
+        return _MESSAGES_DUPLEX_ONE_PEER if peers == 1 else _MESSAGES_DUPLEX
     if hops == 1:
         return _MESSAGES_ONE_PEER if peers == 1 else _MESSAGES_SEVERAL_PEERS
     return _MESSAGES if ranks == 2 else _MESSAGES_MANY_RANKS

@@ -1,0 +1,26 @@
+"""Duplex: direct, with what a rank sends and what it receives on tracks of their own, so that both directions of its links are used at once.
+
+The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the CTAs a channel, and pays where a link carries
+as much each way as one way, and slots are few: through host memory.
+"""
+
+from collbench.algorithms import direct
+from collbench.algorithms._steps import ProgramOf, Serves
+from collbench.schedule import Program, Track
+from collbench.world import World
+
+
+def _apart(program_of: ProgramOf) -> ProgramOf:
+    """The direct program, its only round cut in two."""
+
+    def program(world: World, rank: int) -> Program:
+        """Sends and own copies, and what is received."""
+        ((steps,),) = (track.rounds for track in program_of(world, rank))
+        received = tuple(step for step in steps if step.recv)
+        sent = tuple(step for step in steps if not step.recv)
+        return Track(name="out", rounds=(sent,)), Track(name="in", rounds=(received,))
+
+    return program
+
+
+SERVES: Serves = {op: _apart(direct.SERVES[op]) for op in ("allgather", "reducescatter", "alltoall", "sendrecv")}
