@@ -91,7 +91,9 @@ def _tables(road: str, ranks: int) -> dict[str, tuple[tuple[int, str, str], ...]
     """Which algorithm and protocol serve which size on that road, by collective."""
     if road == "shm":
         return tuning_shm.BEST_OF_TWO if ranks == 2 else tuning_shm.BEST
-    return {**_BEST, **tuning_net.BEST} if road == "net" else _BEST
+    if road == "net":
+        return {**_BEST, **(tuning_net.BEST_OF_FEW if ranks <= tuning_net.FEW_RANKS else tuning_net.BEST)}
+    return _BEST
 
 
 def islands_of(case: Case, limits: Limits) -> net.Islands:

@@ -5,15 +5,20 @@ Python does for each. Measured on 2 x H200 of one host, 32 cores, Open MPI 4.1.6
 2026-11-22: times as fast as NCCL without P2P and SHM.
 """
 
-# Us on 4 H200s, 64 cores, direct / duplex: alltoall of 2 MiB 260, 291, of 4 MiB 523, 486, of 16 MiB 1932, 1441, of 64 MiB 7415, 2806, of 256 MiB 22.2, 9.4
-# ms; sendrecv of 2 MiB 362, 349, of 16 MiB 2304, 1306, of 64 MiB 5655, 3313. On two of them: 183, 192, then 1043, 785, then 2269, 1625, sendrecv 321, 286,
-# then 1693, 1118, then 3856, 2774. Duplex allgather of 64 MiB, which is direct, too, 2734, ring 3287; but it has a connection to every rank.
-BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "alltoall": ((2 << 20, "direct", "simple"), (1 << 62, "duplex", "simple")),
-    "sendrecv": ((1 << 20, "direct", "simple"), (1 << 62, "duplex", "simple")),
-}
 _Table = tuple[tuple[int, int, int], ...]
+_Choices = tuple[tuple[int, str, str], ...]
 _K, _M, _ANY = 1 << 10, 1 << 20, 1 << 62
+# By op: (largest S, algorithm, protocol). Us on 4 H200s, 64 cores, direct / duplex: alltoall of 2 MiB 260, 291, of 4 MiB 523, 486, of 16 MiB 1932, 1441, of
+# 64 MiB 7415, 2806, of 256 MiB 22.2, 9.4 ms; sendrecv of 2 MiB 362, 349, of 16 MiB 2304, 1306, of 64 MiB 5655, 3313. On two of them: 183, 192, then 1043, 785,
+# then 2269, 1625, sendrecv 321, 286, then 1693, 1118, then 3856, 2774.
+BEST: dict[str, _Choices] = {
+    "alltoall": ((2 * _M, "direct", "simple"), (_ANY, "duplex", "simple"), (_ANY, "direct", "ll")),
+    "sendrecv": ((_M, "direct", "simple"), (_ANY, "duplex", "simple"), (_ANY, "direct", "ll")),
+}
+# Of four, ring / duplex, which has a connection to every rank: allgather of 8 MiB 745, 787, of 16 MiB 1596, 1372, of 64 MiB 3287, 2812; reducescatter 797, 724,
+# then 1635, 1184, then 3481, 2591.
+FEW_RANKS, _RING_OR_DUPLEX = 4, ((8 * _M, "ring", "simple"), (_ANY, "duplex", "simple"), (_ANY, "ring", "ll"))
+BEST_OF_FEW: dict[str, _Choices] = {**BEST, "allgather": _RING_OR_DUPLEX, "reducescatter": _RING_OR_DUPLEX}
 LL_UP_TO = 16 * _K
 # By S: channels, bytes of a message at most. 1 MiB, 2 channels by 128K / 256K / 512K: allgather 2.4, 2.7, 2.8; allreduce 2.3, 2.5, 2.3; broadcast 2.0, 2.1,
 # 2.3; with one channel by 512K 2.7, 2.3, 2.2, with 4 2.2, 2.2, 2.2. 4 MiB, 2 channels by 256K / 512K: allgather 2.4, 2.3; allreduce 2.7, 2.8; sendrecv
@@ -42,10 +47,10 @@ _MESSAGES_ROOTED = ((256 * _K, 1, 256 * _K), (_M, 2, 512 * _K), (2 * _M, 2, _M),
 # Where a rank passes on what it received, one message of a chunk can be copied while the GPU works on the other: allreduce of 16 MiB by 1M in
 # two slices 3.6, of 64 MiB by 2M 7.0; of 4 MiB by 512K 2.9; at 1 MiB it gains nothing.
 _SLICED_FROM = 4 * _M
-# Where loops follow each other through the ranks, few and large messages, which threads receive. Chains of 4 H200s, 64 cores, us: broadcast and reduce of
-# 1 MiB 1 channel by 1M 109, 118, 2 by 256K 181, 165; of 4 MiB 2 by 1M 365, 384, 4 by 1M 397, 411, by 256K 702, 708; of 8 MiB 2 by 1M 660, 619, 4 by 320K
-# 1410, 1640; of 16 MiB 2 by 1M 1124, 1253, 4 by 640K 3871, 3876; of 64 MiB 2 by 2M 3193, 2939, by 1M
-# 3431, 3421, 4 by 1M 4355, 4293, by 2M 5902, 5631; of 256 MiB 2 by 2M 10.2 and 11.6 ms, by 1M 14.2, 14.3.
+# Where loops follow each other through the ranks, few and large messages, which threads receive. Chains of 4 H200s, 64 cores, us: broadcast and reduce of 1
+# MiB 1 channel by 1M 109, 118, 2 by 256K 181, 165; of 4 MiB 2 by 1M 365, 384, 4 by 1M 397, 411, by 256K 702, 708; of 8 MiB 2 by 1M 660, 619, 4 by 320K 1410,
+# 1640; of 16 MiB 2 by 1M 1124, 1253, 4 by 640K 3871, 3876; of 64 MiB 2 by 2M 3193, 2939, by 1M 3431, 3421, 4 by 1M 4355, 4293, by 2M 5902, 5631; of 256 MiB 2
+# by 2M 10.2 and 11.6 ms, by 1M 14.2, 14.3.
 _MESSAGES_PIPELINED = ((256 * _K, 1, 256 * _K), (_M, 1, _M), (32 * _M, 2, _M), (_ANY, 2, 2 * _M))
 
 

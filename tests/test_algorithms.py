@@ -83,6 +83,10 @@ FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
     ("alltoall", "direct"): lambda n: (1, (n - 1) / n),
     ("allreduce", "hierarchical"): lambda n: (2, 2 * (n - 1) / n),  # of one host; of several see test_hierarchical
     ("sendrecv", "direct"): lambda n: (1, 1),
+    ("allgather", "duplex"): lambda n: (1, (n - 1) / n),
+    ("reducescatter", "duplex"): lambda n: (1, (n - 1) / n),
+    ("alltoall", "duplex"): lambda n: (1, (n - 1) / n),
+    ("sendrecv", "duplex"): lambda n: (1, 1),
 }
 
 
@@ -107,6 +111,15 @@ def test_no_rank_is_inner_in_both_trees(n: int) -> None:
         inner = {track.name[-1] for track in program if track.name.startswith("up") for steps in track.rounds for step in steps if step.recv}
         tops = {track.name[-1] for track in program if track.name.startswith("top")}
         assert len(inner | tops) <= 1
+
+
+@pytest.mark.parametrize("op", ["allgather", "reducescatter", "alltoall", "sendrecv"])
+def test_no_track_of_duplex_both_sends_and_receives(op: OpName) -> None:
+    """All that a rank sends is on one track, all that it receives on the other; where every rank has a single track they take turns."""
+    for program in registered(op, "duplex", World(n=5)).programs:
+        sends, receives = ([step for steps in track.rounds for step in steps] for track in program)
+        assert all(not step.recv for step in sends) and any(step.send for step in sends)
+        assert all(step.recv and not step.send for step in receives)
 
 
 @pytest.mark.parametrize("algo", ["ring", "twoshot"])

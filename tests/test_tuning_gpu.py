@@ -6,7 +6,7 @@ import pytest
 
 from collbench.backends import cuda
 from collbench.case import Case
-from collbench.collectives import OPS
+from collbench.collectives import OPS, OpName
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
 from collbench.errors import ScheduleError
@@ -65,6 +65,24 @@ def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, tran
         for size_bytes in (1 << 16, 1 << 22, 1 << 26, 1 << 30):
             plan = plan_of(op=op, algo=algo, transport=transport, ranks=ranks, size_bytes=size_bytes)
             assert memory_bytes(plan) <= DEFAULT_MEMORY
+
+
+@pytest.mark.parametrize(("op", "transport", "ranks", "size_bytes", "wanted"), [
+    ("alltoall", "shm", 4, 1 << 18, ("direct", "ll")), ("alltoall", "shm", 4, 1 << 20, ("direct", "simple")),
+    ("alltoall", "shm", 4, 1 << 22, ("duplex", "simple")), ("alltoall", "shm", 2, 1 << 22, ("direct", "simple")),
+    ("sendrecv", "shm", 4, 1 << 16, ("direct", "simple")), ("sendrecv", "shm", 2, 1 << 16, ("direct", "ll")),
+    ("alltoall", "net", 8, 1 << 24, ("duplex", "simple")), ("alltoall", "p2p", 4, 1 << 24, ("direct", "simple")),
+    ("allgather", "net", 4, 1 << 24, ("duplex", "simple")), ("allgather", "net", 8, 1 << 24, ("ring", "simple")),
+])
+def test_each_road_has_choices_of_its_own(op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]) -> None:
+    case, _ = resolve(Case(op=op, backend="cuda", algo="auto", proto="auto", transport=transport, ranks=ranks, size_bytes=size_bytes), Limits())
+    assert (case.algo, case.proto) == wanted
+
+
+@pytest.mark.parametrize("transport", ["shm", "net"])
+def test_ll_has_the_algorithm_of_one_track(transport: str) -> None:
+    case, _ = resolve(Case(op="sendrecv", backend="cuda", algo="auto", proto="ll", transport=transport, ranks=4, size_bytes=1 << 24), Limits())
+    assert case.algo == "direct"
 
 
 @pytest.mark.parametrize("size_bytes", [8, 1 << 20, 1 << 26, 1 << 30])
