@@ -255,8 +255,8 @@ def _highest_chunks(program: Program, highest: dict[BufferName, int]) -> None:
 def build(op: OpName, name: str, program_of: Callable[[World, int], Program], world: World) -> Schedule:
     """The schedule of an algorithm, whose `program_of` gives the program of one rank of a world in absolute numbers.
 
-    Empty rounds and empty tracks are dropped. Finds out by itself whether one program, shifted, serves every rank.
-    Cost: every rank's program is built once, and none is kept if the schedule is symmetric.
+    Empty rounds and empty tracks are dropped. Finds out by itself whether one program of one track, shifted, serves every
+    rank. Cost: every rank's program is built once, and none is kept if the schedule is symmetric.
 
     >>> from collbench.algorithms import ring
     >>> build("allreduce", "ring", ring.allreduce, World(n=4)).is_symmetric

@@ -14,6 +14,7 @@ from collbench.protocols import FAMILY as PROTOCOLS
 from collbench.schedule import Schedule
 from collbench.transports import net, p2p
 from collbench.tuning_knobs import edges_of, is_pipelined, knobs_of, peers_of
+from collbench.tuning_net import Choices
 from collbench.units import format_size
 
 _K, _M = 1 << 10, 1 << 20
@@ -23,7 +24,7 @@ _ANY = 1 << 62
 # ll128 41.9, two-shot simple 45.6; 16 MiB ring simple 77.7, ring ll128 82.0; 1 GiB ring simple 4378. Ring of 8 MiB: allgather ll128 22.8, direct
 # simple 25.0; reducescatter ll128 23.3, simple 30.7. Broadcast of 4 KiB direct 1.79, chain 1.95, of 32 KiB 2.31, 2.09: and alone
 # one hop is less than three.
-_BEST: dict[str, tuple[tuple[int, str, str], ...]] = {
+_BEST: dict[str, Choices] = {
     "allreduce": (
         (64 * _K, "oneshot", "ll"), (256 * _K, "oneshot", "ll128"), (512 * _K, "twoshot", "ll128"), (8 * _M, "ring", "ll128"), (_ANY, "ring", "simple"),
     ),
@@ -87,12 +88,12 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     return case.algo, next(proto for largest, proto in _PROTOCOL_OF_SIZE if case.size_bytes <= largest)
 
 
-def _tables(road: str, ranks: int) -> dict[str, tuple[tuple[int, str, str], ...]]:
+def _tables(road: str, ranks: int) -> dict[str, Choices]:
     """Which algorithm and protocol serve which size on that road, by collective."""
     if road == "shm":
         return tuning_shm.BEST_OF_TWO if ranks == 2 else tuning_shm.BEST
     if road == "net":
-        return {**_BEST, **(tuning_net.BEST_OF_FEW if ranks <= tuning_net.FEW_RANKS else tuning_net.BEST)}
+        return {**_BEST, **(tuning_net.BEST_OF_FEW if ranks in tuning_net.FEW_RANKS else tuning_net.BEST)}
     return _BEST
 
 
@@ -136,6 +137,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError("ll128 has always four vectors of a line on their way: nothing to unroll", "use --proto simple or ll")
     if case.reload != "auto" and proto != "ll128":
         raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
+    _refuse_many_ends(schedule)
     pipelined = is_pipelined(schedule, case.in_place)
     direct = not flagged and case.direct != "off" and road == "p2p"
     if case.direct == "auto" and (case.buffsize or pipelined):
@@ -216,6 +218,10 @@ def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
         raise ScheduleError(
             f"chunks of {format_size(plan.chunk_bytes)} and {plan.slots} slots", f"kernels take chunks up to {format_size(MAX_CHUNK_BYTES)}, and 4G a channel"
         )
-    ends = max(sum(map(len, edges_of(program))) for program in plan.schedule.programs)
+
+
+def _refuse_many_ends(schedule: Schedule) -> None:
+    """Raise ScheduleError if a rank has more connections than a launch has room for: asked first, as a proof of so many takes long."""
+    ends = max(sum(map(len, edges_of(program))) for program in schedule.programs)
     if ends > MAX_ENDS:
         raise ScheduleError(f"a rank has {ends} ends of connections: a launch has room for {MAX_ENDS}", "use an algorithm with fewer peers, such as ring")

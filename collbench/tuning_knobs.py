@@ -105,7 +105,8 @@ def _facts(case: Case, schedule: Schedule, proto: str, road: str, *, has_cluster
     if "net" in road:
         by_messages = peers if road == "net" else 0
         net = tuning_net.simple_knobs(
-            case.size_bytes, ranks=case.ranks, tracks=tracks, peers=by_messages, hops=hops, is_rooted=what.is_rooted, is_pipelined=pipelined
+            case.size_bytes, share, ranks=case.ranks, tracks=tracks, peers=by_messages, hops=hops, is_rooted=what.is_rooted,
+            is_pipelined=pipelined and proto == "simple",
         )
     elif proto == "simple" and road == "shm":
         host = tuning_shm.simple_knobs(

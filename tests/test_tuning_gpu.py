@@ -1,5 +1,6 @@
 """What the table for GPUs decides and refuses, against what the kernels can take. No GPU is needed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,7 @@ def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, tran
     ("sendrecv", "shm", 4, 1 << 16, ("direct", "simple")), ("sendrecv", "shm", 2, 1 << 16, ("direct", "ll")),
     ("alltoall", "net", 8, 1 << 24, ("duplex", "simple")), ("alltoall", "p2p", 4, 1 << 24, ("direct", "simple")),
     ("allgather", "net", 4, 1 << 24, ("duplex", "simple")), ("allgather", "net", 8, 1 << 24, ("ring", "simple")),
+    *[("reducescatter", "net", ranks, 1 << 14, ("direct", "ll")) for ranks in (2, 4, 8)], ("allgather", "net", 2, 1 << 24, ("ring", "simple")),
 ])
 def test_each_road_has_choices_of_its_own(op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]) -> None:
     case, _ = resolve(Case(op=op, backend="cuda", algo="auto", proto="auto", transport=transport, ranks=ranks, size_bytes=size_bytes), Limits())
@@ -83,6 +85,21 @@ def test_each_road_has_choices_of_its_own(op: OpName, transport: str, ranks: int
 def test_ll_has_the_algorithm_of_one_track(transport: str) -> None:
     case, _ = resolve(Case(op="sendrecv", backend="cuda", algo="auto", proto="ll", transport=transport, ranks=4, size_bytes=1 << 24), Limits())
     assert case.algo == "direct"
+
+
+def test_where_messages_only_join_hosts_the_first_one_is_small() -> None:
+    """What four ranks of one host gave over messages alone is not taken where most hops are in memory, nor through more ranks."""
+    case = Case(op="broadcast", backend="cuda", algo="chain", proto="simple", ranks=4, size_bytes=1 << 23)
+    found = [resolve(replace(case, ranks=ranks, transport=transport), Limits(hosts=hosts))[0] for ranks, transport, hosts in (
+        (4, "net", ()), (4, "auto", (0, 0, 1, 1)), (8, "net", ()),
+    )]
+    assert [case.chunk for case in found] == [1 << 20, 320 << 10, 256 << 10]
+
+
+@pytest.mark.parametrize("op", ["alltoall", "sendrecv"])
+def test_both_tracks_of_duplex_fit_a_small_gpu(op: OpName) -> None:
+    case, plan = resolve(Case(op=op, backend="cuda", algo="duplex", transport="shm", ranks=4, size_bytes=1 << 26), Limits(ctas=20))
+    assert case.channels == 10 and ctas(plan) == 20
 
 
 @pytest.mark.parametrize("size_bytes", [8, 1 << 20, 1 << 26, 1 << 30])

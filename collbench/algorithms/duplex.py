@@ -1,7 +1,7 @@
 """Duplex: direct, with what a rank sends and what it receives on tracks of their own, so that both directions of its links are used at once.
 
-The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the CTAs a channel, and pays where a link carries
-as much each way as one way, and slots are few: through host memory.
+The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the CTAs a channel, and pays where a slot is long on its
+way and what goes in both directions at once costs little: through host memory, and over messages.
 """
 
 from collbench.algorithms import direct

@@ -90,7 +90,8 @@ _KNOBS = (
     click.option("--chunk", type=ListOf("bytes", some_bytes), help="Bytes of a chunk, for example 128K,1M. Default: by size and protocol."),
     click.option(
         "--slices", type=ListOf("slices", positive),
-        help="Slices of a message, for example 1,2. Default: 2 for simple on GPUs where ranks pass on what came, from 8M (net: 4M, ce: 256M), else 1.",
+        help="Slices of a message, for example 1,2. Default: 2 for simple on GPUs where ranks pass on what came, from 8M (net: 4M, ce: 256M, shm of three "
+        "ranks and more: above 1M), else 1.",
     ),
     click.option("--unroll", type=ListOf("unroll", positive), help="Accesses that a GPU thread has on their way, for example 4,8. Default: by protocol."),
     click.option(
