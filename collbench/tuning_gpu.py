@@ -224,4 +224,7 @@ def _refuse_many_ends(schedule: Schedule) -> None:
     """Raise ScheduleError if a rank has more connections than a launch has room for: asked first, as a proof of so many takes long."""
     ends = max(sum(map(len, edges_of(program))) for program in schedule.programs)
     if ends > MAX_ENDS:
-        raise ScheduleError(f"a rank has {ends} ends of connections: a launch has room for {MAX_ENDS}", "use an algorithm with fewer peers, such as ring")
+        raise ScheduleError(
+            f"a rank has {ends} ends of connections: a launch has room for {MAX_ENDS}",
+            "use fewer ranks, or an algorithm with fewer peers where there is one, such as ring",
+        )

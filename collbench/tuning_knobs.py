@@ -106,7 +106,7 @@ def _facts(case: Case, schedule: Schedule, proto: str, road: str, *, has_cluster
         by_messages = peers if road == "net" else 0
         net = tuning_net.simple_knobs(
             case.size_bytes, share, ranks=case.ranks, tracks=tracks, peers=by_messages, hops=hops, is_rooted=what.is_rooted,
-            is_pipelined=pipelined and proto == "simple",
+            is_pipelined=pipelined and proto == "simple",  # chains were measured by simple: ll takes channels as elsewhere, and chunks of its own
         )
     elif proto == "simple" and road == "shm":
         host = tuning_shm.simple_knobs(

@@ -115,7 +115,7 @@ def test_no_rank_is_inner_in_both_trees(n: int) -> None:
 
 @pytest.mark.parametrize("op", ["allgather", "reducescatter", "alltoall", "sendrecv"])
 def test_no_track_of_duplex_both_sends_and_receives(op: OpName) -> None:
-    """All that a rank sends is on one track, all that it receives on the other; where every rank has a single track they take turns."""
+    """All that a rank sends is on one track, all that it receives on the other."""
     for program in registered(op, "duplex", World(n=5)).programs:
         sends, receives = ([step for steps in track.rounds for step in steps] for track in program)
         assert all(not step.recv for step in sends) and any(step.send for step in sends)
