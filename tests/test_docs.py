@@ -4,15 +4,14 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from collbench.check import check
 from collbench.cli.topo import command as topo
-from collbench.passes import lend
-from collbench.plan import lay_out
-from collbench.record import SCHEMA
-from collbench.schedule import build
-from collbench.world import World
-
-from ._batteries import assert_right, problem
+from collbench.planning.plan import lay_out
+from collbench.results.record import SCHEMA
+from collbench.schedules.ir import build
+from collbench.schedules.passes import lend
+from collbench.schedules.verify.check import check
+from collbench.spec.world import World
+from tests.support.batteries import assert_right, problem
 
 ROOT = Path(__file__).parent.parent
 

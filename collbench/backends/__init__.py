@@ -1,5 +1,5 @@
 """The backends: one a file, found by the file's name."""
 
-from collbench.registry import Family
+from collbench.util.registry import Family
 
-FAMILY = Family(__name__, __path__, "backend")
+FAMILY = Family(__name__, __path__, "backend", helpers=frozenset({"base", "gpu", "net"}))

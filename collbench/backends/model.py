@@ -8,13 +8,13 @@ queue at the shared memory. Nothing is computed or checked.
 import heapq
 from collections.abc import Sequence
 
-from collbench.actions import Action, actors
-from collbench.backends._session import Batch, Samples
-from collbench.cost import Machine, machine, wire_price
-from collbench.errors import StuckError
-from collbench.formats import described
-from collbench.group import Group
-from collbench.plan import Plan
+from collbench.backends.base import Batch, Samples
+from collbench.launch.group import Group
+from collbench.machine.formats import described
+from collbench.planning.cost import Machine, machine, wire_price
+from collbench.planning.lowering import Action, actors
+from collbench.planning.plan import Plan
+from collbench.util.errors import StuckError
 
 WANTS_MACHINE = True
 

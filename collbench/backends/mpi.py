@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends._session import Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
-from collbench.case import Case, Problem
-from collbench.dtypes import dtype
-from collbench.group import Group, RankContext
-from collbench.group._launch import INSTALL_HINT, described_library
-from collbench.host import processor_name
+from collbench.backends.base import Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.launch.group import Group, RankContext
+from collbench.launch.launcher import INSTALL_HINT, described_library
+from collbench.machine.host import processor_name
+from collbench.spec.case import Case, Problem
+from collbench.spec.dtypes import dtype
 
 if TYPE_CHECKING:
-    from collbench.dtypes import Array
+    from collbench.spec.dtypes import Array
 
 IS_PEER = True  # runs a case its own way: no schedule, no plan
 _TYPES = {"int8": "INT8_T", "uint8": "UINT8_T", "int32": "INT32_T", "int64": "INT64_T", "float32": "FLOAT", "float64": "DOUBLE"}

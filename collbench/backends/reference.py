@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.actions import Action, Region, actors
-from collbench.backends._session import Batch, Samples, stride_bytes, verify_in_process
-from collbench.dtypes import divide, dtype, saturate, ufunc
-from collbench.errors import StuckError
-from collbench.group import Group
-from collbench.plan import Plan
+from collbench.backends.base import Batch, Samples, stride_bytes, verify_in_process
+from collbench.launch.group import Group
+from collbench.planning.lowering import Action, Region, actors
+from collbench.planning.plan import Plan
+from collbench.spec.dtypes import divide, dtype, saturate, ufunc
+from collbench.util.errors import StuckError
 
 if TYPE_CHECKING:
-    from collbench.dtypes import Array
+    from collbench.spec.dtypes import Array
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":

@@ -8,8 +8,8 @@ from importlib import import_module
 import click
 
 from collbench import __version__
-from collbench.errors import CollbenchError, StuckError, UnavailableError, UsageError
-from collbench.group._launch import launcher
+from collbench.launch.launcher import launcher
+from collbench.util.errors import CollbenchError, StuckError, UnavailableError, UsageError
 
 # name -> (module, what it does in a line)
 _COMMANDS = {

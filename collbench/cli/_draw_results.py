@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collbench.errors import UnavailableError, UsageError
+from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
-    from collbench.compare.load import Loaded
+    from collbench.analysis.load import Loaded
 
 ENDINGS = ("png", "svg")
 _ANOTHER = "give another file with --plot"
@@ -36,8 +36,8 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
 
 def plot(target: Path, sides: Sequence["Loaded"]) -> None:
     """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to draw, UnavailableError if it cannot be written."""
-    from collbench.compare.curves import curves, heat_maps, pairs
-    from collbench.report.plots import MOST_GROUPS, draw, draw_pairs
+    from collbench.analysis.curves import curves, heat_maps, pairs
+    from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
 
     names = ["".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name) for side in sides]  # a name may be no text
     devices = sorted({device for side in sides for device in side.frame["device"].unique() if device})

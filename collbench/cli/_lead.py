@@ -3,18 +3,18 @@
 from collections.abc import Callable
 
 from collbench.cli import complain
-from collbench.errors import CollbenchError, StuckError
-from collbench.group import Group
-from collbench.group._launch import launcher
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.util.errors import CollbenchError, StuckError
 
 
 def group_here() -> Group:
     """The ranks of the launcher above, or this host's."""
     if launcher() is not None:
-        from collbench.group.mpi import MpiGroup
+        from collbench.launch.mpi import MpiGroup
 
         return MpiGroup()
-    from collbench.group.local import LocalGroup
+    from collbench.launch.local import LocalGroup
 
     return LocalGroup()
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 import click
 
+from collbench.bench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
+from collbench.bench.runner import Settings
 from collbench.device.card import device_count
-from collbench.errors import UsageError
-from collbench.group._launch import launcher
-from collbench.group.local import LocalGroup
-from collbench.host import has_nvidia_gpus
-from collbench.measure import Settings
-from collbench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
-from collbench.report.pairs_table import lines
-from collbench.topology.model import Topology
+from collbench.launch.launcher import launcher
+from collbench.launch.local import LocalGroup
+from collbench.machine.host import has_nvidia_gpus
+from collbench.machine.topology.model import Topology
+from collbench.report.tables.pairs import lines
+from collbench.util.errors import UsageError
 
 
 def measure_pairs(topology: Topology) -> Topology:

@@ -8,9 +8,9 @@ from typing import IO, Any, Generic, TypeVar
 
 import click
 
-from collbench.errors import CollbenchError, UsageError
-from collbench.group._launch import launcher
-from collbench.units import parse_size
+from collbench.launch.launcher import launcher
+from collbench.util.errors import CollbenchError, UsageError
+from collbench.util.units import parse_size
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def is_terminal(stream: IO[str]) -> bool:
 
 def bars(stream: IO[str]) -> str:
     """Eight characters of growing height (or weight) that the stream's encoding can show."""
-    from collbench.report.sparkline import ASCII, BLOCKS
+    from collbench.report.plots.sparkline import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")

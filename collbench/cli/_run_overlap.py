@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from collbench.backends._gpu_session import why_no_gpus
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
 from collbench.cli._lead import group_here, lead
-from collbench.collectives import OpName
 from collbench.device.card import device_count
 from collbench.device.product import load_cublas
-from collbench.errors import UnavailableError, UsageError
-from collbench.group import Group
-from collbench.group._launch import launcher
-from collbench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
-from collbench.record import Writer
-from collbench.report.overlap_table import advice, heading, line
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.report.tables.overlap import advice, heading, line
+from collbench.results.record import Writer
+from collbench.spec.collectives import OpName
+from collbench.util.errors import UnavailableError, UsageError
 
 
 def run_overlap(

@@ -8,26 +8,26 @@ from typing import IO, Any
 
 import click
 
-from collbench import catalog, units
-from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends.model import host_of
+from collbench.bench.runner import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
+from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import sweep as options_of
 from collbench.cli._lead import group_here, lead
 from collbench.cli._options import is_terminal, width
 from collbench.cli._wires import MODEL, Wires, recorded
-from collbench.cost import machine
 from collbench.device.card import device_count
-from collbench.errors import UsageError
-from collbench.formats import described
-from collbench.group import Group
-from collbench.group._launch import is_only_rank, launcher
-from collbench.host import has_nvidia_gpus, usable_cores
-from collbench.measure import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
-from collbench.protocols import FAMILY as PROTOCOLS
-from collbench.record import Record, Writer, known_keys, read
-from collbench.report.sweep_table import Table, best_lines, ceiling_lines, table_of
-from collbench.sweep import KNOBS, Sweep, cases, sizes_between
-from collbench.units import format_duration
+from collbench.launch.group import Group
+from collbench.launch.launcher import is_only_rank, launcher
+from collbench.machine.formats import described
+from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.planning.cost import machine
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.report.tables.sweep import Table, best_lines, ceiling_lines, table_of
+from collbench.results.record import Record, Writer, known_keys, read
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.util import catalog, units
+from collbench.util.errors import UsageError
+from collbench.util.units import format_duration
 
 _SETTINGS = {
     "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",

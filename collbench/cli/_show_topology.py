@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.cli._options import is_terminal, width
-from collbench.errors import UnavailableError, UsageError
-from collbench.group._launch import launcher
-from collbench.report import topology_tables as tables
-from collbench.report.topology_matrix import matrix
-from collbench.report.topology_tree import tree
-from collbench.report.topology_words import COLOURS, Paint, alike, heading, plain
-from collbench.topology.model import Topology
+from collbench.launch.launcher import launcher
+from collbench.machine.topology.model import Topology
+from collbench.report.topology import tables
+from collbench.report.topology.matrix import matrix
+from collbench.report.topology.tree import tree
+from collbench.report.topology.words import COLOURS, Paint, alike, heading, plain
+from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
-    from collbench.discovery import Recording
+    from collbench.machine.discovery import Recording
 
 _GATHER_S = 60.0  # until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its driver has to be loaded
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
@@ -56,7 +56,7 @@ def show(
     if record is not None:
         _write_recording(record, found.recordings)
     if svg is not None:
-        from collbench.report.topology_svg import svg as drawing
+        from collbench.report.topology.drawing import svg as drawing
 
         _write(svg, drawing(found.topology), "--svg")
     if is_json or is_xml:
@@ -65,7 +65,7 @@ def show(
     _say(found.topology, has_headline=is_shown)
     if is_measured:
         from collbench.cli._measure_pairs import measure_pairs
-        from collbench.formats import topology_json
+        from collbench.machine.formats import topology_json
 
         if views:
             _show_views(found, views, color)
@@ -97,21 +97,21 @@ def _find(file: str | None, machine: str | None) -> Found | None:
         if under is not None and under.rank != 0:
             return None
         return _of_file(Path(file)) if file is not None else _of_machine(str(machine))
-    from collbench import discovery
+    from collbench.machine import discovery
 
     recordings = [discovery.record()] if under is None else _gathered()
     return None if recordings is None else Found(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _of_machine(name: str) -> Found:
-    from collbench.formats import described
-    from collbench.topology.machines import machine_topology
+    from collbench.machine.formats import described
+    from collbench.machine.topology.machines import machine_topology
 
     return Found(topology=described(name) or machine_topology(name))
 
 
 def _of_file(file: Path) -> Found:
-    from collbench import discovery, formats
+    from collbench.machine import discovery, formats
 
     try:
         return Found(topology=formats.read(file))
@@ -130,9 +130,9 @@ def _text(file: Path) -> str:
 
 def _gathered() -> "list[Recording] | None":
     """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
-    from collbench import discovery
-    from collbench.group._launch import leave_mpi, load_mpi, unlink_segments
-    from collbench.group._watchdog import Watchdog, alarmed
+    from collbench.launch.launcher import leave_mpi, load_mpi, unlink_segments
+    from collbench.launch.watchdog import Watchdog, alarmed
+    from collbench.machine import discovery
 
     mpi = load_mpi(launcher())
     with alarmed(_GATHER_S):
@@ -145,13 +145,13 @@ def _gathered() -> "list[Recording] | None":
 
 
 def _document(topology: Topology, *, is_json: bool) -> str:
-    from collbench.formats import nccl_xml, topology_json
+    from collbench.machine.formats import nccl_xml, topology_json
 
     return topology_json.write(topology) if is_json else nccl_xml.write(topology)
 
 
 def _write_recording(file: str, recordings: "Sequence[Recording]") -> None:
-    from collbench import discovery
+    from collbench.machine import discovery
 
     _write(file, discovery.dumps(recordings), "--record")
 
@@ -222,7 +222,7 @@ def _links(found: Found, columns: int, paint: Paint) -> list[str]:
     """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
     if not any(recording.gpus for recording in found.recordings):
         return tables.links(found.topology, columns=columns)
-    from collbench import discovery
+    from collbench.machine import discovery
 
     lines: list[str] = []
     for recording in found.recordings:
@@ -234,7 +234,7 @@ def _links(found: Found, columns: int, paint: Paint) -> list[str]:
 def _rings(topology: Topology, columns: int) -> list[str]:
     if len(topology.gpus) < 2:
         return tables.rings((), (), None)
-    from collbench.topology.rings import ring_rate_gbs, rings, trees
+    from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 
     orders = rings(topology)
     return tables.rings(orders, trees(topology), ring_rate_gbs(topology, orders), columns)

@@ -2,11 +2,11 @@
 
 import click
 
-from collbench.errors import CollbenchError, UnavailableError, UsageError
-from collbench.group import Group
-from collbench.measure import Measurement, Point, Settings
-from collbench.soak import LAUNCHES, soak
-from collbench.units import format_duration, format_size
+from collbench.bench.runner import Measurement, Point, Settings
+from collbench.bench.stress import LAUNCHES, soak
+from collbench.launch.group import Group
+from collbench.util.errors import CollbenchError, UnavailableError, UsageError
+from collbench.util.units import format_duration, format_size
 
 
 def run_soak(points: list[Point], group: Group, settings: Settings, seconds: float, seed: int) -> int:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench.backends import FAMILY
-from collbench.case import Case
-from collbench.formats import described
-from collbench.group import Group
-from collbench.topology.model import Topology
-from collbench.world import host_numbers
-from collbench.yardstick import Orders, Yardstick
+from collbench.bench.ceilings import Orders, Yardstick
+from collbench.launch.group import Group
+from collbench.machine.formats import described
+from collbench.machine.topology.model import Topology
+from collbench.spec.case import Case
+from collbench.spec.world import host_numbers
 
 MODEL = "model"
 
@@ -78,7 +78,7 @@ def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:
     """What the hosts of the ranks have, if GPUs are in the sweep. Under a launcher all ranks must call it; only rank 0 gets an answer."""
     if not any(_is_on_gpus(backend) for backend in options.get("backend", ())):
         return None
-    from collbench.discovery import gather, record, topology_of
+    from collbench.machine.discovery import gather, record, topology_of
 
     found = [record()] if group.kind == "local" else gather(group.comm)  # type: ignore[attr-defined]
     return topology_of(found) if found else None

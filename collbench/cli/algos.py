@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import click
 
-from collbench.algorithms import FAMILY
 from collbench.cli._options import width
-from collbench.collectives import OPS, OpName, collective
-from collbench.errors import UsageError
-from collbench.world import World, host_numbers
+from collbench.schedules.algorithms import FAMILY
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.world import World, host_numbers
+from collbench.util.errors import UsageError
 
 _DRAWN_RANKS = 16
 
@@ -43,10 +43,10 @@ def command(name: str | None, op: str | None, ranks: int, root: int, hosts: int)
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     """One line for each collective that each algorithm serves."""
-    from collbench.check import check
-    from collbench.passes import between_hosts, traffic
-    from collbench.plan import registered
-    from collbench.report.schedule_text import share
+    from collbench.planning.plan import registered
+    from collbench.report.drawings.schedule import share
+    from collbench.schedules.passes import between_hosts, traffic
+    from collbench.schedules.verify.check import check
 
     leaving = f"{'to hosts':>10}" if world.hosts else ""
     click.echo(f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}  busiest of {world.n}, S = size")
@@ -65,10 +65,10 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
 
 def _draw(name: str, world: World, op: OpName) -> None:
     """Check one schedule and draw it, or, with many ranks, say what it comes to."""
-    from collbench.check import check
-    from collbench.passes import between_hosts
-    from collbench.plan import registered
-    from collbench.report.schedule_text import LEGEND, drawing, share, summary
+    from collbench.planning.plan import registered
+    from collbench.report.drawings.schedule import LEGEND, drawing, share, summary
+    from collbench.schedules.passes import between_hosts
+    from collbench.schedules.verify.check import check
 
     schedule = registered(op, name, world)
     click.echo(summary(schedule, check(schedule)))

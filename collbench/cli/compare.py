@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collbench.catalog import results
-from collbench.errors import UnavailableError, UsageError
+from collbench.util.catalog import results
+from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.compare.load import Loaded
+    from collbench.analysis.load import Loaded
 
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
@@ -106,7 +106,7 @@ def command(
 
 def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
     """The files, with what a reader must know of them on stderr; what one file alone repeats is taken together."""
-    from collbench.compare.load import load_all
+    from collbench.analysis.load import load_all
 
     found = load_all(files)
     for loaded in found:
@@ -114,7 +114,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
             click.echo(f"{loaded.name}: {said}", err=True)
     if len(found) > 1:
         return found
-    from collbench.compare._join import together
+    from collbench.analysis.join import together
 
     frame, again = together(found[0].frame)
     if again:
@@ -125,7 +125,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
 def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
     from collbench.cli._draw_results import plot as draw
     from collbench.cli._options import bars, is_terminal
-    from collbench.report.answers_table import answer_lines
+    from collbench.report.tables.best import answer_lines
 
     for line in answer_lines(loaded.frame, columns, show_all, bars(sys.stdout) if is_terminal(sys.stdout) else ""):
         click.echo(line)
@@ -136,8 +136,8 @@ def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None
 
 def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
     """One file against a reference; with fail_below, exit code 1 if any size falls that far behind, or any row is wrong or failed."""
-    from collbench.compare.normal import BEHIND, normal, reference
-    from collbench.report.normal_table import normal_lines
+    from collbench.analysis.baselines import BEHIND, normal, reference
+    from collbench.report.tables.baselines import normal_lines
 
     found = reference(against, frame)
     behind = BEHIND if fail_below is None else 1 / (1 + fail_below / 100)
@@ -155,11 +155,11 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
 
 def _derive(frame: "pd.DataFrame", *, has_bands: bool, has_env: bool, documents: Mapping[str, str]) -> int:
     """What follows from one file: bands and settings to the screen, documents to files."""
-    from collbench.compare import tuner
-    from collbench.report.answers_table import band_lines
+    from collbench.analysis import nccl_tuner
+    from collbench.report.tables.best import band_lines
 
-    lines = [*(band_lines(frame) if has_bands else ()), *(tuner.env_lines(frame) if has_env else ())]
-    made = {name: getattr(tuner, f"{name}_lines")(frame) for name in documents}
+    lines = [*(band_lines(frame) if has_bands else ()), *(nccl_tuner.env_lines(frame) if has_env else ())]
+    made = {name: getattr(nccl_tuner, f"{name}_lines")(frame) for name in documents}
     if lines:
         click.echo("\n".join(lines))
     for name, target in documents.items():
@@ -182,7 +182,7 @@ def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
 
 def _write(text: str, target: str, option: str) -> None:
     """A document to a file, or to stdout. Raises UsageError rather than overwrite results, UnavailableError if it cannot be written."""
-    from collbench.compare.load import holds_results
+    from collbench.analysis.load import holds_results
 
     if target == "-":
         click.echo(text, nl=False)
@@ -200,9 +200,9 @@ def _compare(
     new: "Loaded", base: "Loaded", columns: int, *, is_forced: bool, fail_below: float | None, show_all: bool, is_colored: bool, place: int,
     plot: Path | None,
 ) -> int:
+    from collbench.analysis.changes import SAME, compare
     from collbench.cli._draw_results import plot as draw
-    from collbench.compare.changes import SAME, compare
-    from collbench.report.changes_table import lines
+    from collbench.report.tables.changes import lines
 
     found = compare(new.frame, base.frame, is_forced=is_forced)
     if place:

@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from collbench.cli._options import Finite, ListOf, natural, positive
-from collbench.collectives import OPS, collective
-from collbench.transports import FAMILY as TRANSPORTS
-from collbench.units import parse_size
+from collbench.planning.transports import FAMILY as TRANSPORTS
+from collbench.spec.collectives import OPS, collective
+from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
 LEAST_GEMM = 4096  # smaller products end faster than one process can queue them for eight GPUs

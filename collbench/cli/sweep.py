@@ -5,16 +5,16 @@ from typing import Any
 
 import click
 
-from collbench.algorithms import FAMILY as ALGORITHMS
 from collbench.backends import FAMILY as BACKENDS
-from collbench.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
 from collbench.cli._options import Finite, ListOf, Size, natural, positive, some_bytes
-from collbench.collectives import OPS, OpName, collective
-from collbench.dtypes import ALIASES, DTYPES, REDOPS
-from collbench.errors import UsageError
-from collbench.protocols import FAMILY as PROTOCOLS
-from collbench.transports import FAMILY as TRANSPORTS
-from collbench.units import parse_size
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import ALIASES, DTYPES, REDOPS
+from collbench.util.errors import UsageError
+from collbench.util.units import parse_size
 
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0

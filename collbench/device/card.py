@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collbench import gpus
 from collbench.device import driver_calls, host_memory
 from collbench.device.host_memory import Handle, HostMemory
-from collbench.errors import StuckError, UnavailableError
+from collbench.machine import gpus
+from collbench.util.errors import StuckError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled

@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collbench.collectives import collective
 from collbench.device.layout import macros
 from collbench.device.program import fits_one_loop, is_aligned, is_narrow, lower, needs_fences, needs_no_credits, program_text
-from collbench.dtypes import REDOPS, dtype
-from collbench.errors import CollbenchError, UnavailableError
-from collbench.plan import Plan
+from collbench.planning.plan import Plan
+from collbench.spec.collectives import collective
+from collbench.spec.dtypes import REDOPS, dtype
+from collbench.util.errors import CollbenchError, UnavailableError
 
 SOURCES = Path(__file__).parent
 DTYPE_NUMBER = {

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from collbench.device.card import load_cupy
-from collbench.errors import StuckError, UnavailableError
+from collbench.util.errors import StuckError, UnavailableError
 
 _PIECE_BYTES = 8 << 20  # through the host: one piece comes in while the one before goes out
 _ROUNDS, _REPEATS = 4, 3

@@ -6,7 +6,7 @@ CTAs of one cluster run side by side on one GPC (sm_90 and later). Source of str
 import ctypes
 from functools import cache
 
-from collbench.errors import UnavailableError
+from collbench.util.errors import UnavailableError
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL

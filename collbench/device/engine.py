@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.collectives import collective
 from collbench.device.layout import Memory, Reached, layout, moved, peer_of, piece_of, reach
 from collbench.device.program import DATA, DIVIDE, IN, PEER_IN, READY, ROOM, SLOT, TAIL, TMP, DeviceStep, End, Mark, Ref, lower
-from collbench.errors import ScheduleError
-from collbench.plan import Loop, Plan
-from collbench.tuning_gpu import slot_wire_bytes
+from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.plan import Loop, Plan
+from collbench.spec.collectives import collective
+from collbench.util.errors import ScheduleError
 
 MAIN, WAITING, COPYING, MOVING, SAYING = range(5)  # streams; the main one is the caller's
 UNBOUNDED = (1 << 64) - 1

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from collbench.errors import UnavailableError
-from collbench.host import own_pages
+from collbench.machine.host import own_pages
+from collbench.util.errors import UnavailableError
 
 _SYS_MBIND, _PREFERRED = 237, 1  # x86-64; elsewhere pages go where the kernel puts them
 _PORTABLE_AND_MAPPED = 3  # cudaHostRegisterPortable | cudaHostRegisterMapped

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.collectives import collective
 from collbench.device.program import DeviceStep, End, Mark, Program, Ref, lower
-from collbench.plan import Loop, Plan
-from collbench.tuning_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
+from collbench.planning.choice_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
+from collbench.planning.plan import Loop, Plan
+from collbench.spec.collectives import collective
 
 LINE_BYTES = FLAG_BYTES
 CONTROL_BYTES = 128 << 10  # at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs

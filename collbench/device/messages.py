@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from collbench.device.layout import piece_of
 from collbench.device.program import SLOT, lower
-from collbench.plan import Plan
-from collbench.protocols import FAMILY as PROTOCOLS
+from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 
 class Message(NamedTuple):

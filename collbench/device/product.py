@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collbench.device.card import Card
-from collbench.errors import UnavailableError
+from collbench.util.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collbench.dtypes import Array
+    from collbench.spec.dtypes import Array
 
 ITEM_BYTES = 2
 INSTALL_HINT = "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from collbench.check import ends_after_peers_begin
-from collbench.collectives import collective
-from collbench.passes import cell, is_copy, shape_of
-from collbench.plan import Plan
-from collbench.proof import Place
-from collbench.schedule import Edge, Operand, Round
+from collbench.planning.plan import Plan
+from collbench.schedules.ir import Edge, Operand, Round
+from collbench.schedules.passes import cell, is_copy, shape_of
+from collbench.schedules.verify.check import ends_after_peers_begin
+from collbench.schedules.verify.proof import Place
+from collbench.spec.collectives import collective
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
 DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)

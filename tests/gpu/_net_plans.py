@@ -1,14 +1,14 @@
 """Plans over messages of MPI to try on GPUs: every pair with simple and ll, between all ranks, and between halves whose ranks share memory."""
 
-from collbench.case import Case
-from collbench.collectives import collective
-from collbench.errors import ScheduleError
-from collbench.plan import Kernel, Plan, lay_out, registered
-from collbench.transports.net import label
-from collbench.tuning import resolve
-from collbench.tuning_gpu import Limits
-from tests._batteries import PAIRS, placements, problem, world_of
+from collbench.planning.choice import resolve
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.transports.net import label
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.util.errors import ScheduleError
 from tests.gpu._plans import SHAPES
+from tests.support.batteries import PAIRS, placements, problem, world_of
 
 KERNELS = (Kernel(proto="simple", threads=96, unroll=4), Kernel(proto="ll", threads=64, specialized=True), Kernel(proto="ll", threads=96, unroll=2))
 

@@ -12,17 +12,17 @@ from types import ModuleType
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from collbench.case import Case, P2p, Problem
-from collbench.collectives import OpName, collective
-from collbench.dtypes import DTYPES, REDOPS
-from collbench.errors import ScheduleError
-from collbench.plan import Kernel, Plan, lay_out, registered
-from collbench.schedule import Schedule, build
-from collbench.tuning import resolve
-from collbench.world import World
-from tests._batteries import PAIRS, placements, problem, world_of
-from tests._random_schedules import random_allreduce, random_blocks
-from tests._runs import ROOT
+from collbench.planning.choice import resolve
+from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.schedules.ir import Schedule, build
+from collbench.spec.case import Case, P2p, Problem
+from collbench.spec.collectives import OpName, collective
+from collbench.spec.dtypes import DTYPES, REDOPS
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import PAIRS, placements, problem, world_of
+from tests.support.random_schedules import random_allreduce, random_blocks
+from tests.support.runs import ROOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

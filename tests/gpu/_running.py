@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests._runs import ROOT, environment, mpirun
+from tests.support.runs import ROOT, environment, mpirun
 
 LIMIT_S = 280.0  # of a batch, which may have to compile its kernels first
 RESTARTS = 3  # of a batch that a fault of a GPU ended, behind the plan at fault

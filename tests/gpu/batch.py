@@ -15,27 +15,30 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from collbench.backends import _gpu_session, cuda, nccl, reference
-from collbench.backends._gpu import Lane
-from collbench.backends._gpu_session import GpuOptions
-from collbench.backends._session import Batch, Samples
-from collbench.case import Case, Problem
-from collbench.collectives import OPS, collective
+from collbench.backends import reference
+from collbench.backends.base import Batch, Samples
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.gpu import session
+from collbench.backends.gpu.rank import Lane
+from collbench.backends.gpu.session import GpuOptions
+from collbench.backends.nccl import backend as nccl
 from collbench.device.card import device_count
 from collbench.device.compile import copy_source, cubin, kernel_source, meet_source, pattern_source
-from collbench.dtypes import DTYPES, REDOPS, dtype
-from collbench.errors import CollbenchError, RankLostError, ScheduleError, StuckError
-from collbench.group import Group
-from collbench.group._launch import launcher
-from collbench.group.local import LocalGroup
-from collbench.host import usable_cores
-from collbench.plan import Plan
-from tests._batteries import placements, problem, random_inputs
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.launch.local import LocalGroup
+from collbench.machine.host import usable_cores
+from collbench.planning.plan import Plan
+from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import OPS, collective
+from collbench.spec.dtypes import DTYPES, REDOPS, dtype
+from collbench.util.errors import CollbenchError, RankLostError, ScheduleError, StuckError
 from tests.gpu._net_plans import net_measured_plans, net_plans
 from tests.gpu._plans import PROTOS, describe, measured_plans, one_protocol, random_plans, relay_plans, through_fifos
+from tests.support.batteries import placements, problem, random_inputs
 
 if TYPE_CHECKING:
-    from collbench.dtypes import Array
+    from collbench.spec.dtypes import Array
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
 SHARED_TIMEOUT_S = 20.0  # where ranks share a GPU
@@ -76,7 +79,7 @@ def options_for(n: int) -> GpuOptions:
     count = device_count()
     if n <= count:
         return GpuOptions(timeout_s=TIMEOUT_S)
-    _gpu_session.is_shared = lambda facts: False
+    session.is_shared = lambda facts: False
     return GpuOptions(timeout_s=SHARED_TIMEOUT_S, gpus=tuple(rank * count // n for rank in range(n)))
 
 
@@ -257,7 +260,7 @@ def main(name: str, *more: str) -> int:
         return compile_all(int(more[0]), int(more[1]))
     if launcher() is None:
         return drive(LocalGroup(), name, device_count(), *more)
-    from collbench.group.mpi import MpiGroup
+    from collbench.launch.mpi import MpiGroup
 
     group = MpiGroup()
     if group.rank == 0:

@@ -30,7 +30,7 @@ COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]  # t
 def cublas() -> None:
     """Skips where there is no cuBLAS."""
     from collbench.device.product import load_cublas
-    from collbench.errors import UnavailableError
+    from collbench.util.errors import UnavailableError
 
     try:
         load_cublas()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests._runs import ROOT, environment
+from tests.support.runs import ROOT, environment
 
 LIMIT_S = 240.0  # the tool slows start and kernels down many times
 FOUND = 9

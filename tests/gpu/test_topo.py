@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collbench import discovery
-from collbench.formats import nccl_xml, nvidia_smi
-from collbench.topology.paths import path
-from tests._runs import ROOT, environment
+from collbench.machine import discovery
+from collbench.machine.formats import nccl_xml, nvidia_smi
+from collbench.machine.topology.paths import path
+from tests.support.runs import ROOT, environment
 
 from ._running import run, started
 

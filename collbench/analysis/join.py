@@ -1,0 +1,262 @@
+"""Two sweeps row by row: which rows measured the same thing, what stands on one side only, and what differs around them.
+
+Rows of our own files match by every knob and the conditions that the notes tell. Another tool's file does not tell its knobs: then rows
+match by the problem, and of several that solve one problem the fastest of each backend stands for them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from collbench.analysis.noise import Array, Sides, median_variance
+from collbench.results.record import CONDITIONS, KEY
+from collbench.spec.collectives import collective
+from collbench.util.errors import CollbenchError
+
+Way = Literal["knobs", "problem", "knobs but ranks"]
+_PROBLEM = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
+_OF_RANKS = {"ranks", "hosts", "count", "group"}
+_NOT_TOLD = {"", "0", "auto", "none"}
+_TELLING_NOTES = ("throttled", "clocks-low", "other-processes", "noisy", "in-cache", "far-below-ceiling")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Rows of both sides: `compared` with columns of the new side by name and of the base as name_base; `counts` of the others by what became of them."""
+
+    compared: pd.DataFrame
+    sides: Sides
+    counts: dict[str, int]
+    new_failures: int
+    said: tuple[str, ...]
+
+
+def is_foreign(frame: pd.DataFrame) -> bool:
+    """Whether another tool wrote it: our rows all name their run."""
+    return len(frame) > 0 and bool((frame["run"] == "").all())
+
+
+def way_of(new: pd.DataFrame, base: pd.DataFrame) -> Way:
+    """By what rows of two files can be told to be the same."""
+    foreign = [is_foreign(frame) for frame in (new, base)]
+    if foreign[0] != foreign[1] or (foreign[0] and _untold(new) != _untold(base)):
+        return "problem"
+    ranks = [set(frame["ranks"]) - {0} for frame in (new, base)]
+    return "knobs but ranks" if ranks[0] and ranks[1] and not ranks[0] & ranks[1] else "knobs"
+
+
+def _untold(frame: pd.DataFrame) -> set[str]:
+    """The columns of a problem that no row of a file tells."""
+    return {name for name in _PROBLEM if name != "root" and set(frame[name].astype(str).unique()) <= _NOT_TOLD}
+
+
+def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
+    """Match rows; everything that is not compared is counted."""
+    way = way_of(new, base)
+    names = names_to_match(new, base, way)
+    said: list[str] = []
+    sides = []
+    for frame, title in ((new, "new"), (base, "base")):
+        taken, told = _one_a_key(_keyed(frame, way), names, way, title)
+        sides.append(taken)
+        said += told
+    if way == "problem":
+        said.insert(0, "one file is another tool's, which does not tell its knobs: rows match by the problem")
+    if way == "knobs but ranks":
+        said.insert(0, "the numbers of ranks differ: rows match by everything else")
+    sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
+    both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
+    both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")  # as in the new file: a merge sorts by the keys
+    outcome = _outcomes(both)
+    counted = Counter(outcome[outcome != "compared"])
+    failed = int((both["status"].isin(["wrong", "error"]) & (both["status_base"] == "ok")).sum())
+    compared = both[(outcome == "compared").to_numpy()].reset_index(drop=True)
+    return Joined(compared=compared, sides=_numbers(compared), counts=dict(sorted(counted.items())), new_failures=failed, said=tuple(said))
+
+
+def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
+    """The columns to match by."""
+    if way == "knobs":
+        return [*KEY, "conditions"]
+    if way == "knobs but ranks":
+        return [*(name for name in KEY if name not in _OF_RANKS), "conditions"]
+    untold = _untold(new) | _untold(base)
+    return [name for name in _PROBLEM if name not in untold]
+
+
+def _conditions(notes: pd.Series) -> pd.Series:
+    """The notes of rows that measured something else than rows without them, in one text."""
+    texts = {text: " ".join(sorted(note for note in text.split() if note.startswith(CONDITIONS))) for text in notes.unique()}
+    return notes.map(texts)
+
+
+def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+    found = frame.reset_index(drop=True).assign(conditions=_conditions(frame["notes"].reset_index(drop=True)))
+    if way == "problem":  # what is not reduced has no operation, whatever a tool writes there
+        reduces = {op: is_reduction(op) for op in found["op"].unique()}
+        found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
+    is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
+    single = (found["repeat_times_us"] == "") & is_timed
+    found["_times"] = found["repeat_times_us"].where(is_timed, "")
+    if single.any():
+        found.loc[single, "_times"] = found.loc[single, "time_us"].map("{:.6g}".format)
+    return found
+
+
+def is_reduction(op: str) -> bool:
+    """Whether an operation reduces; what is not known may."""
+    try:
+        return collective(op).is_reduction
+    except CollbenchError:
+        return True
+
+
+def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) -> tuple[pd.DataFrame, list[str]]:
+    """One row for every key: repeats of rows that were measured twice are taken together; by problem, the fastest of each backend stands for all."""
+    if way == "problem":
+        rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
+        ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
+        kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
+        left = len(frame) - len(kept)
+        return kept, [f"{title}: of rows that solve one problem the fastest of each backend is taken, {left} slower ones are not compared"] if left else []
+    again = frame.duplicated(list(names), keep=False)
+    if not again.any():
+        return frame, []
+    rows = frame[again & (frame["_times"] != "")]
+    if len(rows):
+        together = rows.groupby(list(names), sort=False)["_times"].transform(";".join)
+        frame = frame.copy()
+        frame.loc[rows.index, "_times"] = together
+        frame.loc[rows.index, "time_us"] = together.map(lambda text: float(np.median([float(part) for part in text.split(";")])))
+    # a row that was measured counts before one that was not, and a wrong one before both
+    rank = frame["status"].map({"wrong": 0, "ok": 1, "error": 2, "waived": 3}).fillna(4)
+    kept = frame.assign(_rank=rank).sort_values("_rank", kind="stable").drop_duplicates(list(names)).sort_index().drop(columns="_rank")
+    left = len(frame) - len(kept)
+    return kept, [f"{title}: {left} rows are of something that is in the file before; repeats are taken together, a wrong one counts for all"]
+
+
+def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """A frame without rows that measure what a row before them does, whose repeats go to that row; and how many those were."""
+    if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
+        return frame, 0
+    kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
+    before = frame["time_us"].to_numpy()[kept.index]
+    slower = kept["time_us"] / before
+    rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
+    times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
+    found = kept.assign(**rates, repeat_times_us=times).drop(columns=["conditions", "_times"]).reset_index(drop=True)
+    return found, len(frame) - len(found)
+
+
+def _outcomes(both: pd.DataFrame) -> pd.Series:
+    """What becomes of every row: compared, or in words why not."""
+    found = pd.Series("compared", index=both.index)
+    new, base = both["status"].fillna(""), both["status_base"].fillna("")
+    found[(both["side"] == "left_only").to_numpy()] = "only in new"
+    found[(both["side"] == "right_only").to_numpy()] = "only in base"
+    here = (both["side"] == "both").to_numpy()
+    for status in ("waived", "error", "wrong"):  # the gravest last
+        found[here & (new == status) & (base == status)] = f"{status} in both"
+        found[here & (new == status) & (base != status)] = f"{status} in new"
+        found[here & (new != status) & (base == status)] = f"{status} in base"
+    for status in ("waived", "error", "wrong"):
+        found[(both["side"] == "left_only").to_numpy() & (new == status)] = f"only in new, {status}"
+        found[(both["side"] == "right_only").to_numpy() & (base == status)] = f"only in base, {status}"
+    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = "without a time"
+    return found
+
+
+def _numbers(compared: pd.DataFrame) -> Sides:
+    """Changes of the medians, and the spread of the repeats of both sides together."""
+    medians, squares, counts = [], [], []
+    for name in ("_times", "_times_base"):
+        count, median, square = _moments(compared[name])
+        counts.append(count)
+        medians.append(median)
+        squares.append(square)
+    freedom = counts[0] + counts[1] - 2
+    return Sides(
+        change=medians[0] - medians[1], freedom=freedom, variance=(squares[0] + squares[1]) / np.maximum(freedom, 1.0),
+        share=median_variance(counts[0]) + median_variance(counts[1]),
+    )
+
+
+def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
+    """How many repeats, the median of their logarithms and the squared deviations from the mean; rows of as many repeats at once."""
+    count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
+    times = np.log(np.array(";".join(texts).split(";"), dtype=np.float64)) if len(texts) else np.zeros(0)
+    begin = np.cumsum(count) - count
+    median, square = np.zeros(len(count)), np.zeros(len(count))
+    for size in np.unique(count):
+        places = np.flatnonzero(count == size)
+        table = times[begin[places][:, None] + np.arange(size)]
+        median[places] = np.median(table, axis=1)
+        square[places] = ((table - table.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    return count.astype(np.float64), median, square
+
+
+def apart(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
+    """The columns to match by in which two files have no value in common: why nothing could be compared."""
+    found = []
+    for name in names_to_match(new, base, way_of(new, base)):
+        if name not in ("conditions", "count"):  # in no frame, and from the others
+            ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
+            if not set(ours) & set(theirs):
+                found.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+    return tuple(found)
+
+
+def _few(values: Sequence[object]) -> str:
+    """The first of some values.
+
+    >>> _few([1, 2]), _few(["", "a", "b", "c", "d"])
+    ('1, 2', '-, a, b and 2 more')
+    """
+    return ", ".join(str(value) or "-" for value in values[:3]) + (f" and {len(values) - 3} more" if len(values) > 3 else "")
+
+
+def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
+    """What differs around the numbers: name, of the new file, of the base."""
+    found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]
+    versions = [versions_of(frame) for frame in (new, base)]
+    is_told_alike = is_foreign(new) == is_foreign(base)  # what another tool does not tell is no difference
+    for name in sorted({*versions[0], *versions[1]}):
+        ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
+        if ours != theirs and (is_told_alike or "-" not in (ours, theirs)):
+            found.append((name, ours, theirs))
+    for name in ("limit", "ceiling_gbs") if is_told_alike else ():
+        mine, other = compared[name], compared[f"{name}_base"]
+        places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
+        if len(places):
+            found.append((f"{name} ({len(places)} rows)", str(mine.iloc[places[0]]) or "-", str(other.iloc[places[0]]) or "-"))
+    if not is_told_alike:
+        return tuple(found)
+    tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
+    for note in _TELLING_NOTES:
+        counts = [sum(int(count) for text, count in tally.items() if note in str(text)) for tally in tallies]
+        if counts[0] != counts[1]:
+            found.append((f"rows with {note}", str(counts[0]), str(counts[1])))
+    return tuple(found)
+
+
+def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
+    ours, theirs = (", ".join(sorted({text for text in frame[name].unique() if text})) or "-" for frame in (new, base))
+    return ours, theirs
+
+
+def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
+    """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
+    found: dict[str, set[str]] = {}
+    for text in frame["versions"].unique():
+        for item in filter(None, (part.strip() for part in text.split(";"))):
+            said, _, environment = item.partition(" with ")
+            name, _, version = said.partition(" ")
+            found.setdefault(name, set()).add(version or "yes")
+            for setting in environment.split():
+                variable, _, value = setting.partition("=")
+                found.setdefault(variable, set()).add(value)
+    return found

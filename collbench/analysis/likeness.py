@@ -1,0 +1,46 @@
+"""The described machine that results most likely come from. A sweep's rows name their GPUs, not their wires."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from collbench.analysis.baselines import model_of, models
+from collbench.machine.topology.machines import machine_topology
+from collbench.machine.topology.model import Topology
+from collbench.util import catalog
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """A described machine. is_same: it has as many GPUs, of the name that the rows tell; otherwise only their model is the same."""
+
+    name: str
+    topology: Topology
+    is_same: bool
+
+
+def likeness(frame: "pd.DataFrame") -> Likeness | None:
+    """The machine from profiles/machines with the GPUs of a file: by name and number, or else the smallest of that model that has room for its ranks.
+
+    None where the file names no GPU, several machines, or one that nobody described.
+    """
+    devices = {str(device) for device in frame["device"].unique() if device}
+    wanted, ranks = models(frame), max(frame["ranks"], default=0)
+    if len(devices) != 1 or not wanted:
+        return None
+    near: list[tuple[int, str, Topology]] = []
+    for name in catalog.names("machines"):
+        if "topology" not in catalog.load("machines", name):
+            continue  # it tells costs, not wires
+        topology = machine_topology(name)
+        gpus = topology.gpus
+        if gpus and f"{len(gpus)} x {gpus[0].name}" in devices:
+            return Likeness(name=name, topology=topology, is_same=True)
+        if gpus and model_of(gpus[0].name) in wanted and len(gpus) >= ranks:
+            near.append((len(gpus), name, topology))
+    if not near:
+        return None
+    _, name, topology = min(near, key=lambda one: one[:2])
+    return Likeness(name=name, topology=topology, is_same=False)

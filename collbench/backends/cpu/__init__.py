@@ -1,0 +1,1 @@
+"""The backend of CPU cores: its ranks, interpreter and lines."""

@@ -1,0 +1,220 @@
+"""Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then each launch is waits, calls and posts.
+
+Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed` slices read, over all launches. Each
+stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not). Where data carries flags of its
+own nobody uses `filled` (see _lines).
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from collbench.machine.host import usable_cores
+from collbench.planning.lowering import Action, Actor, Region, room_wanted
+from collbench.planning.plan import Plan
+from collbench.schedules.verify.check import Place
+from collbench.spec.dtypes import divide, dtype, saturate, ufunc
+from collbench.util.errors import StuckError
+
+if TYPE_CHECKING:
+    from collbench.backends.cpu.lines import LineFlags
+    from collbench.backends.net.proxy import Proxy
+    from collbench.spec.dtypes import Array
+
+LINE_WORDS = 8  # 64-bit words of a cache line
+BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
+POLLS = 50  # of a flag, some 15 us, before the core is offered to others, where every rank has a core of its own
+CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
+YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Wait(NamedTuple):
+    """Flag `word` must reach per_launch x launch + offset."""
+
+    word: int
+    per_launch: int
+    offset: int
+
+
+class Bound(NamedTuple):
+    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data, where the protocol has them."""
+
+    waits: tuple[Wait, ...]
+    calls: tuple[Call, ...]
+    posts: tuple[Wait, ...]
+    lines: "LineFlags | None" = None
+
+
+def flag_words(plan: Plan) -> int:
+    """64-bit words of all flags."""
+    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.islands else 1)
+
+
+def bind(plan: Plan, actors: Sequence[Actor], view: Callable[[Region], "Array"], proxy: "Proxy | None" = None) -> list[list[Bound]]:
+    """The actions of each actor with their regions resolved by `view`, and their messages to other islands handed to the proxy."""
+    return [[*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)] for actor in actors]
+
+
+def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices sent. Between islands each end has one of its own."""
+    connection = plan.connections[edge]
+    shift = 0 if at_src or not plan.is_apart(connection.src, connection.dst) else len(plan.connections)
+    return 2 * (edge + shift) * LINE_WORDS
+
+
+def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices read or, at the source of a connection between islands, slices that have left it."""
+    return filled(plan, edge, at_src=at_src) + LINE_WORDS
+
+
+def _last(plan: Plan, actor: Actor) -> Bound:
+    """The end of a launch: what was lent is back."""
+    waits = tuple(Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1) for edge, number in actor.back)
+    return Bound(waits, (), ())
+
+
+def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: "Proxy | None") -> Bound:
+    connections = plan.connections
+    waits = [Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.take]
+    waits += [
+        Wait(freed(plan, turn.edge, at_src=True), connections[turn.edge].slices, room_wanted(turn, connections[turn.edge].slices, plan.slots))
+        for turn in action.room if connections[turn.edge].fifo_offset >= 0  # without a FIFO there is no slot to wait for
+    ]
+    waits += [Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.back]
+    posts = [Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.post]
+    posts += [Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.free]
+    calls = arithmetic(plan, action, view)
+    if proxy is not None:
+        calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
+        calls += [proxy.free(turn.edge) for turn in action.free if turn.edge in proxy.receiving]
+    return Bound(tuple(waits), tuple(calls), tuple(posts))
+
+
+def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
+    """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the element type is its own accumulator."""
+    if not action.targets or not action.operands[0].size:
+        return []
+    operands = [view(region) for region in action.operands]
+    targets = [view(region) for region in action.targets]
+    if len(operands) == 1:
+        return [copy(target, operands[0]) for target in targets if address(target) != address(operands[0])]
+    kind, function = dtype(plan.problem.dtype), ufunc(plan.problem.redop)
+    divides = action.divide and plan.problem.redop == "avg"
+    block = BLOCK_BYTES // kind.item_bytes
+    in_itself = kind.accumulator() == kind.numpy() and all(address(targets[0]) != address(operand) for operand in operands[2:])
+    calls: list[Call] = []
+    for start in range(0, len(operands[0]), block):
+        parts = [operand[start : start + block] for operand in operands]
+        if in_itself:
+            total = targets[0][start : start + block]
+            calls += [(function, (parts[0], parts[1], total)), *[(function, (total, part, total)) for part in parts[2:]]]
+        else:
+            total, widened = (np.empty(len(parts[0]), kind.accumulator()) for _ in range(2))
+            calls.append(copy(total, parts[0]))
+            for part in parts[1:]:
+                calls += [copy(widened, part), (function, (total, widened, total))]
+        if divides:
+            calls.append((divide, (total, plan.n)))
+        if kind.largest < float("inf"):
+            calls.append((saturate, (total, kind)))
+        rest = targets[1:] if in_itself else targets
+        calls += [copy(target[start : start + block], total) for target in rest]
+    return calls
+
+
+def copy(target: "Array", source: "Array") -> Call:
+    """The call that copies elements as they are."""
+    return target.__setitem__, (..., source)
+
+
+def address(array: "Array") -> int:
+    """Where an array begins in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def patience(n: int) -> int:
+    """How often n ranks poll a flag before they offer their core."""
+    return POLLS if n <= usable_cores() else CROWDED_POLLS
+
+
+class Runner:
+    """Steps the bound actions of a rank's actors in turn, launch after launch.
+
+    flags: the shared words; is_aborted: whether somebody gave up; turn: what moves messages, if there are any.
+    """
+
+    def __init__(
+        self, plan: Plan, actors: Sequence[Actor], flags: "memoryview[int]", is_aborted: Callable[[], bool], turn: Callable[[], object] | None = None,
+    ) -> None:
+        self.plan, self.actors, self.flags, self.is_aborted, self.turn = plan, actors, flags, is_aborted, turn
+        self.polls = patience(plan.n)
+        self.launches = 0
+
+    def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
+        """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody aborted."""
+        flags, launches, turn = self.flags, self.launches, self.turn
+        blocked_since = 0.0
+        positions = [0] * len(programs)
+        running = list(range(len(programs)))
+        polls = 0
+        while running:
+            for index in running:
+                program, position = programs[index], positions[index]
+                size = len(program)
+                while position < size:
+                    waits, calls, posts, lines = program[position]
+                    for word, per_launch, offset in waits:
+                        if flags[word] < per_launch * launches + offset:
+                            break
+                    else:
+                        if lines is None or lines.have_arrived(launches):
+                            for function, args in calls:
+                                function(*args)
+                            if lines is not None:
+                                lines.set(launches)
+                            for word, per_launch, offset in posts:
+                                flags[word] = per_launch * launches + offset
+                            position += 1
+                            continue
+                    break
+                if position != positions[index]:
+                    positions[index], polls = position, 0
+            running = [index for index in running if positions[index] < len(programs[index])]
+            polls += 1
+            if turn is not None:
+                turn()
+            if polls > self.polls and running:
+                os.sched_yield()
+                if polls == self.polls + 1:
+                    blocked_since = time.monotonic()
+                if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > blocked_since + limit_s or self.is_aborted()):
+                    raise StuckError(self._story([(programs[index], positions[index], index) for index in running]))
+        self.launches += 1
+
+    def _story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
+        """Which rank, channel, track and round waits for whom, and for what."""
+        stories = []
+        for program, position, index in running:
+            actor, bound = self.actors[index], program[position]
+            missing = next((wait for wait in bound.waits if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset), None)
+            lines = bound.lines.missing(self.launches) if missing is None and bound.lines is not None else None
+            if missing is not None:
+                edge, wants_data = missing.word // (2 * LINE_WORDS), missing.word % (2 * LINE_WORDS) == 0
+                saw = f"wanted {missing.per_launch * self.launches + missing.offset}, saw {self.flags[missing.word]}"
+            elif lines is not None:
+                (edge, saw), wants_data = lines, True
+            else:
+                continue
+            connection = self.plan.connections[edge % len(self.plan.connections)]
+            me, peer = (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
+            place = actor.actions[position].place if position < len(actor.actions) else Place(me, 0, -1, 0)
+            where = f"round {place.round}" if place.round >= 0 else "the end of the launch"
+            what = f"data from rank {peer}" if wants_data else f"rank {peer} to read what it was sent"
+            stories.append(f"rank {me} (channel {actor.channel}, track {actor.track}, {where}) waited for {what}: {saw}")
+        return "; ".join(stories[:2]) or "a rank gave up waiting"

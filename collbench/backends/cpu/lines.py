@@ -1,0 +1,219 @@
+"""Protocols whose data carries its own flags (ll, ll128), on processors: a slot is lines, each of data and of a flag behind it.
+
+A sender makes two passes over a slice: the data of all its lines, then the flags of all its lines. A receiver waits until every flag is the
+slice's number, then copies or reduces the data. No counter says that data is there; slots that were read are counted as by simple.
+
+Why that is enough, on x86-64 and nowhere else (cpu.why_not):
+- Stores. The two passes are two calls, so each store of the data comes before each store of a flag, and other processors see stores in their order.
+  Two kinds of stores that a copy may use are weaker, and neither reaches over the end of the call: those of one string instruction (rep movs)
+  have no order among themselves, but no later store overtakes them; non-temporal ones have none at all, and the C library ends them with a fence.
+  So one flag would do to know that all of the slice's data is there. Each is looked at all the same, because within a pass nothing has an
+  order (NumPy may take it in vectors, parts, or backwards): a line counts when its own flag is there, and no earlier.
+- A flag is one aligned word of 4 or 8 bytes, stored and loaded whole. Loads are not reordered: data is loaded after the flags were.
+- A slot is written again after its credit came back, which the receiver stored after its last load of the data; no store overtakes an older load.
+- A flag is the slice's number since FIFOs were cleared, plus one: never 0, and never what another slice left behind (see refuse_repeats).
+Source: Intel SDM volume 3A, "Memory Ordering"; AMD64 APM volume 2, 7.2; the layouts are NCCL's.
+
+Of a chunk the last line may be padded; an empty chunk is one line, so that its hand-over orders what it orders with counters. A slice is awaited
+and flagged as a whole, with all of its chunks, as the proof of its schedule has it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collbench.backends.cpu.interpreter import Bound, Call, address, arithmetic, bind, copy
+from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.lowering import Action, Actor, Region, Turn
+from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.spec.dtypes import dtype
+from collbench.util.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collbench.spec.dtypes import Array
+
+    View = Callable[[Region], "Array"]
+
+
+class Chunk(NamedTuple):
+    """A chunk of a slice as it lies in a slot: `data`, the bytes of each line, and `flags`, one a line."""
+
+    data: "Array"
+    flags: "Array"
+
+
+def chunk_in(memory: "Array", size: int, data_bytes: int, flag_bytes: int) -> Chunk:
+    """The lines that so many bytes of payload take from the start of `memory` on.
+
+    >>> data, flags = chunk_in(np.arange(32, dtype=np.uint8), 9, 4, 4)
+    >>> data.tolist(), flags.tobytes().hex()
+    ([[0, 1, 2, 3], [8, 9, 10, 11], [16, 17, 18, 19]], '040506070c0d0e0f14151617')
+    """
+    count = max(1, -(-size // data_bytes))
+    lines = memory[: count * (data_bytes + flag_bytes)].reshape(count, data_bytes + flag_bytes)
+    return Chunk(lines[:, :data_bytes], lines[:, data_bytes:].view(f"u{flag_bytes}")[:, 0])
+
+
+class Mark(NamedTuple):
+    """The flags of a slice, of each of its chunks: per_launch x launch + offset says that it is there. last: the last line's."""
+
+    edge: int
+    per_launch: int
+    offset: int
+    chunks: tuple["Array", ...]
+    last: memoryview
+
+
+class LineFlags(NamedTuple):
+    """What an action waits for, and what it sets when its data is written."""
+
+    awaited: tuple[Mark, ...]
+    filled: tuple[Mark, ...]
+
+    def have_arrived(self, launches: int) -> bool:
+        """Whether every line of every awaited slice is there. The last one is looked at first: mostly it says no for the price of one load."""
+        for mark in self.awaited:
+            wanted = mark.per_launch * launches + mark.offset
+            if mark.last[-1] != wanted:
+                return False
+            for flags in mark.chunks:
+                if flags.tobytes() != wanted.to_bytes(flags.itemsize, "little") * len(flags):
+                    return False
+        return True
+
+    def set(self, launches: int) -> None:
+        """The second pass: every line of what was filled is there."""
+        for mark in self.filled:
+            for flags in mark.chunks:
+                flags[...] = mark.per_launch * launches + mark.offset
+
+    def missing(self, launches: int) -> tuple[int, str] | None:
+        """The first awaited slice that is not there: its connection, and what was wanted and seen of it."""
+        for mark in self.awaited:
+            wanted = mark.per_launch * launches + mark.offset
+            seen, lines = sum(int(np.count_nonzero(flags == wanted)) for flags in mark.chunks), sum(map(len, mark.chunks))
+            if seen < lines:
+                return mark.edge, f"wanted flag {wanted} on {lines} lines, saw it on {seen}"
+        return None
+
+
+def fifo_wire_bytes(plan: Plan) -> int:
+    """All FIFOs together, as they lie in memory."""
+    return _fifos_before(plan, plan.fifo_bytes) * plan.slots * slot_wire_bytes(plan)
+
+
+def refuse_repeats(plan: Plan, launches: int) -> None:
+    """Raise ScheduleError if a flag would come back, so many launches after FIFOs were cleared."""
+    flag_bytes, most = PROTOCOLS.load(plan.proto).FLAG_BYTES, max((connection.slices for connection in plan.connections), default=0)
+    if most * launches >= 1 << 8 * flag_bytes:
+        raise ScheduleError(
+            f"{launches} launches of {most} slices: flags of {plan.proto} count them in {8 * flag_bytes} bits", "use fewer --iters or a larger --chunk"
+        )
+
+
+class Binder:
+    """Binds actors of a plan to FIFOs made of lines. Chunks, flags and scratch memory are the same for every set of user buffers.
+
+    An action takes up to 3.6 KB and 120 us to bind, twice what it takes with counters (see actions.MAX_ACTIONS).
+    """
+
+    def __init__(self, plan: Plan, fifos: "Array") -> None:
+        self.plan, self.fifos = plan, fifos
+        facts = PROTOCOLS.load(plan.proto)
+        self.data_bytes, self.flag_bytes, self.piece_wire_bytes = facts.DATA_BYTES, facts.FLAG_BYTES, int(facts.wire_bytes(plan.piece_bytes))
+        self.element = dtype(plan.problem.dtype).numpy()
+        self._chunks: dict[Region, Chunk] = {}
+        self._marks: dict[Turn, Mark] = {}
+        self._scratch: dict[int, Array] = {}
+
+    def bind(self, actors: Sequence[Actor], view: "View") -> list[list[Bound]]:
+        """The actions of each actor; `view` resolves regions outside of slots."""
+        programs = bind(self.plan, [actor._replace(actions=[_credits_of(action) for action in actor.actions]) for actor in actors], view)
+        for actor, program in zip(actors, programs, strict=True):
+            slices = _slices(actor)
+            for number, action in enumerate(actor.actions):
+                calls = tuple(self._calls(action, view))
+                flags = LineFlags(*(tuple(self._mark(turn, slices[turn]) for turn in turns) for turns in (action.take, action.post)))
+                program[number] = program[number]._replace(calls=calls, lines=flags if action.take or action.post else None)
+        return programs
+
+    def chunk(self, region: Region) -> Chunk:
+        """The lines of a region of a slot."""
+        if region not in self._chunks:
+            slot, place = divmod(region.offset, self.plan.slot_bytes)
+            fifo = _fifos_before(self.plan, self.plan.connections[region.owner].fifo_offset)
+            offset = (fifo * self.plan.slots + slot) * slot_wire_bytes(self.plan) + place // self.plan.piece_bytes * self.piece_wire_bytes
+            self._chunks[region] = chunk_in(self.fifos[offset:], region.size, self.data_bytes, self.flag_bytes)
+        return self._chunks[region]
+
+    def _mark(self, turn: Turn, regions: Sequence[Region]) -> Mark:
+        if turn not in self._marks:
+            flags = tuple(self.chunk(region).flags for region in regions)
+            self._marks[turn] = Mark(turn.edge, self.plan.connections[turn.edge].slices, turn.number + 1, flags, flags[-1].data)
+        return self._marks[turn]
+
+    def _calls(self, action: Action, view: "View") -> list[Call]:
+        """Elements as wide as a line's data are reached where they lie; others are bytes, which pass through contiguous memory."""
+        if not action.targets or not action.operands[0].size:
+            return []
+        if self.element.itemsize == self.data_bytes:
+            return arithmetic(self.plan, action, lambda region: self._elements(region) if region.space == "slot" else view(region))
+        first = action.operands[0]
+        arrays: dict[Region, Array] = {}
+
+        def at(region: Region) -> "Array":
+            return arrays[region] if region in arrays else view(region)
+
+        result = next((region for region in action.targets if region.space != "slot"), action.targets[0])
+        if len(action.operands) == 1 and first.space != "slot":
+            result = first  # nothing to compute: what is sent is packed from where it is
+        arrays |= {region: self._staged(number, region) for number, region in enumerate((result, *action.operands)) if region.space == "slot"}
+        if len(action.operands) == 1 and first.space == "slot":
+            arrays[first] = at(result)  # nothing to compute: what arrives is unpacked to where it goes
+        calls = [copy(whole, lines) for region in action.operands if region.space == "slot" for lines, whole in self._pairs(region, at(region))]
+        calls += arithmetic(self.plan, action._replace(targets=(result,)), at)
+        for region in action.targets:
+            if region.space == "slot":
+                calls += [copy(lines, whole) for lines, whole in self._pairs(region, at(result))]
+            elif address(view(region)) != address(at(result)):
+                calls.append(copy(view(region), at(result)))
+        return calls
+
+    def _elements(self, region: Region) -> "Array":
+        return self.chunk(region).data.view(self.element)[: region.size // self.element.itemsize, 0]
+
+    def _staged(self, number: int, region: Region) -> "Array":
+        """Scratch memory for a region, the same for all actions: a rank does one at a time."""
+        memory = self._scratch.setdefault(number, np.empty(self.plan.piece_bytes, np.uint8))
+        return memory[: region.size].view(self.element)
+
+    def _pairs(self, region: Region, array: "Array") -> list[tuple["Array", "Array"]]:
+        """The region's lines beside the parts of a contiguous array that they hold: whole lines, then a rest."""
+        data, flat, width = self.chunk(region).data, array.view(np.uint8), self.data_bytes
+        whole, rest = divmod(len(flat), width)
+        pairs = [(data[:whole].view(f"V{width}")[:, 0], flat[: whole * width].view(f"V{width}"))] if whole else []
+        return pairs + ([(data[whole, :rest], flat[whole * width :])] if rest else [])
+
+
+def _fifos_before(plan: Plan, fifo_offset: int) -> int:
+    """How many FIFOs lie before that offset."""
+    return fifo_offset // (plan.slots * plan.slot_bytes) if plan.slot_bytes else 0
+
+
+def _credits_of(action: Action) -> Action:
+    """What counters do of an action."""
+    return action._replace(take=(), post=(), operands=(), targets=())
+
+
+def _slices(actor: Actor) -> dict[Turn, list[Region]]:
+    """The chunks of every slice that a track sends or receives."""
+    found: dict[Turn, list[Region]] = {}
+    current: dict[int, Turn] = {}
+    for action in actor.actions:
+        current |= {turn.edge: turn for turn in (*action.room, *action.take)}
+        for region in (*action.operands, *action.targets):
+            if region.space == "slot":
+                found.setdefault(current[region.owner], []).append(region)
+    return found

@@ -1,0 +1,1 @@
+"""What the backends on GPUs share."""

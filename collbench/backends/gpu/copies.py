@@ -1,0 +1,115 @@
+"""Plain copies to the next rank, on one GPU to the rank itself, in the place of a collective: by the copy engine, by a kernel, to host memory.
+
+They stand for what moves data without reductions and without anybody who waits, and are no member of the backends. A copy answers sendrecv;
+what went to host memory is copied on, untimed, before it is compared.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from collbench.backends.base import Answer
+from collbench.backends.gpu import concurrent
+from collbench.backends.gpu.rank import stride_bytes
+from collbench.backends.gpu.session import GpuOptions, GpuRank, GpuSession, share_memory, why_no_gpus
+from collbench.device.card import Launch
+from collbench.device.compile import copy_source, cubin
+from collbench.device.layout import ABORT_AT
+from collbench.launch.group import Group, RankContext
+from collbench.planning.transports import p2p
+from collbench.spec.case import Case, Problem
+from collbench.spec.pattern import Wrong
+
+WAYS = ("kernel", "engine", "host")  # what `algo` says of such a case; channels are the kernel's CTAs
+THREADS = 512  # of a CTA
+_ANY_KIND = 4  # cudaMemcpyDefault: addresses tell where memory is
+Key = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
+
+
+def why_not(group: Group) -> str:
+    """Why nothing can be copied in that group, or an empty text."""
+    return p2p.why_not(group.hosts) or why_no_gpus()
+
+
+class Rank(GpuRank):
+    """One rank's part."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self.graphs: dict[Any, Any] = {}
+
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
+        """Make the memory that the others write to."""
+        card = self.lane.card
+        self.kernel = card.function(cubin(copy_source(), card.arch), "collbench_copy")
+        return super().allocate(arena_bytes, user_bytes, host_bytes)
+
+    def _ends(self, problem: Problem, number: int) -> tuple[int, int, int]:
+        """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
+        source, size = self.lane.buffer(problem, "in", number)
+        after = (self.context.rank + 1) % self.context.n
+        return source, self.lane.users[after] + number * stride_bytes(problem) + problem.buffers(after).out_offset, size
+
+    def _queue(self, case: Case, number: int, stream: int) -> None:
+        """Queue one copy."""
+        card, (source, target, size) = self.lane.card, self._ends(case.problem(), number)
+        if case.algo == "kernel":
+            args = [word.to_bytes(8, "little") for word in (target, source, size)]
+            Launch(card, self.kernel, (case.channels, 1), THREADS, args)(stream)
+        else:
+            card.runtime.memcpyAsync(self._in_host if case.algo == "host" else target, source, size, _ANY_KIND, stream)
+
+    @property
+    def _in_host(self) -> int:
+        return self.lane.host_arenas[self.context.rank]
+
+    def _wait(self, key: Key, work_s: float = 0.0) -> None:
+        """Until every rank's copies have come."""
+        (case, sets), card = key, self.lane.card
+        for number in range(sets if case.algo == "host" else 0):
+            _, target, size = self._ends(case.problem(), number)
+            card.runtime.memcpyAsync(target, self._in_host, size, _ANY_KIND, card.stream)
+        self.lane.meet()
+        self.lane.wait(4 * self.lane.timeout_s + work_s)
+
+    def reset(self, key: Key) -> None:
+        """Write inputs and poison."""
+        case, sets = key
+        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
+        self.lane.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
+        self.lane.card.wait(self.lane.timeout_s)
+
+    def first(self, key: Key, is_checked: bool) -> Answer:
+        """Copy every set of buffers once and compare."""
+        case, sets = key
+        return self.lane.first(case.problem(), partial(self._queue, case), sets, partial(self._wait, key), is_checked=is_checked)
+
+    def beside(self, key: Key, work: concurrent.Work) -> concurrent.Marks:
+        """Copies beside matrix products."""
+        case, sets = key
+        wait: Callable[[float], None] = partial(self._wait, key)
+        return concurrent.run(self.lane, case.problem(), partial(self._queue, case), sets, work, self.graphs.setdefault(case, {}), wait)
+
+    def close(self) -> None:
+        """Give memory back."""
+        self.graphs.clear()
+        super().close()
+
+
+class Session(GpuSession):
+    """Drives the ranks' copies."""
+
+    def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
+        super().__init__(group, "gpu.copies", cases[0].ranks, hot=hot, options=options)
+        with self._opening():
+            user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
+            share_memory(self._crew, 0, user, options, max((case.size_bytes for case in cases if case.algo == "host"), default=0))
+
+    def _sets_of(self, case: Case) -> int:
+        """One where host memory is the bottleneck: there is one piece of that."""
+        return 1 if case.algo == "host" else self._sets(case.problem())
+
+    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[concurrent.Beside], list[Wrong]]:
+        """Copies alone, matrix products alone, and both at once."""
+        sets = self._sets_of(case)
+        return concurrent.measured(self._crew, self._watch, (case, sets), sets * stride_bytes(case.problem()), size, repeats, self.options)

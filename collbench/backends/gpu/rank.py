@@ -1,0 +1,319 @@
+"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all ranks, and the clock.
+
+What is measured is a function that queues one launch on one set of user buffers; whose launch it is, this module does not know.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collbench.backends.base import Answer
+from collbench.backends.gpu.timing import How, QueueOne, launch_s
+from collbench.backends.net.gpu_proxy import Outside
+from collbench.device.card import Card, Launch
+from collbench.device.compile import cubin, meet_source, pattern_source
+from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
+from collbench.device.product import Product
+from collbench.spec.case import Problem
+from collbench.spec.collectives import collective
+from collbench.spec.dtypes import dtype
+from collbench.spec.pattern import PERIOD, Wrong, inputs, reduced
+from collbench.util.errors import StuckError
+
+if TYPE_CHECKING:
+    from collbench.spec.dtypes import Array
+
+CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times before one comes again
+MAX_SETS = 32  # of small buffers, which come back while they are still in the cache: rows say in-cache
+GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
+HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
+OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
+_THREADS, _CTAS = 256, 512  # of the kernels that write and compare
+_ANSWER_BYTES = 16
+MEETING = struct.Struct("<7Q")  # of meet.cu
+POOL_BYTES = 32 << 20  # of constant data, at a time
+Kept = tuple[dict[Any, int], int, int]  # addresses by key, where the next goes, where there is no more room
+
+
+def stride_bytes(problem: Problem) -> int:
+    """Bytes of user memory that one rank's buffers take."""
+    return -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES) * GRAIN_BYTES
+
+
+def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
+    """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
+    return 1 if hot else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
+
+
+class Lane:
+    """One rank on its GPU, among the others."""
+
+    def __init__(self, rank: int, n: int, card: Card, *, is_alone: bool) -> None:
+        self.rank, self.n, self.card, self.is_alone = rank, n, card, is_alone
+        self.arena = self.user = self.tables = 0
+        self.arenas: list[int] = []
+        self.host_arenas: list[int] = []
+        self.users: list[int] = []
+        self._pool = self._pool_end = 0
+        self._known: dict[Any, int] = {}
+        self._patterns: dict[int, tuple[int, int]] = {}
+        self._events: list[int] = []
+        self._meetings: dict[int, Launch] = {}
+        self.timeout_s = 10.0
+        self.is_peered = True
+        self.assemble: Callable[[int], None] | None = None
+        self.outside: Outside | None = None  # while a plan runs that sends messages
+        self.product: Product | None = None  # what is computed beside launches, where that is measured
+
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
+        """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for such an arena; returns what others need to reach them."""
+        card = self.card
+        self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
+        self.user = card.allocate(user_bytes)
+        self._new_pool(POOL_BYTES)
+        meet = cubin(meet_source(), card.arch)
+        self._meet = card.function(meet, "collbench_meet")
+        for item in (1, 2, 4, 8):
+            made = cubin(pattern_source(item), card.arch)
+            self._patterns[item] = (card.function(made, "collbench_fill"), card.function(made, "collbench_compare"))
+        exported = [card.export(pointer, to_processes=not self.is_alone) for pointer in (self.arena, self.user)]
+        return exported[0], exported[1], card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None
+
+    def connect(
+        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True,
+        near: Sequence[int] | None = None,
+    ) -> None:
+        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for.
+
+        near: the ranks of this host, if others' memory cannot be reached: its address is 0, and ranks meet outside of their GPUs.
+        """
+        self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
+        mine, nothing = (self.arena, self.user), (0, 0)
+        within = range(self.n) if near is None else near
+        opened = [mine]
+        if assemble is None and (is_peered or near is not None):
+            opened = [
+                mine if rank == self.rank else (self.card.open(a), self.card.open(b)) if rank in within and is_peered else nothing
+                for rank, (a, b, _) in enumerate(exported)
+            ]
+        self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
+        self.host_arenas = [self.card.open_host(host) if rank in within else 0 for rank, (_, _, host) in enumerate(exported) if host is not None]
+        controls = [self.arena] if near is not None else self.arenas if is_peered else self.host_arenas or [self.arena]
+        me = self.rank if len(controls) == self.n else 0
+        self.control, self._ranks_met = controls[me], len(controls)
+        self.aborts = self.keep("aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls)))
+        self._peers = self.keep("meeting", struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)))
+        self._found = self.keep("found", bytes(_ANSWER_BYTES))
+
+    def keep(self, key: Any, data: bytes) -> int:
+        """Constant data on the GPU, uploaded once."""
+        if key not in self._known:
+            size = -(-len(data) // 256) * 256
+            if self._pool + size > self._pool_end:
+                self._new_pool(max(size, POOL_BYTES))
+            self._known[key], self._pool = self._pool, self._pool + size
+            self.card.upload(self._known[key], data)
+        return self._known[key]
+
+    def kept(self) -> Kept:
+        """What is kept up to now: see forget()."""
+        return dict(self._known), self._pool, self._pool_end
+
+    def forget(self, since: Kept) -> None:
+        """Forget what was kept since then, which nothing may use any more; its memory serves again."""
+        self._known, pool, end = dict(since[0]), since[1], since[2]
+        self._pool = pool if end == self._pool_end else self.tables
+
+    def _new_pool(self, size: int) -> None:
+        self.tables = self.card.allocate(size)
+        self._pool, self._pool_end = self.tables, self.tables + size
+
+    def meet(self, hold_ns: int = HOLD_NS) -> None:
+        """Queue a meeting of all ranks."""
+        if self.outside is not None:
+            self._meet_outside(self.outside)
+            return
+        if self.assemble is not None:
+            self.assemble(self.card.stream)
+        if hold_ns not in self._meetings:
+            args = MEETING.pack(
+                self.control + MEETING_AT, self._peers, self.control + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, self._ranks_met,
+            )
+            self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
+        self._meetings[hold_ns](self.card.stream)
+
+    def _meet_outside(self, outside: Outside) -> None:
+        """Queue a kernel that waits for this rank's host, which meets the others when it has queued what follows."""
+        if OUTSIDE not in self._meetings:
+            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
+            patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
+            args = MEETING.pack(outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 2)
+            self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
+        self._meetings[OUTSIDE](self.card.stream)
+        outside.is_meeting = True
+
+    def aborts_outside(self, outside: Outside) -> int:
+        """The table of everybody's abort words, each of which is this rank's own."""
+        return self.keep("outside aborts", struct.pack("<Q", outside.abort_word) * self.n)
+
+    def expect(self, launches: int) -> None:
+        """So many launches are queued before the next wait; whoever moves their messages must know."""
+        if self.outside is not None and self.outside.proxy is not None:
+            self.outside.proxy.expect(launches)
+
+    # Inputs and answers
+
+    def buffer(self, problem: Problem, which: str, number: int, stride: int = 0) -> tuple[int, int]:
+        """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart, 0: as the problem needs."""
+        at = problem.buffers(self.rank)
+        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        return self.user + number * (stride or stride_bytes(problem)) + offset, size
+
+    def _table(self, values: "Array", *key: Any) -> int:
+        return self.keep(key, values.tobytes())
+
+    def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
+        """(first element in the output, elements, table, phase) of every block that must come out."""
+        what, count, found = collective(problem.op), problem.block_count, []
+        for want in what.wants(problem.n, problem.root, self.rank):
+            if what.is_reduction:
+                table = self._table(reduced(problem.dtype, problem.redop, problem.n), "reduced", problem.dtype, problem.redop, problem.n)
+            else:
+                table = self._input_table(problem, want.ranks[0])
+            found.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
+        return found
+
+    def _input_table(self, problem: Problem, rank: int) -> int:
+        is_reduction = collective(problem.op).is_reduction
+        values = inputs(problem.dtype, problem.redop, problem.n, rank, is_reduction)
+        return self._table(values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction)
+
+    def _pattern(self, item: int, which: int, count: int, sets: int, args: bytes) -> None:
+        ctas = max(1, min(_CTAS, -(-count // _THREADS)))
+        words = [args[at : at + 8] for at in range(0, len(args) - len(args) % 8, 8)]
+        narrow = [struct.pack("<I", PERIOD)] if which else [struct.pack("<I", PERIOD), args[-4:]]
+        Launch(self.card, self._patterns[item][which], (ctas, sets), _THREADS, [*words, *narrow])(self.card.stream)
+
+    def prepare(self, problem: Problem, sets: range, stride: int) -> None:
+        """Queue poison for the outputs of some sets, then their inputs, which in place are part of them."""
+        item = problem.item_bytes
+        out, _ = self.buffer(problem, "out", sets.start, stride)
+        for first, count, table, phase in self._answers(problem):
+            self._pattern(item, 0, count, len(sets), struct.pack("<5QI", out + first * item, table, count, phase, stride, 1))
+        address, size = self.buffer(problem, "in", sets.start, stride)
+        if size:
+            table = self._input_table(problem, self.rank)
+            self._pattern(item, 0, size // item, len(sets), struct.pack("<5QI", address, table, size // item, 0, stride, 0))
+
+    def clear_found(self) -> None:
+        """Forget what comparisons have found."""
+        self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
+
+    def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
+        """Queue a comparison of the outputs of some sets with the definition; what is found adds up."""
+        out, _ = self.buffer(problem, "out", sets.start, stride)
+        for first, count, table, phase in self._answers(problem):
+            words = (out + first * problem.item_bytes, table, count, phase, stride, first, self._found)
+            self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
+
+    def found(self) -> tuple[int, int]:
+        """How many wrong elements comparisons have found, and the least index of one."""
+        total, index = struct.unpack("<2Q", self.card.download(self._found, _ANSWER_BYTES))
+        return total, index
+
+    def compare(self, problem: Problem, sets: range) -> Wrong | None:
+        """Compare the outputs of some sets with the definition; of the first that is wrong, the first wrong element."""
+        stride = stride_bytes(problem)
+        self.clear_found()
+        self.queue_compare(problem, sets, stride)
+        self.card.wait(self.timeout_s)
+        total, index = self.found()
+        if not total:
+            return None
+        kind = dtype(problem.dtype).numpy()
+        wrong = (self._wrong_at(problem, number, index, kind) for number in sets)
+        got, wanted = next((pair for pair in wrong if pair is not None), ("?", "?"))
+        return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
+
+    def _wrong_at(self, problem: Problem, number: int, index: int, kind: Any) -> tuple[str, str] | None:
+        """What stands at an index of a set's output and what should, if they differ."""
+        out, _ = self.buffer(problem, "out", number)
+        for first, count, table, phase in self._answers(problem):
+            if first <= index < first + count:
+                got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
+                wanted = self.card.download(table + (index - first + phase) % PERIOD * problem.item_bytes, problem.item_bytes)
+                return None if got == wanted else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
+        return None
+
+    # Launches
+
+    def graph(self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]) -> Callable[[], None]:
+        """So many launches as one graph, kept in graphs: what queues it in the stream."""
+        key = (sets, launches)
+        if key not in graphs:
+            graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
+        return self.launch_of(graphs[key])
+
+    def launch_of(self, graph: Any) -> Callable[[], None]:
+        """What queues a graph in the stream."""
+        return partial(graph.launch, self.card.as_cupy(self.card.stream))
+
+    def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
+        """Queue so many launches one by one, on the sets in turn."""
+        for number in range(launches):
+            queue(number % sets, stream)
+
+    def first(self, problem: Problem, queue: QueueOne, sets: int, wait: Callable[[], None], *, is_checked: bool) -> Answer:
+        """Run every set of buffers once, compare, and say roughly how long a launch takes."""
+        self.events(2)
+        start, stop = self._events[:2]
+        self.meet()
+        self.card.record(start)
+        self.expect(sets)
+        for number in range(sets):
+            queue(number, self.card.stream)
+        self.card.record(stop)
+        wait()
+        wrong = self.compare(problem, range(sets)) if is_checked else None
+        return Answer(wrong=wrong, seconds=self.card.elapsed_s(start, stop) / sets, busy_s=0.0)
+
+    def timed(
+        self, problem: Problem, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None], *, is_checked: bool
+    ) -> Answer:
+        """Time launches; out of place, compare what the last of them left in every set that they used."""
+        seconds = launch_s(self, queue, sets, how, graphs, wait)
+        wrong = self.compare(problem, range(min(sets, how.launches))) if is_checked and not problem.in_place else None
+        return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
+
+    def events(self, count: int) -> Sequence[int]:
+        """So many events with a time, always the same ones."""
+        while len(self._events) < count:
+            self._events.append(self.card.event())
+        return self._events[:count]
+
+    def wait(self, deadline_s: float) -> None:
+        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel gave up, RankLostError if MPI lost a rank."""
+        if self.outside is not None:
+            self.outside.wait(self.card, deadline_s, self.timeout_s)
+            if self.outside.is_aborted():
+                raise StuckError(f"rank {self.rank} was told to stop")
+            return
+        self.card.wait(deadline_s)
+        if self.is_aborted():
+            (missing,) = struct.unpack("<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8))
+            if missing:
+                raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin", suspect=((-1,), missing - 1))
+            raise StuckError(f"rank {self.rank} was told to stop")
+
+    def is_aborted(self) -> bool:
+        """Whether any rank gave up."""
+        return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
+
+    def close(self) -> None:
+        if self.product is not None:
+            self.product.close()
+        self.card.close()
+

@@ -1,0 +1,1 @@
+"""The backend of NCCL's own collectives."""

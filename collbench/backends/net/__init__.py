@@ -1,0 +1,1 @@
+"""Messages of MPI: proxies that move the slots of connections between hosts."""

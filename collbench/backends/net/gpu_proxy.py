@@ -1,0 +1,400 @@
+"""The proxy of a rank on a GPU: it sends what the kernel has put into slots of the rank's own, and receives into others, over MPI.
+
+Kernels know nothing of it (device/layout.py, `reach`): the sending kernel fills a slot and sets a word, which the proxy polls, and polls a word that the
+proxy sets when a slot has left; the receiving kernel polls a word that the proxy sets when a message has come, and says which slots it has read. Lines
+of ll carry their flags along, and no word says that they are there: the proxy sends a slot once every line of it has the slice's flag.
+
+Order. GPU to processor: kernels fence with the scope of the system between data and word, and a line's data and flag are one aligned store of 8 bytes; a
+processor of x86-64 loads in order. Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI writes of
+lines in which order does not matter, as long as it copies words of 8 bytes whole or ascending.
+
+It has no thread of its own (see _proxy.py; large messages may have some to copy them, _receivers.py): the rank's host has nothing else to do while its
+GPU runs, and gives turns instead of sleeping. So all that the host queues while kernels wait must not block it: launches go in bursts, and the
+stream is empty before the next.
+"""
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from collbench.backends.net.proxy import FIRST_TAG, End, Road, Sending
+from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
+from collbench.device.card import Card
+from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
+from collbench.device.messages import Message, messages
+from collbench.device.program import lower
+from collbench.launch.launcher import described_library, library_name
+from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.plan import Plan
+from collbench.util.errors import RankLostError, StuckError
+
+BURST = 64  # launches that are queued before the stream is awaited: a full queue would block the host, whose turns they need
+TURNS, LOOK = 8, 32  # turns between two looks at the stream; such looks between two at the other ranks
+_WORD = 8
+_OUTSIDE = 1  # of the two words of a meeting that which the host sets; the other the kernel sets itself
+
+
+class _Outlet(Sending):
+    """The sending end of a connection on a channel. said: the word that the kernel sets; limit: messages that will have been sent after all launches."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+        super().__init__(comm, peer, tag, words[0], plan.slots)
+        self.said, self.limit, self.first = words[1], 0, 0
+        self.launched: Sequence[Message] = ()
+        self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
+        self.slot_bytes = slot_bytes
+
+    def expect(self, launched: Sequence[Message], count: int) -> None:
+        """What so many launches, which follow each other, will send each."""
+        self.first, self.launched, self.limit = self.posted, launched, self.posted + count * len(launched)
+
+    def turn(self, words: "memoryview[int]") -> None:
+        """Send what was filled, and say what has left."""
+        filled = words[self.said]
+        while self.posted < filled:
+            self.send()
+        if self.pending:
+            self.settle(words)
+
+    def send(self) -> None:
+        """Send the next message."""
+        slot, size = self.whole[self.posted % self.slots], self.launched[(self.posted - self.first) % len(self.launched)].size
+        self.post(slot if size == self.slot_bytes else slot[:size])
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches."""
+        self.posted = self.done = self.limit = 0
+
+
+class _LineOutlet(_Outlet):
+    """One whose slots are lines with flags."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+        super().__init__(comm, peer, tag, words, slots, slot_bytes, plan)
+        import numpy as np
+
+        self.lines = [np.frombuffer(slot, np.uint32) for slot in self.whole]
+
+    def turn(self, words: "memoryview[int]") -> None:
+        """Send what was filled, and say what has left."""
+        while self.posted < self.limit and self._is_filled():
+            self.send()
+        if self.pending:
+            self.settle(words)
+
+    def _is_filled(self) -> bool:
+        """Whether every line of the next message has its flag: the last is asked first."""
+        lines, flag = self.lines[self.posted % self.slots], (self.posted + 1) & 0xFFFFFFFF
+        parts = self.launched[(self.posted - self.first) % len(self.launched)].parts
+        return all(
+            lines[(at + size) // 4 - 1] == flag and (lines[at // 4 + 1 : (at + size) // 4 : 2] == flag).all() for at, size in reversed(parts)
+        )
+
+
+class _Inlet(End):
+    """The receiving end of a connection on a channel, which posts a receive into every free slot. said: the word by which the kernel frees slots."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+        super().__init__(comm, peer, tag, words[0])
+        self.said, self.limit = words[1], 0
+        self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
+
+    def expect(self, launched: Sequence[Message], count: int) -> None:
+        """What so many launches, which follow each other, will receive each."""
+        self.limit = self.posted + count * len(launched)
+
+    def turn(self, words: "memoryview[int]") -> None:
+        """Receive into free slots, and say what has come."""
+        if self.posted < self.limit:
+            free = min(self.limit, words[self.said] + len(self.whole))
+            while self.posted < free:
+                self.pending.append(self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag))
+                self.posted += 1
+        if self.pending:
+            self.settle(words)
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches."""
+        self.posted = self.done = self.limit = 0
+
+
+class _TakingInlet(_Inlet):
+    """One that takes messages once they are here, one a turn, or lets threads receive them if it has any."""
+
+    receivers: Receivers | None = None
+
+    def turn(self, words: "memoryview[int]") -> None:
+        """Take a message if there is one and a slot for it, and say what has come."""
+        if self.posted < self.limit and self.posted < words[self.said] + len(self.whole):
+            message, slot = self.comm.Improbe(self.peer, self.tag), self.whole[self.posted % len(self.whole)]
+            if message is not None:
+                self.pending.append(message.Irecv(slot) if self.receivers is None else self.receivers.receive(message, slot))
+                self.posted += 1
+        if self.pending:
+            self.settle(words)
+
+
+class GpuProxy:
+    """Moves the slots of one plan for one rank.
+
+    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; near: ranks whose messages this process copies;
+    receivers: threads for the large ones.
+    """
+
+    def __init__(
+        self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any, near: Collection[int] = (), receivers: Receivers | None = None
+    ) -> None:
+        self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
+        where, program, slot_bytes = net_layout(plan, rank), lower(plan, rank), slot_wire_bytes(plan)
+        self.ends: list[_Outlet | _Inlet] = []
+        self._senders: list[tuple[int, int, int]] = []  # by end: the sender's rank, the channel and the number of its end there
+        for channel in range(plan.channels):
+            for k, (is_sending, number) in enumerate(where.ends):
+                end = (program.sending if is_sending else program.receiving)[number]
+                peer = peer_of(plan, rank, end)
+                edge = plan.numbers[(channel, rank, peer, end.port) if is_sending else (channel, peer, rank, end.port)]
+                heard = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
+                first = channel * where.slots_stride + k * where.fifo_bytes
+                mine, its_words = slots[first : first + plan.slots * slot_bytes], (heard // _WORD, (heard + LINE_BYTES) // _WORD)
+                outlet = _LineOutlet if plan.proto != "simple" else _Outlet
+                inlet = _TakingInlet if peer in near and slot_bytes >= TAKEN_FROM else _Inlet
+                kind: type[_Outlet] | type[_Inlet] = outlet if is_sending else inlet
+                made = kind(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
+                if isinstance(made, _TakingInlet) and is_worth_threads(plan):
+                    made.receivers = receivers
+                self.ends.append(made)
+                self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
+        self._launched = [messages(plan, *sender) for sender in self._senders]
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches; the words are cleared by others."""
+        for end in self.ends:
+            end.clear()
+
+    def expect(self, launches: int) -> None:
+        """So many launches will follow, all messages of earlier ones having come and gone."""
+        for end, launched in zip(self.ends, self._launched, strict=True):
+            end.expect(launched, launches)
+
+    def expect_each(self, counts: Sequence[int]) -> None:
+        """Launches of those block counts will follow."""
+        for end, sender in zip(self.ends, self._senders, strict=True):
+            known = {count: messages(self.plan, *sender, count) for count in set(counts)}
+            end.expect([message for count in counts for message in known[count]], 1)
+
+    def turn(self) -> None:
+        """Move what can be moved. Raises RankLostError if MPI lost a peer."""
+        words = self.words
+        try:
+            for end in self.ends:
+                end.turn(words)
+        except self.fault as error:
+            raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None
+
+    def is_sent(self) -> bool:
+        """Whether nothing is on its way to others."""
+        return not any(end.pending for end in self.ends if isinstance(end, _Outlet))
+
+    def is_idle(self) -> bool:
+        """Whether all messages of the launches that were expected have come and gone."""
+        return not any(end.pending or end.posted < end.limit for end in self.ends)
+
+
+class Outside:
+    """What a rank on a GPU has to do with ranks that do not share its memory: words and slots, the proxy of the plan that runs, meetings, and aborts.
+
+    It has control words of its own, like an arena's, so that its kernels need no other rank's.
+    """
+
+    def __init__(
+        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, *,
+        near: Collection[int] = (), receivers: Receivers | None = None,
+    ) -> None:
+        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there.
+
+        near: the ranks of this host, whose messages to host memory this process copies; receivers: threads for the large ones, until close().
+        """
+        self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
+        self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
+        self._slots = _host_bytes(self.slots, slots_bytes)
+        self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
+        self.proxy: GpuProxy | None = None
+        self._near, self._receivers = near, receivers
+        self.is_meeting = False
+        self._met = self._looks = 0
+        self._is_told = False
+
+    @property
+    def abort_word(self) -> int:
+        """Where kernels look whether to give up."""
+        return self.address + ABORT_AT
+
+    @property
+    def meeting_word(self) -> int:
+        """Where the kernel of a meeting has its words."""
+        return self.address + MEETING_AT
+
+    def meeting_table(self) -> tuple[int, int]:
+        """Where the kernel sets words when it has come: one that it waits for itself, and one that nobody looks at."""
+        return self.meeting_word, self.meeting_word + LINE_BYTES
+
+    def slots_of(self, plan: Plan) -> int:
+        """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not look at them."""
+        return self.gpu_slots if self.gpu_slots and may_be_on_gpu(plan) else self.slots
+
+    def proxy_of(self, plan: Plan) -> GpuProxy:
+        """A proxy for a plan."""
+        if self.slots_of(plan) != self.slots:
+            return GpuProxy(self.road, plan, self.road.rank, self.words, self._gpu_slots)
+        return GpuProxy(self.road, plan, self.road.rank, self.words, self._slots, self._near, self._receivers)
+
+    def clear(self, proxy: GpuProxy) -> None:
+        """Clear what a plan's launches have left, before any rank runs more."""
+        where = net_layout(proxy.plan, proxy.rank)
+        ctypes.memset(self.address + CONTROL_BYTES, 0, where.words_end - CONTROL_BYTES)
+        if not may_be_on_gpu(proxy.plan):  # flags of earlier launches
+            ctypes.memset(self.slots, 0, where.slots_bytes)
+        self.road.calm()  # a rank may have refused a plan, after which the sweep goes on
+        self.words[ABORT_AT // _WORD] = 0
+        self._is_told = False
+        proxy.clear()
+
+    def is_aborted(self) -> bool:
+        """Whether a kernel or host of this rank gave up, or was told to."""
+        return self.words[ABORT_AT // _WORD] != 0
+
+    def abort(self) -> None:
+        """End the waits of the rank's kernels, and let the other ranks do so."""
+        self.words[ABORT_AT // _WORD] = 1
+        if not self._is_told:
+            self._is_told = True
+            self.road.abort()
+
+    def turns(self) -> None:
+        """Some turns of the proxy, and now and then a look at the other ranks. Raises RankLostError."""
+        assert self.proxy is not None
+        if not self.is_aborted():
+            for _ in range(TURNS):
+                self.proxy.turn()
+        self._looks += 1
+        if self._looks % LOOK == 0:
+            self.look()
+            os.sched_yield()
+
+    def look(self) -> bool:
+        """Pass on what ended, here or elsewhere; whether anything did."""
+        if self.is_aborted():
+            self.abort()
+        elif self.road.is_aborted():
+            self._is_told = True
+            self.words[ABORT_AT // _WORD] = 1
+        return self.is_aborted()
+
+    def wait(self, card: Card, deadline_s: float, meeting_s: float) -> None:
+        """Meet if kernels do, and give turns until the stream is empty and all messages have left. Raises StuckError, RankLostError."""
+        assert self.proxy is not None
+        end = time.monotonic() + deadline_s
+        try:
+            if self.is_meeting:
+                self._meet(meeting_s)
+            card.wait(deadline_s, self.turns)
+            while not self.proxy.is_idle() and not self.is_aborted():
+                self.turns()
+                if time.monotonic() > end:
+                    raise StuckError(self._holds_back())
+        except StuckError:
+            self.abort()
+            raise
+        self.look()
+
+    def _holds_back(self) -> str:
+        return f"the messages of rank {self.road.rank} do not leave"
+
+    def _meet(self, limit_s: float) -> None:
+        """All hosts are here: let the kernel of the meeting go on."""
+        assert self.proxy is not None
+        self.is_meeting = False
+        self._met += 1
+        missing = self.road.meet(limit_s, self.proxy, self.look)
+        if missing and self.is_aborted():
+            raise StuckError(f"rank {self.road.rank} was told to stop")
+        if missing == [self.road.rank]:
+            raise StuckError(self._holds_back())
+        if missing:
+            raise StuckError(f"rank {self.road.rank} waited for rank {missing[0]} to begin", suspect=((-1,), missing[0]))
+        self.words[MEETING_AT // _WORD + _OUTSIDE] = self._met
+
+    def close(self) -> bool:
+        """Give the communicator back. Returns whether the memory may be given back, too: not while a message may still come."""
+        if self._receivers is not None:
+            self._receivers.close()
+        is_quiet = self.proxy is None or not any(end.pending for end in self.proxy.ends)
+        if is_quiet:
+            self.road.close()
+        return is_quiet
+
+
+def slots_offset(words_bytes: int) -> int:
+    """Where slots begin behind so many bytes of words: on a page, which MPI copies from."""
+    return -(-words_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def may_be_on_gpu(plan: Plan) -> bool:
+    """Whether a plan's slots can lie in GPU memory: not where the proxy looks at their lines."""
+    return plan.proto == "simple"
+
+
+def net_bytes(plans: Sequence[Plan], *, has_gpu_slots: bool) -> tuple[int, int, int]:
+    """Bytes of words, of slots in host memory and of slots in GPU memory that ranks need for any of the plans."""
+    words = slots = gpu_slots = 0
+    for plan in plans:
+        for where in (net_layout(plan, rank) for rank in range(plan.n)):
+            words = max(words, where.words_end)
+            if has_gpu_slots and may_be_on_gpu(plan):
+                gpu_slots = max(gpu_slots, where.slots_bytes)
+            else:
+                slots = max(slots, where.slots_bytes)
+    return words, slots, gpu_slots
+
+
+def _host_bytes(address: int, size: int) -> memoryview:
+    """Memory of this process, as MPI takes it."""
+    return memoryview((ctypes.c_ubyte * max(1, size)).from_address(address)).cast("B")
+
+
+def _gpu_bytes(address: int, size: int) -> Any:
+    """Memory of a GPU, as an MPI takes it that knows of GPUs."""
+    from mpi4py import MPI
+
+    kind: Any = getattr(MPI, "buffer", None) or MPI.memory  # its name before mpi4py 4
+    return kind.fromaddress(address, size)
+
+
+def library() -> str:
+    """The MPI library, its version and its switches."""
+    from mpi4py import MPI
+
+    return described_library(MPI.Get_library_version())
+
+
+def has_threads() -> bool:
+    """Whether any thread of this process may call MPI."""
+    from mpi4py import MPI
+
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
+
+
+def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
+    """Why messages of the MPI library cannot lie in a GPU's memory, as far as it says, or an empty text."""
+    from mpi4py import MPI
+
+    loaded = ctypes.CDLL(MPI.__file__)  # and what it is linked with
+    if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":  # MVAPICH's switch
+        return ""
+    name, asked = library_name(MPI.Get_library_version()), getattr(loaded, "MPIX_Query_cuda_support", None)
+    if asked is None:
+        return f"{name} does not say whether it takes GPU memory"
+    return "" if asked() else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"

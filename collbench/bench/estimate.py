@@ -1,0 +1,46 @@
+"""How long a measurement should take: for the progress bar, for --dry-run and for deadlines. Rough by design; no row shows it.
+
+Processors are priced by their machine's profile. For GPUs three constants do, measured on 4 x H200: 308 points of a sweep without options, three
+repeats each, took 33 s. What a model says of a machine takes no time there: 1530 repeats, of nine collectives up to 16 MiB, took 6 s.
+"""
+
+from collbench.backends import FAMILY
+from collbench.backends.base import auto_iterations, rotations
+from collbench.backends.gpu import timing as gpu
+from collbench.planning.cost import Machine, price
+from collbench.planning.plan import Plan
+from collbench.spec.case import Case
+
+_GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11  # a launch, and bytes of S that it moves a second, slow configurations included
+_GPU_REPEAT_S = 0.015  # calls, fills, a graph, comparisons
+_MODEL_REPEAT_S = 0.004  # of Python's work; tens of times that for processors played at hundreds of MiB
+_FILL_BYTES_S = 2e9  # of user data that a processor writes and compares
+
+
+def launch_s(case: Case, plan: Plan | None, on: Machine) -> float:
+    """Seconds of one launch."""
+    if is_gpu(case):
+        return _GPU_LAUNCH_S + case.size_bytes / _GPU_BYTES_S
+    if plan is not None:
+        return price(plan, on)
+    size_s = case.ranks * case.size_bytes * 8 / (on.memory_gbs * 1e9)
+    return on.crowd(case.ranks) * size_s + 10 * on.hop_s(case.ranks)
+
+
+def repeat_s(case: Case, plan: Plan | None, on: Machine, *, iterations: int, aggregate: int, warmup: int, hot: bool, is_checked: bool) -> float:
+    """Seconds of one repeat, its data included; iterations 0: as many as the backend would take."""
+    if getattr(FAMILY.load(case.backend), "WANTS_MACHINE", False):
+        return _MODEL_REPEAT_S
+    once_s = launch_s(case, plan, on)
+    if is_gpu(case):
+        launches = (gpu.REPLAYS + 1) * (iterations or gpu.auto_iterations(once_s)) * aggregate
+        return _GPU_REPEAT_S + launches * once_s
+    launches = (iterations or auto_iterations(once_s)) * aggregate + warmup
+    sets = rotations(case.problem(), hot=hot)
+    data_s = sets * case.ranks * case.size_bytes * 4 / _FILL_BYTES_S
+    return 0.005 + (launches + sets) * once_s + (data_s if is_checked else 0)
+
+
+def is_gpu(case: Case) -> bool:
+    """Whether a case runs on GPUs."""
+    return bool(getattr(FAMILY.load(case.backend), "IS_GPU", False))

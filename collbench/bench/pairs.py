@@ -1,0 +1,140 @@
+"""What every pair of ranks reaches: one transfer at a time, one way and both ways, through the measuring code of the sweep.
+
+Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange), verified as everything is; copies of the copy
+engines, and through pinned host memory, are plain copies, compared byte by byte. Latency is an exchange of 8 bytes by ll, its launch in a
+graph included.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import median
+
+from collbench.bench.runner import Measurement, Settings, plan_points
+from collbench.device.copies import copied
+from collbench.launch.group import Group
+from collbench.machine.topology.model import Link, Topology
+from collbench.machine.topology.paths import path, to_processor
+from collbench.results.record import Record
+from collbench.spec.case import Case
+from collbench.util.errors import UnavailableError
+
+SIZE_BYTES = 256 << 20  # of a GPU's transfer
+CPU_SIZE_BYTES = 16 << 20
+WAYS = ("stores", "loads", "copies", "host")
+_BEHIND = 0.9  # of the median of pairs of the same class: what falls below is named
+_COPY_PACKETS = 0.87  # of an NVLink's line rate: copy engines send 256 bytes a packet (4 x H200: 395 of 450 GB/s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """From rank a to rank b, or both ways at once. way: one of WAYS, or latency. value: GB/s per direction, or us; None: refused, see reason."""
+
+    a: int
+    b: int
+    way: str
+    is_both: bool = False
+    value: float | None = None
+    reason: str = ""
+
+
+def measure(group: Group, backend: str, ranks: Sequence[int], settings: Settings) -> Iterator[Pair]:
+    """Every pair of some GPUs (CUDA's numbers), or of two ranks on processors; pair by pair, as they are known."""
+    for a, b in combinations(range(len(ranks)), 2):
+        yield from _by_schedules(group, backend, (a, b), replace(settings, gpus=(ranks[a], ranks[b]) if backend == "cuda" else ()))
+        if backend == "cuda":
+            yield from _by_copies((a, b), (ranks[a], ranks[b]))
+
+
+def _by_schedules(group: Group, backend: str, pair: tuple[int, int], settings: Settings) -> Iterator[Pair]:
+    wanted: dict[Case, Pair] = {}
+    a, b = pair
+    size, direct = (SIZE_BYTES, "on") if backend == "cuda" else (CPU_SIZE_BYTES, "auto")
+    base = Case(op="sendrecv", backend=backend, proto="simple" if backend == "cuda" else "auto", ranks=2, size_bytes=size)
+    for way, p2p in (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),):
+        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")  # type: ignore[arg-type]
+        wanted[there] = Pair(a=a, b=b, way=way)
+        wanted[replace(there, root=1)] = Pair(a=b, b=a, way=way)
+        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(a=a, b=b, way=way, is_both=True)  # type: ignore[arg-type]
+    small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)
+    wanted[small] = Pair(a=a, b=b, way="latency", is_both=True)
+    points = plan_points(list(wanted), group, settings.max_memory)
+    asked = {_key(point.case): one for point, one in zip(points, wanted.values(), strict=True)}
+    measurement = Measurement(points, group, settings)
+    try:
+        measurement.open()
+        for record in measurement.records():
+            one = asked[_key(record)]
+            value = record.time_us if one.way == "latency" else record.busbw_gbs
+            yield replace(one, value=value, reason=record.reason)
+    finally:
+        measurement.close()
+
+
+def _key(of: Case | Record) -> tuple[str, str, int, int]:
+    """What tells the cases of a pair apart."""
+    return of.op, of.p2p, of.root, of.size_bytes
+
+
+def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
+    (a, b), (first, second) = pair, gpus
+    for way in ("copies", "host"):
+        for source, target, is_both in ((a, b, False), (b, a, False), (a, b, True)):
+            one = Pair(a=source, b=target, way=way, is_both=is_both)
+            try:
+                here, there = (first, second) if source == a else (second, first)
+                found = copied(here, there, SIZE_BYTES, is_both=is_both, through_host=way == "host")
+            except UnavailableError as error:
+                yield replace(one, reason=error.message)
+                continue
+            yield replace(one, reason=f"{found.wrong} bytes came out wrong") if found.wrong else replace(one, value=found.gbs)
+
+
+def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
+    """What a way between two GPUs should reach; None where it is not known."""
+    found = path(topology, a, b)
+    if way in ("stores", "loads"):
+        return found.usable_gbs
+    if way == "copies" and found.kind in ("NVL", "NVB"):
+        rates = [link.raw_gbs * _COPY_PACKETS for link in found.links if link.raw_gbs is not None]
+        return min(rates) if len(rates) == len(found.links) else None
+    if way == "copies":
+        return found.usable_gbs
+    rates = [near.usable_gbs for gpu in (a, b) if (near := to_processor(topology, gpu)) is not None and near.usable_gbs is not None]
+    return min(rates) if len(rates) == 2 else None
+
+
+def behind(pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]) -> list[tuple[Pair, float]]:
+    """Pairs that fall behind those of the same way and class, with the median of those."""
+    groups: dict[tuple[str, bool, str], list[Pair]] = {}
+    for pair in pairs:
+        if pair.value is not None:
+            label = path(topology, gpus[pair.a], gpus[pair.b]).label if gpus else ""
+            groups.setdefault((pair.way, pair.is_both, label), []).append(pair)
+    found: list[tuple[Pair, float]] = []
+    for same in groups.values():
+        middle = median(pair.value or 0.0 for pair in same)
+        is_late = same[0].way == "latency"
+        found += [(one, middle) for one in same if one.value is not None and (one.value * _BEHIND > middle if is_late else one.value < _BEHIND * middle)]
+    return found
+
+
+def with_rates(topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str) -> Topology:
+    """The topology with what stores reached in the place of usable rates, on every link that is the narrowest of a measured way.
+
+    Where a way stays below that, a link that was taken to be wider is not: it gets the most that any pair moved over it.
+    """
+    measured = [(path(topology, gpus[pair.a], gpus[pair.b]), pair.value) for pair in pairs if pair.way == "stores" and not pair.is_both and pair.value]
+    reached: dict[Link, float] = {}
+    passed: dict[Link, float] = {}
+    for way, value in measured:
+        for link in way.links:
+            passed[link] = max(value, passed.get(link, 0.0))
+            if link.usable_gbs is None or link.usable_gbs == way.usable_gbs:
+                reached[link] = max(value, reached.get(link, 0.0))
+    narrower: dict[Link, float] = {}
+    for way, value in measured:
+        if value < _BEHIND * min((reached[link] for link in way.links if link in reached), default=0.0):
+            narrower |= {link: passed[link] for link in way.links if link not in reached and passed[link] < (link.usable_gbs or 0.0)}
+    rates = reached | narrower
+    return replace(topology, links=tuple(replace(link, usable_gbs=rates[link], source=source) if link in rates else link for link in topology.links))

@@ -1,0 +1,400 @@
+"""Case to record: plans every point, measures its repeats spread over the sweep, verifies, and turns samples into rows.
+
+Points are taken in a sliding order: repeat k of a point comes some points after repeat k - 1, so that drift shows in the spread of the
+repeats while rows still finish all along. Backends are reached only through their sessions.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from collbench import __version__
+from collbench.backends import FAMILY
+from collbench.backends.base import Batch, Samples
+from collbench.backends.gpu.child import Variables
+from collbench.backends.gpu.session import GpuOptions, LaunchMode, NetMemory
+from collbench.backends.net.receivers import may_take_threads
+from collbench.bench.ceilings import Yardstick, is_far_below
+from collbench.bench.estimate import is_gpu, repeat_s
+from collbench.device.program import ctas
+from collbench.launch.group import Group
+from collbench.machine.host import busy_seconds, memory_left_bytes
+from collbench.planning.choice import chosen, resolve
+from collbench.planning.choice_gpu import DEFAULT_MEMORY, Limits
+from collbench.planning.cost import DEFAULT_MACHINE, Machine, machine
+from collbench.planning.lowering import writer_of
+from collbench.planning.plan import Plan
+from collbench.results.record import Record
+from collbench.results.statistics import interval, is_noisy
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.spec.world import host_numbers
+from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
+from collbench.util.units import rate_gbs, to_us
+
+STRIDE = 24  # points between two repeats of one point, in a sweep long enough
+FOREIGN_SHARE = 0.25  # of a core taken by others while a point was measured, above which the row is noisy
+FOREIGN_MIN_S = 0.05  # and at least this much: the kernel counts in hundredths of seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to measure: repeats, launches, checks, deadlines; `machine` is the model's."""
+
+    repeats: int = 3
+    iterations: int = 0
+    warmup: int = 1
+    is_checked: bool = True
+    timeout_s: float = 10.0
+    hot: bool = False
+    aggregate: int = 1
+    blocking: bool = False
+    machine: str = DEFAULT_MACHINE
+    gpus: tuple[int, ...] = ()
+    launch: LaunchMode = "graph"
+    isolated: bool = False
+    max_memory: int = DEFAULT_MEMORY
+    inject: str = ""
+    net_memory: NetMemory = "auto"
+    net_threads: int | None = None
+
+
+SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the variables that its processes are started with
+
+
+@dataclass(slots=True)
+class Point:
+    """A case on its way to a record: resolved, planned, or waived with a reason. is_choice: it is what the tool itself would take."""
+
+    case: Case
+    plan: Plan | None = None
+    waived: str = ""
+    is_choice: bool = False
+    repeats: list[Samples] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    foreign_s: float = 0.0
+
+    @property
+    def job(self) -> Plan | Case:
+        return self.plan if self.plan is not None else self.case
+
+    @property
+    def session(self) -> "SessionKey":
+        return self.case.backend, self.case.ranks, *forced_by(self.case)
+
+
+def is_peer(backend: str) -> bool:
+    """Whether a backend is a library with its own algorithms."""
+    return bool(getattr(FAMILY.load(backend), "IS_PEER", False))
+
+
+def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
+    """The knobs of ours that a library can be forced to, each with the values that it has (none named: any number)."""
+    return getattr(FAMILY.load(peer), "KNOBS", {})
+
+
+def forced_by(case: Case) -> Variables:
+    """The variables that force a library to do as the case says; nothing if it is its own choice, or no library."""
+    module = FAMILY.load(case.backend)
+    found: Variables = module.environment(case) if hasattr(module, "environment") else ()
+    return found
+
+
+def plan_points(
+    cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
+    algorithm: Callable[[Case], str] = lambda case: "auto", hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
+) -> list[Point]:
+    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
+
+    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where wires decide that; hosts of its ranks, if not the group's.
+    """
+    refused: dict[str, str] = {}
+    limits: dict[str, Limits] = {}
+    points: dict[tuple[Case, str], Point] = {}
+    here = host_numbers(group.hosts)
+    for case in cases:
+        module = FAMILY.load(case.backend)
+        if case.backend not in refused:
+            refused[case.backend] = module.why_not(group)
+            has_limits = hasattr(module, "limits") and not refused[case.backend]
+            limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
+        why = refused[case.backend] or case.why_senseless()
+        if not why and group.ranks and case.ranks != group.ranks:
+            why = f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or leave --ranks out"
+        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], hosts=hosts(case) or here), orders, algorithm(case))
+        if point.plan is not None and hasattr(module, "why_waived"):
+            point.waived = module.why_waived(point.plan, group)
+        points.setdefault((point.case, point.waived), point)
+    return list(points.values())
+
+
+def _planned(case: Case, module: Any, limits: Limits, orders: Callable[[Case], tuple[tuple[int, ...], ...]], best: str) -> Point:
+    if getattr(module, "IS_PEER", False):
+        return Point(case, waived=module.why_waived(case, collective(case.op).is_reduction))
+    case = replace(case, algo=best) if case.algo == "auto" else case
+    limits = replace(limits, orders=orders(case))
+    try:
+        choice = resolve(case, limits)
+    except ScheduleError as error:
+        return Point(case, waived=error.text)
+    return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best))
+
+
+def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
+    """Seconds that all repeats of a point should take, its data included."""
+    if point.waived:
+        return 0.0
+    return settings.repeats * repeat_s(
+        point.case, point.plan, on, iterations=settings.iterations, aggregate=settings.aggregate, warmup=settings.warmup, hot=settings.hot,
+        is_checked=settings.is_checked,
+    )
+
+
+def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
+    """(point, repeat) in the order of measurement: every repeat `stride` points after the one before.
+
+    >>> list(order(3, 2))
+    [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    """
+    stride = max(1, min(STRIDE, points))
+    for turn in range(points + stride * (repeats - 1)):
+        for repeat in range(repeats):
+            point = turn - repeat * stride
+            if 0 <= point < points:
+                yield point, repeat
+
+
+class Measurement:
+    """Measures points and hands out records in the order in which they finish.
+
+    A library that is forced to something needs processes that are started so: its points come after all others, one set of processes after
+    the other, because no more than one should wait on the GPUs.
+
+    progress is called after every repeat with the seconds of work that the estimate says are done.
+    """
+
+    def __init__(self, points: Sequence[Point], group: Group, settings: Settings) -> None:
+        self.points, self.group, self.settings = points, group, settings
+        self.progress: Callable[[float], None] = lambda done_s: None
+        self.machine = machine()
+        self.yardstick: Callable[[Case], Yardstick | None] = lambda case: None
+        self.sessions: dict[SessionKey, Any] = {}
+        self.run_id = new_run()
+
+    def key_of(self, point: Point) -> tuple[object, ...]:
+        """The key that the point's row will have, with the conditions that the settings make; a waived row has none of these."""
+        key = self._record(point, error=CollbenchError("")).key
+        return key if point.waived else (*key, *sorted(self._conditions(point)))
+
+    def _conditions(self, point: Point) -> list[str]:
+        """Notes that tell rows of one key apart, because they measured something else; of settings that the point's backend heeds."""
+        settings, on_gpus = self.settings, is_gpu(point.case)
+        conditions = ["hot"] if settings.hot else []
+        if not settings.is_checked:
+            conditions.append("unchecked")
+        if settings.blocking and not on_gpus:
+            conditions.append("blocking")
+        if settings.isolated and on_gpus:
+            conditions.append("isolated")
+        if settings.launch == "stream" and on_gpus:
+            conditions.append("stream")
+        if on_gpus and point.plan is not None and point.plan.islands:
+            threads = settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
+            given = (settings.net_memory, "auto", ""), (threads, None, "threads-")
+            conditions += [f"net-{name}{value}" for value, default, name in given if value != default]
+        return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
+
+    def open(self) -> None:
+        """Open a session for each backend and number of ranks; points whose session cannot be opened are waived."""
+        for key, points in self._by_session().items():
+            if not is_forced(key):
+                self._open(key, points)
+
+    def _by_session(self) -> dict[SessionKey, list[Point]]:
+        found: dict[SessionKey, list[Point]] = {}
+        for point in self.points:
+            if not point.waived:
+                found.setdefault(point.session, []).append(point)
+        return found
+
+    def _open(self, key: SessionKey, points: Sequence[Point]) -> None:
+        module = FAMILY.load(str(key[0]))
+        try:
+            self._waive_too_large(module, points)
+            jobs = [point.job for point in points if not point.waived]
+            if jobs:
+                self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings, self.group))
+        except UnavailableError as error:
+            for point in points:
+                point.waived = error.text
+
+    def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
+        """Waive the points whose memory the ranks cannot have, so that the others still run."""
+        hot = self.settings.hot
+        for point in points:
+            needs = []
+            if hasattr(module, "shared_bytes"):
+                needs.append((module.shared_bytes(point.job, hot=hot), self.group.shared_bytes_left(), "shared memory"))
+            if hasattr(module, "private_bytes"):
+                needs.append((module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"))
+            for needed, left, what in needs:
+                if needed > left:
+                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller --sizes, --slots or --chunk, or fewer --ranks"
+
+    def _ranks_here(self, case: Case) -> int:
+        return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks
+
+    def records(self) -> Iterator[Record]:
+        """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after the row that says so."""
+        for point in self.points:
+            if point.waived:
+                yield self._record(point)
+        later = {key: points for key, points in self._by_session().items() if is_forced(key)}
+        yield from self._measured([point for point in self.points if not point.waived and point.session not in later])
+        for key, points in later.items():
+            self._open(key, points)
+            yield from (self._record(point) for point in points if point.waived)
+            yield from self._measured([point for point in points if not point.waived])
+            if key in self.sessions:
+                self.sessions.pop(key).close()
+
+    def _measured(self, live: Sequence[Point]) -> Iterator[Record]:
+        """The rows of points whose sessions are open."""
+        for index, repeat in order(len(live), self.settings.repeats):
+            point = live[index]
+            if point.waived:
+                continue
+            try:
+                self._repeat(point)
+            except (RefusedError, ScheduleError) as error:
+                point.waived = error.text
+                yield self._record(point)
+                continue
+            except CollbenchError as error:
+                yield self._record(point, error=error)
+                raise
+            self.progress(estimate_s(point, self.settings, self.machine) / self.settings.repeats)
+            if repeat == self.settings.repeats - 1:
+                yield self._record(point)
+                point.plan = None  # lowered actions are large
+
+    def _repeat(self, point: Point) -> None:
+        settings, session = self.settings, self.sessions[point.session]
+        iterations = point.repeats[0].iterations if point.repeats else settings.iterations
+        expected_s = estimate_s(point, settings, self.machine) / settings.repeats
+        batch = Batch(
+            warmup=settings.warmup, iterations=iterations, is_checked=settings.is_checked, aggregate=settings.aggregate, blocking=settings.blocking,
+            deadline_s=settings.timeout_s + expected_s,
+        )
+        start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
+        samples: Samples = session.run(point.job, batch)
+        elapsed = time.monotonic() - start
+        point.repeats.append(samples)
+        point.elapsed_s += elapsed
+        if samples.busy_s:
+            point.foreign_s += max(0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s)
+
+    def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
+        case, settings = point.case, self.settings
+        session = self.sessions.get(point.session)
+        base = circumstances(case, self.group, session, self.run_id) | {"ctas": ctas_of(point)}
+        if point.waived:
+            return Record(**base, status="waived", reason=point.waived)
+        if error is not None:
+            return Record(**base, status="error", reason=error.message)
+        wrong = [found for samples in point.repeats for found in samples.wrong]
+        if wrong:
+            return Record(
+                **base, status="wrong", wrong=sum(found.count for found in wrong), repeats=len(point.repeats), iters=point.repeats[0].iterations,
+                reason=describe_wrong(wrong[0], point.plan),
+            )
+        times = [max(samples.seconds) for samples in point.repeats]
+        bounds = interval(times)
+        algbw = rate_gbs(case.size_bytes, bounds.median)
+        busbw = algbw * collective(case.op).factor(case.ranks)
+        yardstick = self.yardstick(case)
+        top = yardstick.of(case, point.plan) if yardstick is not None else None
+        if top is not None:
+            base |= {"ceiling_gbs": top.gbs, "percent": 100 * busbw / top.gbs, "limit": top.limit}
+        notes = self._notes(point, times)
+        if top is not None and is_far_below(busbw, bounds.median, top.gbs):
+            notes.append("far-below-ceiling")
+        return Record(
+            **base, time_us=to_us(bounds.median), time_low_us=to_us(bounds.low), time_high_us=to_us(bounds.high), repeats=len(times),
+            repeat_times_us=tuple(map(to_us, times)), iters=point.repeats[0].iterations, algbw_gbs=algbw,
+            busbw_gbs=busbw, wrong=0 if settings.is_checked and not is_modelled(point) else None, status="ok",
+            notes=" ".join(notes),
+        )
+
+    def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
+        notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
+        notes += [condition for condition in self._conditions(point) if condition not in notes and not is_modelled(point)]
+        is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
+        if (len(times) > 1 and is_noisy(times)) or is_busy:
+            notes.append("noisy")
+        if point.is_choice:
+            notes.append("auto")
+        return notes
+
+    def close(self) -> None:
+        """Close every session."""
+        for session in self.sessions.values():
+            session.close()
+        self.sessions.clear()
+
+
+def new_run() -> str:
+    """A name for the rows of one run."""
+    started = datetime.now(UTC)
+    return started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{os.getpid()}".encode()).hexdigest()[:6]
+
+
+def circumstances(case: Case, group: Group, session: Any, run: str) -> dict[str, Any]:
+    """What every row of a case says, whatever came out: its knobs, and who measured it where and when. session: None if there is none."""
+    return {of.name: getattr(case, of.name) for of in fields(Case)} | {
+        "group": group.kind, "hosts": len(set(group.hosts)), "count": case.block_count, "run": run,
+        "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
+        "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
+        "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def is_forced(key: SessionKey) -> bool:
+    """Whether a session runs what a library would perhaps not have chosen."""
+    return len(key) > 2
+
+
+def ctas_of(point: Point) -> int:
+    """CTAs of a rank's launch as far as they are known: a library's channel is one."""
+    if point.plan is not None:
+        return ctas(point.plan) if point.plan.kernel is not None else 0
+    return point.case.channels if forced_by(point.case) else 0
+
+
+def is_modelled(point: Point) -> bool:
+    """Whether the point's times are invented by the model rather than measured."""
+    return any("modelled" in samples.notes for samples in point.repeats)
+
+
+def module_options(module: Any, settings: Settings, group: Group) -> dict[str, Any]:
+    """What a backend's session is told beyond the usual."""
+    if getattr(module, "IS_GPU", False):
+        options = GpuOptions(
+            gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject,
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread", net_memory=settings.net_memory, net_threads=settings.net_threads,
+        )
+        return {"options": options}
+    return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}
+
+
+def describe_wrong(wrong: Any, plan: Plan | None) -> str:
+    """Rank, index, values, and which round should have written the first wrong element."""
+    text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
+    writer = writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes) if plan is not None else ""
+    return f"{text}; {writer}" if writer else text

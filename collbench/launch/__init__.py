@@ -1,0 +1,1 @@
+"""Who the ranks are, how they are started, watched and ended."""

@@ -1,0 +1,122 @@
+"""The local group: this host, no launcher. Ranks that share memory are forked around one anonymous mapping; ranks of MPI are started by mpirun."""
+
+import mmap
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from collbench.launch.driver import Driver
+from collbench.launch.group import Crew, GroupKind, RankContext
+from collbench.launch.server import die_with_parent, make_part, serve
+from collbench.machine.host import memory_left_bytes
+from collbench.util.errors import UnavailableError
+from collbench.util.units import format_size
+
+_MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
+
+
+class LocalGroup:
+    """Ranks on this host, as many as a crew asks for."""
+
+    kind: GroupKind = "local"
+    ranks = 0
+
+    def __init__(self) -> None:
+        self.hosts: Sequence[str] = (socket.gethostname(),)
+
+    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
+        """N forked ranks around one anonymous shared mapping, which has no name and goes with the last of them."""
+        return _ForkedCrew(backend, n, arena_bytes)
+
+    def mpi_crew(self, backend: str, n: int) -> Crew:
+        """N ranks started by mpirun."""
+        from collbench.launch.mpirun import MpirunCrew
+
+        return MpirunCrew(backend, n)
+
+    def gpu_crew(self, backend: str, n: int) -> Crew:
+        """N threads of this process, each with a GPU of its own."""
+        from collbench.launch.threads import ThreadCrew
+
+        return ThreadCrew(backend, n)
+
+    def shared_bytes_left(self) -> int:
+        """Shared memory that a crew can still have."""
+        return memory_left_bytes()
+
+    def close(self, exit_code: int) -> None:
+        """Nothing is held: crews close themselves."""
+
+
+class _ForkedCrew:
+    """Processes made by fork. Start it before any thread: only the calling thread survives in a child."""
+
+    def __init__(self, backend: str, n: int, arena_bytes: int) -> None:
+        left = memory_left_bytes()
+        if arena_bytes > left:
+            raise UnavailableError(
+                f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory, {left >> 20}M are left",
+                "use smaller sizes, fewer ranks or a smaller --buffsize",
+            )
+        try:
+            self._arena = mmap.mmap(-1, max(arena_bytes, mmap.PAGESIZE), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        except OSError as error:
+            raise UnavailableError(f"cannot map {arena_bytes >> 20}M of shared memory: {error.strerror}", "use smaller sizes or fewer ranks") from None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        fork = multiprocessing.get_context("fork")
+        pairs = [fork.Pipe() for _ in range(n)]
+        self._processes: list[BaseProcess] = []
+        for rank in range(n):
+            others = [end for index, pair in enumerate(pairs) for end in (pair if index != rank else pair[:1])]
+            process = fork.Process(target=_rank_main, args=(backend, rank, n, self._arena, pairs[rank][1], others, os.getpid()), daemon=True)
+            with _no_interrupt():
+                process.start()
+            self._processes.append(process)
+        for _, theirs in pairs:
+            theirs.close()
+        pids = [process.pid or 0 for process in self._processes]
+        self._driver = Driver([mine for mine, _ in pairs], pids, self._exit_code, self._abort)
+
+    def _exit_code(self, rank: int) -> int | None:
+        self._processes[rank].join(timeout=0.2)
+        return self._processes[rank].exitcode
+
+    def _abort(self) -> None:
+        self._arena[0] = 1
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        return self._driver.call(method, args, timeout_s)
+
+    def close(self) -> None:
+        self._abort()
+        for connection in self._driver.connections:
+            connection.close()
+        for process in self._processes:
+            process.kill()  # nothing of theirs is worth saving, and a stopped process obeys nothing else
+            process.join()
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back here, and for good in what is forked meanwhile: the driver decides what becomes of its ranks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _rank_main(backend: str, rank: int, n: int, arena: mmap.mmap, mine: Connection, others: Sequence[Connection], parent: int) -> None:
+    die_with_parent(parent)
+    for connection in others:
+        connection.close()
+    serve(mine, make_part(backend, RankContext(rank=rank, n=n, arena=memoryview(arena))))
+    os._exit(0)

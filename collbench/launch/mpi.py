@@ -1,0 +1,219 @@
+"""The mpi group: this process is one rank of several, under mpirun, mpiexec or srun. Rank 0 drives, all ranks (0 too) serve.
+
+Calls and answers are small MPI messages that are polled for, never waited for blindly: a rank that is stopped or lost is noticed within
+a deadline, and then MPI_Abort ends what is left.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from collbench.launch.driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, stuck
+from collbench.launch.group import Crew, GroupKind, RankContext
+from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
+from collbench.launch.server import make_part, perform
+from collbench.launch.watchdog import Watchdog, alarmed, end_all
+from collbench.util.errors import CollbenchError, RankLostError, StuckError, UnavailableError
+from collbench.util.units import format_size
+
+_CALL_TAG, _ANSWER_TAG = 71, 72
+_IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found none
+_BURST = 200
+_LOOK_AT_DRIVER_S = 1.0
+DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
+_SMALLER = "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size"
+_OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
+
+
+class MpiGroup:
+    """All ranks of the launcher's world. Rank 0 makes crews; the others call serve()."""
+
+    kind: GroupKind = "mpi"
+
+    def __init__(self) -> None:
+        self._mpi = load_mpi(launcher())
+        self.comm = self._mpi.COMM_WORLD
+        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        if self.rank != 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends all of them
+        with alarmed(_OPEN_S):
+            self.watchdog = Watchdog(self.comm)
+        unlink_segments()
+        self.hosts: Sequence[str] = self.watchdog.hosts
+        if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
+            self.watchdog.close()
+            leave_mpi(self._mpi)
+            raise UnavailableError("on several hosts signs of life need MPI's thread level multiple", "unset MPI4PY_RC_THREAD_LEVEL")
+        self._parts: dict[str, Any] = {}
+        self._arenas: dict[str, memoryview] = {}
+        self._windows: list[Any] = []
+
+    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
+        """All ranks, those of each host around an MPI shared window."""
+        needed, free = arena_bytes, _shm_free()
+        if needed > free:
+            raise UnavailableError(
+                f"the ranks need {format_size(needed >> 20 << 20)} of shared memory, /dev/shm has {free >> 20}M left",
+                _SMALLER,
+            )
+        crew = _MpiCrew(self, backend)
+        crew.call("open", arena_bytes, timeout_s=_OPEN_S)
+        return crew
+
+    def mpi_crew(self, backend: str, n: int) -> Crew:
+        """All ranks, without shared memory."""
+        crew = _MpiCrew(self, backend)
+        crew.call("open", 0, timeout_s=_OPEN_S)
+        return crew
+
+    def gpu_crew(self, backend: str, n: int) -> Crew:
+        """All ranks; each takes the GPU of its number on its host."""
+        return self.mpi_crew(backend, n)
+
+    def shared_bytes_left(self) -> int:
+        """Shared memory that a crew can still have."""
+        return _shm_free()
+
+    def close(self, exit_code: int) -> None:
+        """Rank 0: tell the others to leave with that exit code, and leave MPI with them."""
+        with self.watchdog.limit("the others to leave", _OPEN_S):
+            for rank in range(1, self.ranks):
+                self.comm.isend(exit_code, rank, _CALL_TAG).wait()
+        self._leave()
+
+    def abort(self, exit_code: int) -> None:
+        """End every rank now. Does not return."""
+        end_all(self.comm, exit_code)
+
+    def serve(self) -> int:
+        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code. Ends all ranks with 4 if rank 0 is lost."""
+        while True:
+            message = self._next_call()
+            if isinstance(message, int):
+                break
+            backend, method, args = message
+            answer = self.perform(backend, method, args)
+            with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
+                self.comm.isend(answer, 0, _ANSWER_TAG).wait()
+        self._leave()
+        return message
+
+    def _leave(self) -> None:
+        with self.watchdog.limit("its own GPU and libraries to let go", _OPEN_S):
+            for part in self._parts.values():
+                if hasattr(part, "close"):
+                    part.close()
+            self._parts.clear()
+        self._arenas.clear()
+        self.watchdog.close()
+        with self.watchdog.limit("the others to leave", _OPEN_S):
+            for window in self._windows:
+                window.Unlock_all()
+                window.Free()
+            self.comm.Barrier()
+        leave_mpi(self._mpi)
+
+    def _next_call(self) -> Any:
+        looks, looked_at = 0, time.monotonic()
+        stopped_since = None
+        while not self.comm.iprobe(source=0, tag=_CALL_TAG):
+            looks += 1
+            if looks < _BURST:
+                continue
+            time.sleep(_IDLE_S)
+            now = time.monotonic()
+            if now - looked_at < _LOOK_AT_DRIVER_S:
+                continue
+            looked_at = now
+            fate = self.watchdog.fate(0)
+            stopped_since = (stopped_since or now) if fate != RUNS else None
+            if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
+                self.watchdog.leave(f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
+        with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
+            return self.comm.recv(source=0, tag=_CALL_TAG)
+
+    def perform(self, backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+        """Run one call on this rank's part of a backend; "open" makes the part."""
+        if method == "open":
+            arena_bytes = int(str(args[0]))
+            with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
+                least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
+                if arena_bytes > least:  # each rank comes to the same
+                    return "error", UnavailableError(f"the ranks need {format_size(arena_bytes)} of shared memory, a host has {least >> 20}M left", _SMALLER)
+                arena = self._allocate(arena_bytes) if arena_bytes else None
+            if arena is not None:
+                self._arenas[backend] = arena
+            local_rank = self.hosts[: self.rank].count(self.hosts[self.rank])
+            if hasattr(self._parts.get(backend), "close"):
+                self._parts.pop(backend).close()
+            context = RankContext(rank=self.rank, n=self.ranks, local_rank=local_rank, arena=arena, comm=self.comm, watchdog=self.watchdog)
+            with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
+                self._parts[backend] = make_part(backend, context)
+            return "ok", None
+        return perform(self._parts[backend], method, args)
+
+    def abort_waits(self) -> None:
+        """Tell ranks that wait in shared memory, or for messages, to give up."""
+        for arena in self._arenas.values():
+            arena[0] = 1
+        for part in self._parts.values():
+            if hasattr(part, "abort"):
+                part.abort()
+
+    def _allocate(self, arena_bytes: int) -> memoryview:
+        """One shared window of each host, whose memory its first rank gives."""
+        here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
+        window = self._mpi.Win.Allocate_shared(arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here)
+        here.Free()
+        window.Lock_all()
+        self._windows.append(window)
+        return memoryview(window.Shared_query(0)[0]).cast("B")
+
+
+class _MpiCrew:
+    """Rank 0's side: send a call to all others, do its own share, collect the answers."""
+
+    def __init__(self, group: MpiGroup, backend: str) -> None:
+        self._group, self._backend = group, backend
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        group, comm = self._group, self._group.comm
+        requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
+        deadline = time.monotonic() + timeout_s
+        while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # noqa: C419 - long messages need our help to arrive
+            os.sched_yield()
+        with group.watchdog.limit(f"its own part of the call {method}", (1 + EXTENSIONS) * timeout_s):  # as long as for others that run
+            answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
+        is_aborted, extensions = False, EXTENSIONS
+        while len(answers) < group.ranks:
+            for rank in range(1, group.ranks):
+                if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
+                    with group.watchdog.limit(f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S):
+                        answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
+            is_late = not is_aborted and time.monotonic() > deadline
+            if is_late and extensions and all(group.watchdog.fate(rank) == RUNS for rank in range(group.ranks) if rank not in answers):
+                extensions, deadline = extensions - 1, time.monotonic() + timeout_s
+            if not is_aborted and (time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())):
+                is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
+                group.abort_waits()
+            if is_aborted and time.monotonic() > deadline:
+                break
+            os.sched_yield()
+        silent = [rank for rank in range(group.ranks) if rank not in answers]
+        errors: list[CollbenchError] = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
+        if silent:
+            fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
+            raise RankLostError("; ".join([*fates, *(error.message for error in errors)]), "rows finished before are kept; run again with --resume to go on")
+        if errors:
+            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+        return [answers[rank][1] for rank in range(group.ranks)]
+
+    def close(self) -> None:
+        """The part lives as long as the group: windows are freed together at the end."""
+
+
+def _shm_free() -> int:
+    status = os.statvfs("/dev/shm")
+    return status.f_bavail * status.f_frsize

@@ -1,0 +1,268 @@
+"""What one host says of itself, as data: read once, saved as JSON, replayed anywhere. What it means for a graph is the build's business.
+
+A value that could not be read is None, and `unknown` of the object that it belongs to says why, by the field's name. PCI addresses are
+spelled as sysfs spells them. Names of sources: sysfs files by their kernel names, the rest by NVML's.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collbench.machine.discovery._codec import decode, encode
+from collbench.util.errors import UsageError
+
+FORMAT, VERSION = "collbench-recording", 1
+_MOST_CHARACTERS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
+
+_MOST_OF = {"gpus": 256, "numa": 1024, "pci": 8192, "nics": 8192, "switch_links": 8192, "pairs": 256 * 255, "links": 64, "c2c": 64}
+
+Reasons = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """/proc/cpuinfo of the first core. has_hypervisor: the flag of x86; None elsewhere."""
+
+    vendor: str | None = None
+    family: int | None = None
+    model: int | None = None
+    name: str | None = None
+    has_hypervisor: bool | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """A NUMA node that has cores; package: the physical id of its first core's package."""
+
+    index: int
+    cpulist: str
+    package: int | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """A PCI function. path: its real path under /sys, parents included; speeds as in 16.0 GT/s PCIe."""
+
+    address: str
+    path: str
+    pci_class: str | None = None
+    vendor: str | None = None
+    device: str | None = None
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
+    current_link_speed: str | None = None
+    current_link_width: int | None = None
+    max_link_speed: str | None = None
+    max_link_width: int | None = None
+    numa_node: int | None = None
+    local_cpulist: str | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A port of an RDMA device, as text of the kernel: rate 400 Gb/sec (4X NDR), state 4: ACTIVE."""
+
+    number: int
+    rate: str | None = None
+    state: str | None = None
+    link_layer: str | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic:
+    """A network interface (speed in Mb/s) or an RDMA device (ports) of a PCI function. is_virtual: a part (SR-IOV) of one that is listed too."""
+
+    name: str
+    address: str
+    is_rdma: bool
+    is_virtual: bool = False
+    speed_mbps: int | None = None
+    operstate: str | None = None
+    ports: tuple[Port, ...] = ()
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchLink:
+    """A link inside a PCIe switch that is split in parts, by the upstream ports of two of them."""
+
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvLink:
+    """One NVLink of a GPU, as NVML counts it. state, version, speed_mbps: by field values; is_active, nvml_version: by functions of older GPUs.
+
+    remote_type: NVML_NVLINK_DEVICE_TYPE. remote_class: sysfs's class of what is at the remote address, if it is there. The last three are
+    error counters.
+    """
+
+    number: int
+    is_active: bool | None = None
+    state: int | None = None
+    nvml_version: int | None = None
+    field_version: int | None = None
+    speed_mbps: int | None = None
+    can_p2p: bool | None = None
+    remote_type: int | None = None
+    remote_address: str | None = None
+    remote_class: str | None = None
+    replay: int | None = None
+    recovery: int | None = None
+    crc: int | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class C2c:
+    """One NVLink-C2C between a GPU and its processor; status 1: active."""
+
+    number: int
+    status: int | None = None
+    max_mbps: int | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; GPUs of one cluster and one clique reach each other by NVLink."""
+
+    state: int | None = None
+    status: int | None = None
+    cluster: str | None = None
+    clique: int | None = None
+    health_mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRecord:
+    """A GPU as NVML tells it. arch: 90 for compute capability 9.0. numa_node: the one that the GPU's own memory is, where it is one."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    address: str | None = None
+    arch: int | None = None
+    has_mig: bool | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_max_generation: int | None = None
+    pcie_max_width: int | None = None
+    gpu_max_pcie_generation: int | None = None
+    cpu_affinity: str | None = None
+    numa_node: int | None = None
+    link_count: int | None = None
+    common_speed_mbps: int | None = None
+    links: tuple[NvLink, ...] = ()
+    c2c: tuple[C2c, ...] = ()
+    fabric: Fabric | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRecord:
+    """Two GPUs by NVML's numbers, in one direction: NVML's common ancestor (0 to 50 in tens) and four P2P statuses (0: OK)."""
+
+    a: int
+    b: int
+    ancestor: int | None = None
+    read: int | None = None
+    write: int | None = None
+    nvlink: int | None = None
+    atomics: int | None = None
+    unknown: Reasons = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One host. cuda: NVML's numbers of the GPUs that CUDA shows, in CUDA's order. product: what the host is sold as (DMI)."""
+
+    hostname: str | None = None
+    boot_id: str | None = None
+    kernel: str | None = None
+    maker: str | None = None
+    product: str | None = None
+    cpus: str | None = None
+    processor: Processor = field(default_factory=Processor)
+    numa: tuple[NumaNode, ...] = ()
+    pci: tuple[PciDevice, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    switch_links: tuple[SwitchLink, ...] = ()
+    has_driver: bool = False
+    driver: str | None = None
+    visible_devices: str | None = None
+    cuda: tuple[int, ...] | None = None
+    gpus: tuple[GpuRecord, ...] = ()
+    pairs: tuple[PairRecord, ...] = ()
+    unknown: Reasons = field(default_factory=dict)
+
+
+def dumps(recordings: Sequence[Recording]) -> str:
+    """One host or several as a file."""
+    return json.dumps({"format": FORMAT, "version": VERSION, "hosts": encode(tuple(recordings))}, indent=1) + "\n"
+
+
+def loads(text: str, name: str) -> list[Recording]:
+    """The hosts of a file, one at least; `name` is for messages. Raises UsageError with the place if it is broken.
+
+    >>> loads('{"format": "collbench-recording", "version": 1, "hosts": [{"gpus": [{"index": "0"}]}]}', "bug.json")
+    Traceback (most recent call last):
+    collbench.util.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError(f"{name} has {len(text) >> 20} MB; a recording has less than {_MOST_CHARACTERS >> 20}")
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}", "is the file cut off?") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: not a recording: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UsageError(f"{name}: not a recording: its format is not {FORMAT}", "collbench topo --record FILE writes one")
+    if data.get("version") != VERSION:
+        raise UsageError(f"{name}: version {str(data.get('version'))[:20]} of {FORMAT}; this collbench reads {VERSION}")
+    hosts = data.get("hosts")
+    if not isinstance(hosts, list) or not hosts:
+        raise UsageError(f"{name}: hosts is not a list of at least one host")
+    return [_checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]") for number, host in enumerate(hosts)]
+
+
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _is_at_its_address(device: PciDevice) -> bool:
+    parts = device.path.split("/")
+    return parts[-1] == device.address and len(set(parts)) == len(parts)
+
+
+def _checked(recording: Recording, place: str) -> Recording:
+    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once; nothing is more than a host can have."""
+    of_gpus = [("links", max((len(gpu.links) for gpu in recording.gpus), default=0)), ("c2c", max((len(gpu.c2c) for gpu in recording.gpus), default=0))]
+    for what, count in [(what, len(getattr(recording, what))) for what in _MOST_OF if hasattr(recording, what)] + of_gpus:
+        if count > _MOST_OF[what]:
+            raise UsageError(f"{place}.{what}: {count} are more than a host has ({_MOST_OF[what]})")
+    strange = next((device for device in recording.pci if not _is_at_its_address(device)), None)
+    if strange is not None:
+        raise UsageError(f"{place}.pci: {strange.address[:40]} is not at the end of its path, or a part of that comes twice")
+    for what, keys in (
+        ("gpus", [gpu.index for gpu in recording.gpus]),
+        ("numa", [node.index for node in recording.numa]),
+        ("pci", [device.address for device in recording.pci]),
+        ("cuda", list(recording.cuda or ())),
+    ):
+        if len(set(keys)) < len(keys):
+            twice = next(key for key, times in Counter(keys).items() if times > 1)
+            raise UsageError(f"{place}.{what}: {twice} comes twice")
+    known = {gpu.index for gpu in recording.gpus}
+    named = [("cuda", number) for number in recording.cuda or ()] + [("pairs", end) for pair in recording.pairs for end in (pair.a, pair.b)]
+    lost = next(((what, number) for what, number in named if number not in known), None)
+    if lost is not None:
+        raise UsageError(f"{place}.{lost[0]}: {lost[1]} is the number of no GPU")
+    return recording

@@ -1,0 +1,101 @@
+"""Topologies in files of other tools and of ours: one format a file, found by the file's name; which one it is, the content tells.
+
+Not what machines look like (topology) nor asking one (discovery). A file comes from anyone: whatever it holds, reading it gives a topology or
+one UsageError with the place, in bounded time and memory.
+"""
+
+import re
+from pathlib import Path
+
+from collbench.machine.formats import _xml
+from collbench.machine.topology.machines import is_wired, machine_topology
+from collbench.machine.topology.model import Topology
+from collbench.util.errors import UsageError
+from collbench.util.registry import Family
+
+FAMILY = Family(__name__, __path__, "format")
+MAX_FILE_BYTES = 64 << 20  # the largest dumps we know of, NCCL's of 72 GPUs and hwloc's of a thousand cores, have less than 4 MiB
+_KNOWN = "known are NCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s, hwloc's XML, and collbench's own JSON"
+_OWN = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
+
+
+class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but not ours to read
+    """The file is a recording of what a machine said of itself: discovery reads those."""
+
+
+def read(file: Path | str) -> Topology:
+    """The topology that a file describes. Raises UsageError with the place and what is wrong; IsRecording for what discovery has to read."""
+    text = _text_of(Path(file))
+    topology = FAMILY.load(detect(text, str(file))).read(text, str(file))
+    assert isinstance(topology, Topology)
+    return topology
+
+
+def described(name: str) -> Topology | None:
+    """The wires of a machine: of a shipped profile, a profile's file, or any file that read() takes; None for a profile of processors.
+
+    Raises UsageError if there is no such machine, or if the file is a recording: making wires of one is discovery's work.
+
+    >>> len(described("dgx-1v").gpus), described("cpu-2")
+    (8, None)
+    """
+    if Path(name).suffix in ("", ".toml"):
+        return machine_topology(name) if is_wired(name) else None
+    try:
+        return read(name)
+    except IsRecording:
+        raise UsageError(
+            f"{name} is a recording of what a machine said of itself, not yet a description of its wires",
+            f"write that with: collbench topo --from {name} --json > wires.json",
+        ) from None
+
+
+def detect(text: str, name: str) -> str:
+    """The name of the format of a text. Raises UsageError if it is none of them, IsRecording for a recording; `name` is for the message.
+
+    >>> detect('<system version="1"/>', "a.xml")
+    'nccl_xml'
+    """
+    own = _OWN.search(text) if text.lstrip().startswith("{") else None
+    if own and own[1] == "collbench-recording":
+        raise IsRecording(name)
+    found = next((format_ for format_ in FAMILY if FAMILY.load(format_).is_mine(text)), None)
+    if found is not None:
+        return found
+    if text.lstrip().startswith("<"):
+        root = _xml.parse(text, name)
+        if root.tag == "graphs":
+            raise UsageError(
+                f"{name} is a graph dump of NCCL (NCCL_GRAPH_DUMP_FILE): the rings and trees that it chose, not what is wired to what",
+                "give the file that NCCL_TOPO_DUMP_FILE wrote",
+            )
+        raise UsageError(f"{root.place}: <{root.tag}> is not the root of a topology", _KNOWN)
+    if own:
+        raise UsageError(f"{name}: its format is {own[1]}, which is not a topology", _KNOWN)
+    raise UsageError(f"{name}: no topology of a known format", _KNOWN)
+
+
+def _text_of(file: Path) -> str:
+    """The whole text of a file. Raises UsageError if it cannot be one."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {file}") from None
+    except IsADirectoryError:
+        raise UsageError(f"{file} is a directory", _KNOWN) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise UsageError(f"cannot read {file}: {error}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large", _KNOWN)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UsageError(f"{file} is UTF-16 text, as Windows writes it", "save it as UTF-8")
+    if b"\0" in data:
+        raise UsageError(f"{file}, byte {data.index(0)}: binary data, not text", _KNOWN)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}, byte {error.start}: not UTF-8 text", "save it as UTF-8") from None
+    if not text.strip():
+        raise UsageError(f"{file} is empty")
+    return text

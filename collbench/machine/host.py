@@ -1,0 +1,92 @@
+"""What this host says of itself: cores, caches, names, by Linux's files and nothing else; unknown things have a stated default. And its huge pages."""
+
+import mmap
+import os
+import platform
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from collbench.util.errors import CollbenchError
+from collbench.util.units import parse_size
+
+_CGROUP = Path("/sys/fs/cgroup")
+_DEFAULT_CACHE_BYTES = 32 << 20  # where sysfs tells none: the last-level cache of a common server core complex
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    return len(own_cores())
+
+
+def own_cores() -> frozenset[int]:
+    """The cores that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))
+
+
+@lru_cache(maxsize=1)
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache of the first core."""
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            sizes.append(parse_size(file.read_text()))
+        except (OSError, CollbenchError):
+            continue
+    return max(sizes, default=_DEFAULT_CACHE_BYTES)
+
+
+@lru_cache(maxsize=1)
+def processor_name() -> str:
+    """The processor's name as the kernel gives it, with the number of usable cores."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return f"{name} ({usable_cores()} cores)"
+
+
+def has_nvidia_gpus() -> bool:
+    """Whether the NVIDIA driver of this host has a GPU."""
+    return any(Path("/proc/driver/nvidia/gpus").glob("*"))
+
+
+def busy_seconds() -> float:
+    """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0 where there is none."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in fields[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_left_bytes() -> int:
+    """Memory that may still be taken, private or shared: what the kernel calls available, or less where a cgroup says so."""
+    available = 1 << 62
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit != "max":
+            available = min(available, int(limit) - int((_CGROUP / "memory.current").read_text()))
+    except OSError:
+        pass
+    return available
+
+
+def own_pages(size: int, flags: int = 0) -> mmap.mmap:
+    """Memory of this process alone, zeroed, in huge pages: MPI copies between processes page by page. flags: of mmap, besides.
+
+    >>> len(own_pages(8192))
+    8192
+    """
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+    with suppress(OSError):  # a kernel that was built without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

@@ -1,0 +1,135 @@
+"""A machine as a graph: nodes, and links with their rates. How it was found out is not its business (discovery, formats, profiles/machines).
+
+Nodes have ids that are unique over all hosts, such as gpu0, nic1, cpu0; only gpu and nic ids are fixed by rule: the kind, and the number that
+CUDA, nvidia-smi or a file counts it by. A rate that nobody told is None, never a guess.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from collbench.util.errors import UsageError
+
+# root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of several hosts are plugged into.
+NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
+LinkKind = Literal["nvlink", "c2c", "pcie", "socket", "network"]
+P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
+# May a GPU reach a peer, as nvidia-smi topo -p2p spells it, in the order of NVML_P2P_STATUS_*.
+P2P_MEANINGS = {
+    "OK": "allowed",
+    "CNS": "the chipset does not support it",
+    "GNS": "the GPU does not support it",
+    "TNS": "the topology does not support it",
+    "DR": "switched off by the driver's registry",
+    "NS": "not supported",
+    "U": "the driver does not say",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One thing that links end at.
+
+    index: what the kind is counted by: CUDA's number of a GPU, the NUMA node of a CPU. address: where it is: a PCI address. host: whose it
+    is; a switch between hosts has host -1. affinity: processors, as in 0-15,32-47, that are near. facts: what else was told, for people.
+    """
+
+    id: str
+    kind: NodeKind
+    name: str = ""
+    index: int = -1
+    address: str = ""
+    host: int = 0
+    affinity: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def fact(self, key: str) -> str:
+        """What was told under that key, or nothing."""
+        return dict(self.facts).get(key, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link between two nodes, both directions alike. Rates are GB/s per direction of the whole bundle; None: nobody told.
+
+    count: bonded links of a bundle (NVLink), or lanes (PCIe). generation: of NVLink or PCIe, 0: unknown. raw_gbs: what the wire carries after
+    its line code. usable_gbs: what kernels that store to a peer can move over it. source: where the rates come from.
+    """
+
+    a: str
+    b: str
+    kind: LinkKind
+    count: int = 1
+    generation: int = 0
+    raw_gbs: float | None = None
+    usable_gbs: float | None = None
+    source: str = ""
+    note: str = ""
+
+    def other(self, node: str) -> str:
+        """The far end."""
+        return self.b if node == self.a else self.a
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Topology:
+    """Nodes and links. hosts: their names. notes: what a reader must know, such as that a hypervisor shows a flat tree.
+
+    Raises UsageError for a link to a node that is not there, an id that comes twice, or a P2P status that there is not.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    hosts: tuple[str, ...] = ("",)
+    notes: tuple[str, ...] = ()
+    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, one of P2P) -> a code of P2P_MEANINGS
+
+    def __post_init__(self) -> None:
+        ids = [node.id for node in self.nodes]
+        twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
+        lost = {end for link in self.links for end in (link.a, link.b)} - set(ids)
+        if twice or lost:
+            raise UsageError(f"topology {self.name}: " + (f"{', '.join(sorted(twice))} comes twice" if twice else f"a link ends at {', '.join(sorted(lost))}"))
+        strange = next((status for status in self.p2p.values() if status not in P2P_MEANINGS), None)
+        if strange is not None:
+            raise UsageError(f"topology {self.name}: P2P status '{strange:.40}' is not one of {', '.join(P2P_MEANINGS)}")
+
+    @cached_property
+    def by_id(self) -> dict[str, Node]:
+        """Nodes by their ids."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def links_of(self) -> dict[str, tuple[Link, ...]]:
+        """Links by the nodes at their ends."""
+        found: dict[str, list[Link]] = {node.id: [] for node in self.nodes}
+        for link in self.links:
+            for end in dict.fromkeys((link.a, link.b)):
+                found[end].append(link)
+        return {name: tuple(links) for name, links in found.items()}
+
+    def of_kind(self, *kinds: NodeKind) -> tuple[Node, ...]:
+        """Nodes of some kinds, in the order in which they stand."""
+        return tuple(node for node in self.nodes if node.kind in kinds)
+
+    @property
+    def gpus(self) -> tuple[Node, ...]:
+        """GPUs by host and number: entry r is where rank r runs."""
+        return tuple(sorted(self.of_kind("gpu"), key=lambda node: (node.host, node.index)))
+
+
+def spans(processors: Iterable[int]) -> str:
+    """Processors as the kernel writes them.
+
+    >>> spans([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    runs: list[list[int]] = []
+    for one in sorted(processors):
+        if runs and one == runs[-1][1] + 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -1,0 +1,123 @@
+"""Ways between nodes: which links, of which class, and which hop limits them.
+
+Classes, near to far, as nvidia-smi and NCCL name them: NVL by NVLink (through a switch or not), NVB by NVLink through another GPU, C2C, PIX
+through one PCIe switch, PXB through several, PHB through a host bridge, NODE through host bridges of one NUMA node, SYS between NUMA nodes,
+NET between hosts. The best way is that of the nearest class, then the highest rate, then the fewest hops.
+"""
+
+import heapq
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from collbench.machine.topology.model import Link, Topology
+
+PathClass = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"]
+_FAR: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """A way from `a` to `b`: the nodes on it, the links between them, its class. links is empty if there is none (DIS) or a is b (LOC)."""
+
+    a: str
+    b: str
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    kind: PathClass
+
+    @property
+    def limit(self) -> Link | None:
+        """The slowest link with a known rate; None if a link has none, or there is no link."""
+        if not self.links or any(link.usable_gbs is None for link in self.links):
+            return None
+        return min(self.links, key=lambda link: link.usable_gbs or 0.0)
+
+    @property
+    def usable_gbs(self) -> float | None:
+        """GB/s that the whole way can carry, if all its rates are known."""
+        return None if self.limit is None else self.limit.usable_gbs
+
+    @property
+    def label(self) -> str:
+        """As nvidia-smi topo -m writes it."""
+        if self.kind == "LOC":
+            return "X"
+        return f"NV{min(link.count for link in self.links)}" if self.kind == "NVL" else self.kind
+
+
+def path(topology: Topology, a: str, b: str) -> Path:
+    """The best way from one node to another.
+
+    >>> from collbench.machine.topology.model import Node
+    >>> from collbench.machine.topology.rates import nvlink_link
+    >>> two = Topology(name="two", nodes=(Node(id="gpu0", kind="gpu"), Node(id="gpu1", kind="gpu")), links=(nvlink_link("gpu0", "gpu1", 3, 4),))
+    >>> path(two, "gpu0", "gpu1").label, path(two, "gpu1", "gpu0").usable_gbs
+    ('NV4', 80.0)
+    """
+    return _paths_from(topology, a)[b]
+
+
+def to_processor(topology: Topology, gpu: str) -> Path | None:
+    """The best way from a GPU to the processor that is nearest; None if there is none."""
+    ways = [way for cpu in topology.of_kind("cpu") if (way := path(topology, gpu, cpu.id)).links]
+    return min(ways, key=_order, default=None)
+
+
+@lru_cache(maxsize=4096)
+def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
+    """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a further hop can better."""
+    found = {node.id: Path(a=start, b=node.id, nodes=(), links=(), kind="DIS") for node in topology.nodes}
+    found[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
+    done: set[str] = set()
+    queue: list[tuple[int, float, int, tuple[str, ...]]] = [(0, 0.0, 0, (start,))]
+    while queue:
+        _, _, _, nodes = heapq.heappop(queue)
+        here = nodes[-1]
+        if here in done or nodes != found[here].nodes:
+            continue
+        done.add(here)
+        for link in topology.links_of[here]:
+            there = link.other(here)
+            if there in done or not _may_pass(topology, found[here], link):
+                continue
+            links = (*found[here].links, link)
+            way = Path(a=start, b=there, nodes=(*nodes, there), links=links, kind=_class(topology, (*nodes, there), links))
+            if found[there].kind == "DIS" or _order(way) < _order(found[there]):
+                found[there] = way
+                heapq.heappush(queue, (*_order(way)[:3], way.nodes))
+    return found
+
+
+def _order(way: Path) -> tuple[int, float, int, tuple[str, ...]]:
+    return _FAR[way.kind], -(way.usable_gbs or 0.0), len(way.links), way.nodes
+
+
+def _may_pass(topology: Topology, way: Path, link: Link) -> bool:
+    """Whether traffic can go on over that link: a NIC and a GPU end a way, but for one GPU in the middle of two NVLinks."""
+    here = topology.by_id[way.nodes[-1]]
+    if len(way.nodes) == 1:
+        return True
+    if here.kind == "nic":
+        return "network" in (link.kind, way.links[-1].kind)
+    if here.kind != "gpu":
+        return True
+    between = [topology.by_id[node].kind for node in way.nodes[1:]]
+    return link.kind == "nvlink" and between == ["gpu"] and way.links[-1].kind == "nvlink"
+
+
+def _class(topology: Topology, nodes: tuple[str, ...], links: tuple[Link, ...]) -> PathClass:
+    kinds = {link.kind for link in links}
+    inner = [topology.by_id[node].kind for node in nodes[1:-1]]
+    if "network" in kinds:
+        return "NET"
+    if kinds == {"nvlink"} and "cpu" not in inner:  # POWER processors have NVLinks
+        return "NVB" if "gpu" in inner else "NVL"
+    if "socket" in kinds:
+        return "SYS"
+    roots = sum(topology.by_id[node].kind == "root" for node in nodes)
+    if "cpu" in inner:
+        return "NODE" if roots > 1 else "PHB"
+    if roots or topology.by_id[nodes[-1]].kind == "cpu" or topology.by_id[nodes[0]].kind == "cpu":
+        return "C2C" if kinds == {"c2c"} else "PHB"
+    return "PXB" if inner.count("pci") > 1 else "PIX"

@@ -1,0 +1,206 @@
+"""Orders of ranks that follow the wires: rings and chains. Pure: a topology in, orders out. How fast they run here is not its business.
+
+Where GPUs are wired to each other by NVLinks without a switch, as many rings as there are links to use, none of which share a link in one
+direction: cycles that are walked both ways (DGX-1: 2, DGX-1V: 3). Elsewhere one order that crosses far hops least: behind an NVSwitch any
+order, on PCIe trees the one that leaves every switch and socket once. The same wires give the same orders on every computer, the
+lexicographically smallest where several are as good. Not here: rings of several hosts that enter each by another NIC.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import get_args
+
+from collbench.machine.topology.model import Topology
+from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
+from collbench.machine.topology.paths import Path, PathClass, path
+from collbench.util.errors import UsageError
+
+_FAR = {name: place for place, name in enumerate(get_args(PathClass))}
+
+
+def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
+    """Orders of ranks for rings, one a channel; rank r runs on gpus[r] (default: topology.gpus). Raises UsageError for GPUs that are not there.
+
+    >>> from collbench.machine.topology.machines import machine_topology
+    >>> rings(machine_topology("dgx-2"))
+    ((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),)
+    >>> for ring in rings(machine_topology("dgx-1")):
+    ...     print(*ring)
+    0 1 2 3 7 5 6 4
+    0 4 6 5 7 3 2 1
+    0 2 6 7 4 5 1 3
+    0 3 1 5 4 7 6 2
+    """
+    names = _names(topology, gpus)
+    if len(names) < 3:
+        return (tuple(range(len(names))),)
+    wires = _wires(topology, names)
+    return packed_rings(wires) or (_tour(topology, names, is_closed=True),)
+
+
+def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
+    """Orders of ranks for chains and trees, whose messages go both ways between neighbours, one a channel. Otherwise as rings.
+
+    >>> from collbench.machine.topology.machines import machine_topology
+    >>> trees(machine_topology("a100-pairs")), len(trees(machine_topology("dgx-1v")))
+    (((0, 1, 2, 3),), 3)
+    """
+    names = _names(topology, gpus)
+    if len(names) < 3:
+        return (tuple(range(len(names))),)
+    wires = _wires(topology, names)
+    return packed_chains(wires) or (_tour(topology, names, is_closed=False),)
+
+
+def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
+    """GB/s that all rings carry at once, by usable rates: each ring's slowest link, shared by all hops over it. None if a rate is unknown.
+
+    >>> from collbench.machine.topology.machines import machine_topology
+    >>> [round(ring_rate_gbs(m, rings(m))) for m in map(machine_topology, ("dgx-1", "dgx-1v", "pcie-4", "pcie-2x2"))]
+    [64, 120, 12, 6]
+    """
+    names = [gpu.id for gpu in topology.gpus]
+    hops = [[_directed(path(topology, names[a], names[b])) for a, b in zip(order, order[1:] + order[:1], strict=True)] for order in orders]
+    uses = Counter((a, b) for ring in hops for hop in ring for a, b, _ in hop)
+    total = 0.0
+    for ring in hops:
+        rates = [rate / uses[a, b] if rate else None for hop in ring for a, b, rate in hop]
+        known = [rate for rate in rates if rate is not None]
+        if not all(ring) or len(known) < len(rates):
+            return None
+        total += min(known)
+    return total
+
+
+def _names(topology: Topology, gpus: Sequence[str] | None) -> tuple[str, ...]:
+    """Ids of the GPUs of ranks."""
+    there = [node.id for node in topology.gpus]
+    names = tuple(there if gpus is None else gpus)
+    if lost := [name for name in names if name not in there]:
+        raise UsageError(f"topology {topology.name} has no GPU {', '.join(lost)}", f"its GPUs: {', '.join(there) or 'none'}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"a GPU comes twice in {', '.join(names)}")
+    if not names:
+        raise UsageError(f"topology {topology.name} has no GPU")
+    return names
+
+
+def _directed(way: Path) -> list[tuple[str, str, float | None]]:
+    """The links of a way as (from, to, GB/s)."""
+    return [(a, b, link.usable_gbs) for (a, b), link in zip(pairwise(way.nodes), way.links, strict=True)]
+
+
+def _wires(topology: Topology, names: Sequence[str]) -> list[list[int]]:
+    """NVLinks between every two ranks, those through a switch aside."""
+    rank_of = {name: rank for rank, name in enumerate(names)}
+    wires = [[0] * len(names) for _ in names]
+    for link in topology.links:
+        if link.kind == "nvlink" and link.a in rank_of and link.b in rank_of:
+            a, b = rank_of[link.a], rank_of[link.b]
+            wires[a][b] += link.count
+            wires[b][a] += link.count
+    return wires
+
+
+def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order:
+    """The order with the fewest far hops: fewest of the farthest kind first, then of the next."""
+    n = len(names)
+    costs = _costs(topology, names)
+    if len({costs[a][b] for a, b in combinations(range(n), 2)}) == 1:
+        return tuple(range(n))
+    bound = _bound(costs, is_closed=is_closed)
+    order, cost = _nearest(costs, is_closed=is_closed)
+    steps = LOOKS // n**2
+    exact = _branch(costs, bound + 1, Budget(steps), is_closed=is_closed)
+    return exact or _branch(costs, cost, Budget(steps), is_closed=is_closed) or order
+
+
+def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
+    """What a hop between two ranks costs: by class of way, NVLinks by rate too; one hop of a level costs more than a ring full of the level below.
+
+    A GPU in a narrower slot is as slow wherever it stands in a ring: widths of PCIe do not count.
+    """
+    n = len(names)
+    ways = [[path(topology, a, b) for b in names] for a in names]
+    keys = [[(_FAR[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0) for way in row] for row in ways]
+    levels = sorted({keys[a][b] for a in range(n) for b in range(n) if a != b})
+    price = {level: (n + 1) ** place for place, level in enumerate(levels)}
+    return [[0 if a == b else price[min(keys[a][b], keys[b][a])] for b in range(n)] for a in range(n)]
+
+
+def _bound(costs: list[list[int]], *, is_closed: bool) -> int:
+    """No order costs less: of the groups that hops up to a level join, a ring leaves each at least once, and a chain all but one."""
+    n = len(costs)
+    levels = sorted({costs[a][b] for a in range(n) for b in range(n) if a != b})
+    hops = n if is_closed else n - 1
+    total = levels[0] * hops
+    for low, high in pairwise(levels):
+        groups = _groups(costs, low)
+        total += (high - low) * ((groups if is_closed else groups - 1) if groups > 1 else 0)
+    return total
+
+
+def _groups(costs: list[list[int]], level: int) -> int:
+    """How many groups hops up to that level leave."""
+    left, groups = set(range(len(costs))), 0
+    while left:
+        groups += 1
+        queue = [left.pop()]
+        while queue:
+            rank = queue.pop()
+            near = {there for there in left if costs[rank][there] <= level}
+            left -= near
+            queue.extend(near)
+    return groups
+
+
+def _nearest(costs: list[list[int]], *, is_closed: bool) -> tuple[Order, int]:
+    """From rank 0 always to the nearest rank that is left, and its cost."""
+    order, left = [0], set(range(1, len(costs)))
+    while left:
+        here = order[-1]
+        order.append(min(left, key=lambda rank: (costs[here][rank], rank)))
+        left.remove(order[-1])
+    return tuple(order), sum(costs[a][b] for a, b in pairwise([*order, *order[: 1 if is_closed else 0]]))
+
+
+def _branch(costs: list[list[int]], limit: int, budget: Budget, *, is_closed: bool) -> Order:
+    """The cheapest order that costs less than the limit, the lexicographically smallest; nothing if none was found. Rings start at rank 0."""
+    best: Order = ()
+    walk: list[int] = []
+    left = list(range(len(costs)))
+
+    def extend(spent: int) -> None:
+        nonlocal limit, best
+        if not left:
+            cost = spent + (costs[walk[-1]][0] if is_closed else 0)
+            if cost < limit:
+                limit, best = cost, tuple(walk)
+            return
+        for there in tuple(left) if walk or not is_closed else (0,):
+            here = spent + (costs[walk[-1]][there] if walk else 0)
+            if here >= limit or budget.is_spent():
+                continue
+            walk.append(there)
+            left.remove(there)
+            if here + _span(costs, there, left, is_closed=is_closed) < limit:
+                extend(here)
+            left.append(walk.pop())
+            left.sort()
+
+    extend(0)
+    return best
+
+
+def _span(costs: list[list[int]], here: int, left: Sequence[int], *, is_closed: bool) -> int:
+    """What joins this rank, those that are left and rank 0 at least: a spanning tree (Prim)."""
+    ends = [*left, 0] if is_closed and here else list(left)
+    reach = {rank: costs[here][rank] for rank in ends}
+    total = 0
+    while reach:
+        nearest = min(reach, key=lambda rank: reach[rank])
+        total += reach.pop(nearest)
+        for rank, far in reach.items():
+            reach[rank] = min(far, costs[nearest][rank])
+    return total

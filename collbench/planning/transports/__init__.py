@@ -1,0 +1,5 @@
+"""The transports: one a file, found by the file's name."""
+
+from collbench.util.registry import Family
+
+FAMILY = Family(__name__, __path__, "transport")

@@ -1,5 +1,0 @@
-"""The protocols: one a file, found by the file's name."""
-
-from collbench.registry import Family
-
-FAMILY = Family(__name__, __path__, "protocol")

@@ -1,0 +1,1 @@
+"""Drawings of schedules, and the shapes that drawings are made of."""

@@ -1,0 +1,1 @@
+"""Plots of curves, in pictures and in characters."""

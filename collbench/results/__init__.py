@@ -1,0 +1,1 @@
+"""The row of a result and the statistics of its repeats."""

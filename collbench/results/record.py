@@ -1,0 +1,247 @@
+"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured and read back by the same module.
+
+SCHEMA counts changes of the columns; a file of another schema is refused, because its numbers may mean something else.
+"""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+from collbench.util.errors import UnavailableError, UsageError
+
+SCHEMA = 4
+# Notes of rows that measured something else than rows without them.
+CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
+Status = Literal["ok", "wrong", "waived", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One row. Fields up to `count` are the independent variables; times are microseconds, bandwidths decimal GB/s.
+
+    ceiling_gbs is the bus bandwidth that the wires allow its schedule and protocol, limit the hop that sets it, percent the part that was reached.
+    time_us is the median over repeats of the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose
+    status is not ok has no times, and a reason.
+    """
+
+    op: str
+    backend: str
+    algo: str
+    proto: str
+    transport: str
+    direct: str
+    p2p: str
+    channels: int
+    threads: int
+    ctas: int
+    buffsize: int
+    slots: int
+    chunk: int
+    slices: int
+    unroll: int
+    cluster: int
+    reload: str
+    specialize: str
+    dtype: str
+    redop: str
+    root: int
+    placement: str
+    group: str
+    ranks: int
+    hosts: int
+    size_bytes: int
+    count: int
+    time_us: float | None = None
+    time_low_us: float | None = None
+    time_high_us: float | None = None
+    repeats: int = 0
+    repeat_times_us: tuple[float, ...] = ()
+    iters: int = 0
+    algbw_gbs: float | None = None
+    busbw_gbs: float | None = None
+    ceiling_gbs: float | None = None
+    percent: float | None = None
+    limit: str = ""
+    wrong: int | None = None
+    status: Status
+    reason: str = ""
+    notes: str = ""
+    run: str = ""
+    host: str = ""
+    device: str = ""
+    versions: str = ""
+    timestamp: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The independent variables: two rows with the same key measured the same thing."""
+        return tuple(getattr(self, name) for name in KEY)
+
+
+COLUMNS = tuple(field.name for field in fields(Record))
+KEY = COLUMNS[: COLUMNS.index("count") + 1]
+_KEPT = "rows before this one are in the file"
+INTEGERS = (
+    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "root", "ranks", "hosts", "size_bytes", "count", "repeats",
+    "iters", "schema",
+)
+TIMES = ("time_us", "time_low_us", "time_high_us", "repeat_times_us")
+MEASURED = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent")
+
+
+def to_line(record: Record) -> str:
+    """The row as a CSV line with its line end. Numbers keep six significant digits."""
+    return line_of([getattr(record, name) for name in COLUMNS])
+
+
+def line_of(values: Iterable[object]) -> str:
+    """Values as a CSV line with its line end. Numbers keep six significant digits."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
+    return out.getvalue().encode(errors="backslashreplace").decode()  # a variable of the environment may hold bytes that are no text
+
+
+def header(columns: Sequence[str] = COLUMNS) -> str:
+    """The first line of a file."""
+    return ",".join(columns) + "\n"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple):
+        return ";".join(f"{item:.6g}" for item in value)
+    return str(value)
+
+
+def from_cells(cells: dict[str, str]) -> Record:
+    """A row from its cells by column name. Raises ValueError if one is not what its column holds."""
+    values: dict[str, object] = {}
+    for name in COLUMNS:
+        text = cells[name]
+        if name in INTEGERS:
+            values[name] = int(text)
+        elif name in MEASURED:
+            values[name] = _measured(name, text) if text else None
+        elif name == "wrong":
+            values[name] = int(text) if text else None
+        elif name == "repeat_times_us":
+            values[name] = tuple(_measured(name, item) for item in text.split(";") if item)
+        elif name == "status" and text not in get_args(Status):
+            raise ValueError(f"status '{text}'")
+        else:
+            values[name] = text
+    return Record(**values)  # type: ignore[arg-type]
+
+
+def _measured(name: str, text: str) -> float:
+    """A time, above zero, or a rate. Raises ValueError for what no clock tells: nothing can be compared with it."""
+    number = float(text)
+    if not 0 <= number < math.inf or (number == 0 and name in TIMES):
+        raise ValueError(f"{name} {text} is not a {'time' if name in TIMES else 'rate'}")
+    return number
+
+
+def read(file: Path) -> list[Record]:
+    """All rows of a CSV file; a last line cut short by a crash is left out.
+
+    Raises UsageError if the file cannot be read, has another schema or a broken row.
+    """
+    try:
+        data = file.read_bytes()
+        text = data[: data.rfind(b"\n") + 1].decode()  # the rest was cut, perhaps in the middle of a character
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {_why(error)}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is no text: byte {error.object[error.start]:#04x} at offset {error.start}", "give another file") from None
+    return list(parse(str(file), text))
+
+
+def parse(file: str, text: str, columns: Sequence[str] = COLUMNS) -> Iterator[Record]:
+    """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises UsageError at another schema or a broken row."""
+    text = text[: text.rfind("\n") + 1]
+    if not text:
+        return
+    rows = csv.DictReader(io.StringIO(text))
+    if tuple(rows.fieldnames or ()) != tuple(columns):
+        raise UsageError(f"{file} does not have the columns of schema {SCHEMA}", "another version or another command wrote it: give another file")
+    for number, row in enumerate(rows, start=2):
+        try:
+            if tuple(row.values()) == tuple(columns):
+                raise UsageError(f"{file}, line {number} is a heading again: several files in one", "give each file by itself, or delete that line")
+            if row["schema"] != str(SCHEMA):
+                raise UsageError(f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}", "give another file")
+            yield from_cells({name: value or "" for name, value in row.items() if name is not None})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file}, line {number}: {error}", "mend or delete that line") from None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+class Writer:
+    """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of the file; more than a record's own are the caller's.
+
+    Raises UsageError for a file of other columns or another schema and UnavailableError if writing fails.
+    """
+
+    def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
+        self._name, self._columns = str(target) if isinstance(target, Path) else "stdout", tuple(columns)
+        try:
+            self._file = self._open(target) if isinstance(target, Path) else target
+            if not isinstance(target, Path) or target.stat().st_size == 0:
+                self._write(header(self._columns))
+        except OSError as error:
+            self.close()
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None
+
+    def _open(self, file: Path) -> IO[str]:
+        if file.exists() and file.stat().st_size:
+            data = file.read_bytes()
+            list(parse(str(file), data.decode(errors="replace"), self._columns))
+            if not data.endswith(b"\n"):  # a crash cut the last line
+                os.truncate(file, data.rfind(b"\n") + 1)
+        return file.open("a", encoding="utf-8")
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Append rows and hand them to the operating system."""
+        self.write_lines(map(to_line, records))
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Append lines of the file's columns."""
+        try:
+            for line in lines:
+                self._write(line)
+        except OSError as error:
+            self.close()
+            if isinstance(error, BrokenPipeError):  # whoever read has enough: the command line ends without a word
+                raise
+            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT if self._name != "stdout" else "") from None
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file; what could not be written is given up."""
+        if self._name != "stdout" and hasattr(self, "_file"):
+            with suppress(OSError):
+                self._file.close()
+
+
+def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
+    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all but those that ended in an error."""
+    return {
+        record.key if record.status == "waived" else (*record.key, *sorted(note for note in record.notes.split() if note.startswith(CONDITIONS)))
+        for record in records if record.status != "error"
+    }

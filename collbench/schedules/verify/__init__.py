@@ -1,0 +1,1 @@
+"""The proof: a symbolic execution of a schedule over bounded FIFOs, with vector clocks."""

@@ -1,0 +1,65 @@
+"""What the proof talks about: symbolic values, places in a schedule, connections, what it finds, and how its messages name all of that."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collbench.schedules.ir import At, Schedule
+
+
+class Value(NamedTuple):
+    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and slice apart."""
+
+    piece: int
+    chunk: int
+    mask: int
+
+
+class Place(NamedTuple):
+    """One step of one program, for messages and marks."""
+
+    program: int
+    track: int
+    round: int
+    step: int
+
+
+class Key(NamedTuple):
+    """A connection."""
+
+    src: int
+    dst: int
+    port: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a checked schedule is known to do.
+
+    complete: the steps at which a reduction of all ranks becomes complete (there avg divides). chunks: which input chunk each step works
+    on. hops: message hand-overs on the longest chain of one loop.
+    """
+
+    complete: frozenset[Place]
+    chunks: dict[Place, int]
+    hops: int
+
+
+def name_of(schedule: Schedule) -> str:
+    """How messages name a schedule."""
+    return f"{schedule.op} {schedule.name} over {schedule.n} ranks"
+
+
+def where(schedule: Schedule, place: At | Place) -> str:
+    """How messages name a place in it."""
+    track = schedule.programs[place.program][place.track].name
+    who = "every rank (seen from rank 0)" if schedule.is_symmetric else f"rank {place.program}"
+    return f"{who}, track {track}, round {place.round}"
+
+
+def tell(value: Value | None) -> str:
+    """How messages name a value."""
+    if value is None:
+        return "nothing"
+    ranks = [str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1]
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"input chunk {value.chunk} of ranks {', '.join(ranks[:8])}{more} (piece {value.piece})"

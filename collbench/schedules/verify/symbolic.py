@@ -1,0 +1,397 @@
+"""The symbolic execution behind collbench.schedules.verify.check: every rank's tracks as generators over bounded FIFOs of symbolic values.
+
+It raises at the first thing that is wrong. See check.py for what it proves and why one rank is enough for a symmetric schedule.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from collbench.schedules.ir import At, Edge, Message, Operand, Round, Schedule, Step
+from collbench.schedules.passes import arrivals, cell, home, landing, shape_of
+from collbench.schedules.verify.clocks import Access, Cell, Clock, History, learn
+from collbench.schedules.verify.proof import Key, Place, Proof, Value, name_of, tell, where
+from collbench.spec.collectives import collective
+from collbench.util.errors import ScheduleError
+
+
+@dataclass(slots=True)
+class _Token:
+    """One slice of a message: each chunk's value or, lent, where it lies; the hops behind it; the sender's clock."""
+
+    chunks: dict[int, Value | tuple[Operand, int]] = field(default_factory=dict)
+    depth: int = 0
+    clock: Clock = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What an execution notes, instead of raising, when it tries out direct writes: which are not safe, and who must say it is ready."""
+
+    refused: set[Message] = field(default_factory=set)
+    ready: set[Message] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Fifo:
+    """Slots between two tracks. `freed` counts slots emptied, `credited` those that the sender knows of."""
+
+    tokens: deque[_Token] = field(default_factory=deque)
+    sent: int = 0
+    freed: int = 0
+    credited: int = 0
+
+    def has_data(self) -> bool:
+        return bool(self.tokens)
+
+    def has_room(self, slots: int) -> bool:
+        return self.sent - self.credited < slots
+
+    def has_back(self, ordinal: int) -> bool:
+        return self.credited >= ordinal
+
+    def free(self, batch: int) -> None:
+        """Empty a slot; the sender learns of `batch` of them at a time."""
+        self.freed += 1
+        if self.freed - self.credited >= batch:
+            self.credited = self.freed
+
+
+class _Placed(NamedTuple):
+    """A direct write: the message as its receiver sees it, and where its chunks go there."""
+
+    message: Message
+    targets: tuple[Operand, ...]
+
+
+def _placed(schedule: Schedule) -> dict[Message, _Placed]:
+    """Every direct write of an expanded schedule, by the message as its sender sees it."""
+    return {
+        sent: _Placed(taken, landing(schedule.programs[taken.at.program][taken.at.track].rounds[taken.at.round], taken.edge))
+        for sent, taken in arrivals(schedule).items() if taken.edge in schedule.placed.get(taken.at, ())
+    }
+
+
+class Execution:
+    """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by launch and slice only.
+
+    With findings, direct writes are tried out: their values still travel with the message, so that unsafe ones do no harm.
+    """
+
+    def __init__(
+        self, schedule: Schedule, slots: int, slices: int, credit_batch: int, in_place: bool, loops: int, launches: int,
+        findings: Findings | None = None,
+    ) -> None:
+        self.schedule, self.what = schedule, collective(schedule.op)
+        self.slots, self.slices, self.credit_batch, self.in_place = slots, slices, credit_batch, in_place
+        self.loops, self.launches = loops, launches
+        self.fifos: dict[Key, _Fifo] = {}
+        self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
+        self.complete: set[Place] = set()
+        self.chunks: dict[Place, int] = {}
+        self.hops = 0
+        self.findings, self.history = findings, History()
+        self.placed = _placed(schedule) if schedule.placed else {}
+        self.has_clocks = bool(schedule.placed) or any(len(program) > 1 for program in schedule.programs)
+        self.on_loan: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
+        self.full = (1 << schedule.n) - 1
+
+    def prove(self) -> Proof:
+        self._fill_inputs()
+        places = [(rank, track) for rank, program in enumerate(self.schedule.programs) for track in range(len(program))]
+        actors = [_Actor(self, rank, track, number) for number, (rank, track) in enumerate(places)]
+        running = [(actor, actor.steps()) for actor in actors]
+        while running:
+            still = [(actor, steps) for actor, steps in running if next(steps, "done") != "done"]
+            if len(still) == len(running) and not any(actor.moved for actor, _ in still):
+                raise self._deadlock([actor for actor, _ in still])
+            for actor, _ in still:
+                actor.moved = False
+            running = still
+        self._check_end()
+        return Proof(complete=frozenset(self.complete), chunks=self.chunks, hops=self.hops)
+
+    def _fill_inputs(self) -> None:
+        schedule = self.schedule
+        for rank in range(len(schedule.programs)):
+            count = schedule.chunks["in"] if self.what.blocks("in", schedule.n, schedule.root, rank) else 0
+            for piece in range(self.launches * self.loops * self.slices):
+                for chunk in range(count):
+                    at = cell(schedule, rank, Operand("in", chunk), in_place=self.in_place)
+                    self.memory[rank][at, piece] = Value(piece, chunk, 1 << rank)
+
+    def fifo(self, key: Key) -> _Fifo:
+        return self.fifos.setdefault(key, _Fifo())
+
+    def incoming(self, rank: int, edge: Edge) -> Key:
+        """The connection that an edge receives from; what it carries is shifted by the peer's number where the schedule is symmetric."""
+        return Key(0, -edge.peer % self.schedule.n, edge.port) if self.schedule.is_symmetric else Key(edge.peer, rank, edge.port)
+
+    def shift(self, value: Value, by: int) -> Value:
+        n = self.schedule.n
+        mask = ((value.mask << by) | (value.mask >> (n - by))) & self.full
+        return Value(value.piece, (value.chunk + by) % n if self.schedule.chunks["in"] == n else value.chunk, mask)
+
+    def fail(self, place: Place, problem: str) -> ScheduleError:
+        return ScheduleError(f"{name_of(self.schedule)}: {where(self.schedule, place)}: {problem}")
+
+    def _deadlock(self, actors: list["_Actor"]) -> ScheduleError:
+        stuck = "; ".join(actor.waits_for for actor in actors[:4])
+        slots = f"{self.slots} slot{'s' * (self.slots != 1)} and {self.slices} slice{'s' * (self.slices != 1)} a message"
+        return ScheduleError(
+            f"{name_of(self.schedule)} deadlocks with {slots}: {stuck}", "slots must outnumber the slices that a rank sends before it receives"
+        )
+
+    def _check_end(self) -> None:
+        schedule, name = self.schedule, name_of(self.schedule)
+        for key, fifo in self.fifos.items():
+            if fifo.tokens:
+                raise ScheduleError(f"{name}: {len(fifo.tokens)} slices stay in port {key.port} from rank {key.src} to rank {key.dst}")
+        for rank in range(len(schedule.programs)):
+            for want in self.what.wants(schedule.n, schedule.root, rank):
+                mask = sum(1 << giver for giver in want.ranks)
+                pairs = [(c, c) for c in range(schedule.chunks["out"])] if self.what.is_interleaved else [(want.out_block, want.in_block)]
+                for out_chunk, in_chunk in pairs:
+                    for piece in range(self.launches * self.loops * self.slices):
+                        found, wanted = self.memory[rank].get((Operand("out", out_chunk), piece)), Value(piece, in_chunk, mask)
+                        if found != wanted:
+                            raise ScheduleError(f"{name}: rank {rank} out[{out_chunk}] ends as {tell(found)}, wanted {tell(wanted)}")
+
+
+class _Actor:
+    """One track of one rank, as a generator that yields whenever it has to wait."""
+
+    def __init__(self, run: Execution, rank: int, track: int, number: int) -> None:
+        self.run, self.rank, self.track, self.number = run, rank, track, number
+        self.moved = False
+        self.waits_for = ""
+        self.launch = 0
+        self.depth = 0
+        self.clock: Clock = {number: 0}
+        self.posted: dict[tuple[int, Edge, int], int] = {}
+        self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
+        self.back: set[tuple[Key, int]] = set()
+        self.into = {edge: run.fifo(run.incoming(rank, edge)) for shape in self.shapes for edge in shape.received}
+        self.out = {edge: run.fifo(Key(rank, edge.peer, edge.port)) for shape in self.shapes for edge in shape.sent}
+
+    def steps(self) -> Iterator[str]:
+        run, schedule = self.run, self.run.schedule
+        rounds = schedule.programs[self.rank][self.track].rounds
+        received = {edge for shape in self.shapes for edge in shape.received}
+        lent = {edge for r in range(len(rounds)) for edge in schedule.lent.get(At(self.rank, self.track, r), ())}
+        for self.launch in range(run.launches):
+            if run.has_clocks:
+                yield from self._start()
+            for loop in range(run.loops):
+                for r, steps in enumerate(rounds):
+                    for number in range(run.slices):
+                        yield from self._round(At(self.rank, self.track, r), steps, loop, number)
+            for edge in received:  # credits held back are given at the end of a launch
+                fifo = self.into[edge]
+                fifo.credited = fifo.freed
+            for edge in lent:
+                fifo = self.out[edge]
+                yield from self._wait(partial(fifo.has_back, fifo.sent), f"rank {edge.peer} to have read what was lent")
+            if run.has_clocks:
+                run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
+
+    def _start(self) -> Iterator[str]:
+        """Begin a launch, which every track of the rank does after all of them have ended the one before."""
+        run, before = self.run, self.launch - 1
+        if before >= 0:
+            tracks = len(run.schedule.programs[self.rank])
+            yield from self._wait(partial(run.history.has_ended, self.rank, before, tracks), "the rank's other tracks to end the launch")
+            for clock in run.history.ends[self.rank, before]:
+                learn(self.clock, clock)
+        self.clock[self.number] += 1
+        run.history.start(self.rank, self.launch, self.track, self.number, self.clock)
+
+    def _wait(self, is_ready: Callable[[], bool], what: str) -> Iterator[str]:
+        while not is_ready():
+            self.waits_for = f"rank {self.rank} (track {self.run.schedule.programs[self.rank][self.track].name}) waits for {what}"
+            yield "wait"
+        self.moved = True
+
+    def _round(self, at: At, steps: Round, loop: int, number: int) -> Iterator[str]:
+        """One slice of a round, stage by stage: wait for data, room and loans of all its steps, compute, hand over.
+
+        A backend may do so, or take step after step, which can only wait less. What a step knows of others is what it would know then; but
+        what it reads of its own memory it may read before its own messages have come, as ll and ll128 do.
+        """
+        run, schedule = self.run, self.run.schedule
+        piece = (self.launch * run.loops + loop) * run.slices + number
+        lent, placed, due = schedule.lent.get(at, frozenset()), schedule.placed.get(at, frozenset()), schedule.returns.get(at, {})
+        shape = self.shapes[at.round]
+        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
+        sending: dict[Edge, _Token] = {}
+        taking: dict[Edge, _Token] = {}
+        depth = self.depth
+        for stage in shape.stages:
+            time = self.clock.get(self.number, 0)
+            known: list[tuple[Clock, Clock]] = []
+            for s in stage:
+                before = dict(self.clock) if run.has_clocks else self.clock
+                if s in shape.opening or s in due:
+                    yield from self._prepare(Place(*at, s), steps[s], number, sending, taking)
+                known.append((before, dict(self.clock) if run.has_clocks else self.clock))
+            freed: list[_Fifo] = []
+            filled: list[Edge] = []
+            for s, (before, clock) in zip(stage, known, strict=True):
+                step, place = steps[s], Place(*at, s)
+                self.clock, time = clock, time + 1
+                clock[self.number] = before[self.number] = time
+                hops = self.depth
+                for edge in step.recv:
+                    hops = max(hops, taking[edge].depth + 1)
+                value = self._reduce(step, place, piece, [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv], before)
+                if step.dst is not None and placed.isdisjoint(step.recv):
+                    self._write(step.dst, piece, value, place)
+                for edge in step.send:
+                    token = sending[edge]
+                    if run.placed and Message(at, edge) in run.placed:
+                        self._write_away(run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place)
+                    token.chunks[sent_index[s, edge]] = self._lend(step, piece, edge) if edge in lent else value
+                    token.depth = max(token.depth, hops)
+                    to_send[edge] -= 1
+                    if not to_send[edge]:
+                        token.clock = dict(clock) if run.has_clocks else {}
+                        filled.append(edge)
+                for edge in step.recv:
+                    to_take[edge] -= 1
+                    if not to_take[edge]:
+                        freed.append(self.into[edge])
+                depth = max(depth, hops)
+            for fifo in freed:
+                fifo.free(run.credit_batch)
+            for edge in filled:
+                fifo = self.out[edge]
+                fifo.sent += 1
+                fifo.tokens.append(sending[edge])
+                self.posted[at.round, edge, number] = fifo.sent
+        if piece == 0:
+            self.depth = depth
+            run.hops = max(run.hops, depth)
+
+    def _prepare(self, place: Place, step: Step, number: int, sending: dict[Edge, _Token], taking: dict[Edge, _Token]) -> Iterator[str]:
+        """Wait for what a step needs: data, room, the launch at a rank that is written to, loans that it would overwrite."""
+        run, at = self.run, At(*place[:3])
+        for edge in step.recv:
+            if edge not in taking:
+                fifo = self.into[edge]
+                yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
+                taking[edge] = token = fifo.tokens.popleft()
+                read = self.shapes[at.round].received[edge]
+                if len(token.chunks) != read:
+                    raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {read} are read")
+                learn(self.clock, token.clock)
+        for edge in step.send:
+            if edge not in sending:
+                fifo = self.out[edge]
+                yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
+                sending[edge] = _Token()
+                if run.placed and Message(at, edge) in run.placed:
+                    yield from self._hear(run.placed[Message(at, edge)].message)
+        for loan in run.schedule.returns.get(at, {}).get(place.step, ()):
+            key, ordinal = Key(self.rank, loan.edge.peer, loan.edge.port), self.posted[loan.round, loan.edge, number]
+            fifo = run.fifo(key)
+            yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
+            self.back.add((key, ordinal))
+
+    def _reduce(self, step: Step, place: Place, piece: int, received: list[tuple[Edge, Value | tuple[Operand, int]]], before: Clock) -> Value:
+        run = self.run
+        values = [self._read(operand, piece, place, before) for operand in step.src]
+        for edge, carried in received:
+            if not isinstance(carried, Value):  # lent: read where it lies, as it is now
+                found = run.memory[run.incoming(self.rank, edge).src][carried]
+            elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
+                found = self._arrived(step, piece, carried, place)
+            else:
+                found = carried
+            values.append(run.shift(found, edge.peer) if run.schedule.is_symmetric else found)
+        result = values[0]
+        for value in values[1:]:
+            if not run.what.is_reduction:
+                raise run.fail(place, f"{run.schedule.op} reduces nothing")
+            if value.chunk != result.chunk or value.piece != result.piece:
+                raise run.fail(place, f"adds {tell(value)} to {tell(result)}")
+            if value.mask & result.mask:
+                raise run.fail(place, f"adds a rank twice: {tell(value)} to {tell(result)}")
+            result = Value(piece, result.chunk, result.mask | value.mask)
+        if result.piece != piece:
+            raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
+        run.chunks[place] = result.chunk
+        if len(values) > 1 and result.mask == run.full:
+            run.complete.add(place)
+        return result
+
+    def _index(self, operand: Operand, piece: int) -> int:
+        return self.launch * self.run.slices + piece % self.run.slices if operand.buffer == "tmp" else piece
+
+    def _read(self, operand: Operand, piece: int, place: Place, clock: Clock) -> Value:
+        run, at = self.run, cell(self.run.schedule, self.rank, operand, in_place=self.run.in_place)
+        index = self._index(at, piece)
+        value = run.memory[self.rank].get((at, index))
+        if value is None:
+            raise run.fail(place, f"reads {at.buffer}[{at.chunk}] before anything was written there")
+        if run.has_clocks:
+            self._ordered(run.history.read(Cell(self.rank, at, index), self._access(place), clock), Cell(self.rank, at, index), place)
+        return value
+
+    def _write(self, operand: Operand, piece: int, value: Value, place: Place) -> None:
+        run, at = self.run, cell(self.run.schedule, self.rank, operand, in_place=self.run.in_place)
+        index = self._index(at, piece)
+        if run.on_loan.get((self.rank, at, index), set()) - self.back:
+            raise run.fail(place, f"overwrites {at.buffer}[{at.chunk}] while it is lent")
+        if run.has_clocks:
+            self._ordered(run.history.write(Cell(self.rank, at, index), self._access(place), self.clock), Cell(self.rank, at, index), place)
+        run.memory[self.rank][at, index] = value
+
+    def _access(self, place: Place, message: Message | None = None) -> Access:
+        return Access(self.number, self.clock[self.number], place, message)
+
+    def _ordered(self, others: list[Access], at: Cell, place: Place, message: Message | None = None) -> None:
+        """Refuse accesses without an order to the one at `place`; if direct writes are tried out, note the one that is to blame."""
+        run = self.run
+        for other in others:
+            to_blame = message or other.message
+            if run.findings is None or to_blame is None:
+                what = f"{at.operand.buffer}[{at.operand.chunk}] of rank {at.rank}"
+                raise run.fail(place, f"two tracks touch {what} without an order between them; the other: {where(run.schedule, other.place)}")
+            run.findings.refused.add(to_blame)
+
+    def _hear(self, message: Message) -> Iterator[str]:
+        """Before a direct write: wait until its receiver says that the launch has begun there, if it does say so."""
+        run, rank, track = self.run, message.at.program, message.at.track
+        if run.findings is not None and not run.history.knows_start(self.clock, rank, self.launch):
+            run.findings.ready.add(message)
+        elif message.edge not in run.schedule.ready.get(rank, ()):
+            return
+        yield from self._wait(partial(run.history.has_started, rank, self.launch, track), f"rank {rank} to begin the launch")
+        learn(self.clock, run.history.starts[rank, self.launch][track][1])
+
+    def _write_away(self, placed: _Placed, index: int, piece: int, value: Value, place: Place) -> None:
+        """Write a chunk of a message where its receiver wants it."""
+        run, message, rank = self.run, placed.message, placed.message.at.program
+        if index >= len(placed.targets):
+            raise run.fail(place, f"writes {index + 1} chunks to rank {rank}, which takes {len(placed.targets)}")
+        at = cell(run.schedule, rank, placed.targets[index], in_place=run.in_place)
+        if not run.history.knows_start(self.clock, rank, self.launch):
+            raise run.fail(place, f"writes {at.buffer}[{at.chunk}] of rank {rank} without knowing that the launch has begun there")
+        found = run.history.write(Cell(rank, at, piece), self._access(place, message), self.clock)
+        self._ordered(found, Cell(rank, at, piece), place, message)
+        if run.findings is None:
+            run.memory[rank][at, piece] = value
+
+    def _arrived(self, step: Step, piece: int, sent: Value, place: Place) -> Value:
+        """What the sender has written into the output of this rank."""
+        if self.run.findings is not None:
+            self.run.memory[self.rank][cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place), piece] = sent
+        return self._read(home(step), piece, place, self.clock)
+
+    def _lend(self, step: Step, piece: int, edge: Edge) -> tuple[Operand, int]:
+        at = cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place)
+        key = Key(self.rank, edge.peer, edge.port)
+        self.run.on_loan.setdefault((self.rank, at, piece), set()).add((key, self.run.fifo(key).sent + 1))
+        return at, piece

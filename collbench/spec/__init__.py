@@ -1,0 +1,1 @@
+"""What is asked: collectives, element types, who takes part, the case, the inputs and the expected outputs."""

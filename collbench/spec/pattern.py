@@ -1,0 +1,155 @@
+"""Inputs and answers: what every rank starts with, and what the collective's definition says it must end with.
+
+Independent of schedules, plans and backends. Values depend on rank and index, repeat with a prime period (so that no two chunks of usual
+lengths look alike), and are chosen so that every order of reduction is exact; results are compared bit by bit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.spec.collectives import OpName, collective
+from collbench.spec.dtypes import DTYPES, Dtype, DtypeName, RedopName, divide, dtype, ufunc
+
+if TYPE_CHECKING:
+    from collbench.spec.dtypes import Array
+
+PERIOD = 16381  # elements; a prime, so that it divides no chunk
+_RANGE = 1000  # of values where the type allows
+_SCALED_RANKS = 8  # of a product: more factors than these are +-1, so that float16 cannot overflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """Wrong elements of one rank: how many, and the first of them by its index in the output."""
+
+    rank: int
+    count: int
+    index: int
+    got: str
+    wanted: str
+
+
+def _hash(seed: int, rank: int) -> "Array":
+    """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3, Appleby 2008)."""
+    mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32((seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF)
+    for multiplier in (0x85EBCA6B, 0xC2B2AE35):
+        mixed ^= mixed >> np.uint32(15)
+        mixed *= np.uint32(multiplier)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
+
+
+def _spread(hashed: "Array", low: int, high: int) -> "Array":
+    """Whole numbers low..high from hashes."""
+    spread: Array = low + (hashed % np.uint32(high - low + 1)).astype(np.int64)
+    return spread
+
+
+@lru_cache(maxsize=256)
+def inputs(name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: bool = True) -> "Array":
+    """One period of a rank's input: element i of any buffer is element i mod PERIOD of this.
+
+    >>> inputs("float32", "sum", 4, 0)[:3].dtype.name, len(inputs("float32", "sum", 4, 1))
+    ('float32', 16381)
+    """
+    kind, index = dtype(name), np.arange(PERIOD)
+    hashed = _hash(1, rank)
+    signed = name != "uint8"
+    if not is_reduction or redop in ("min", "max"):
+        high = min(_RANGE, kind.exact_up_to)
+        return _spread(hashed, -high if signed else 0, high).astype(kind.numpy())
+    if redop == "prod":
+        return _factors(kind, n, rank, hashed, index)
+    if redop == "avg":  # n times a common value, plus one here and minus one there: the sum is a multiple of n
+        high = min(_RANGE, (kind.exact_up_to - 1) // n)
+        common = _spread(_hash(2, 0), -high if signed else min(1, high), high)
+        values: Array = common + ((index + rank) % n == 0) - ((index + rank) % n == 1)
+        return values.astype(kind.numpy())
+    high = min(_RANGE, kind.exact_up_to // n)
+    if high == 0:  # more ranks than the type can count: only so many of them give a one
+        return ((index + rank) % n < kind.exact_up_to).astype(kind.numpy())
+    return _spread(hashed, -high if signed else 0, high).astype(kind.numpy())
+
+
+def _factors(kind: Dtype, n: int, rank: int, hashed: "Array", index: "Array") -> "Array":
+    """Factors: small odd integers (products wrap, exactly), or signed powers of two for floats."""
+    if not kind.is_float:
+        odd = _spread(hashed, 0, 3) * 2 - (3 if kind.name != "uint8" else -1)
+        return odd.astype(kind.numpy())
+    scaled = (index + rank) % n < _SCALED_RANKS
+    exponent = np.where(scaled, _spread(hashed >> np.uint32(8), -1, 1), 0)
+    sign = 1 - 2 * (hashed & np.uint32(1)).astype(np.int64)
+    return (sign * 2.0**exponent).astype(kind.numpy())
+
+
+@lru_cache(maxsize=256)
+def reduced(name: DtypeName, redop: RedopName, n: int) -> "Array":
+    """One period of the reduction over all ranks."""
+    kind = dtype(name)
+    total: Array = inputs(name, redop, n, 0).astype(kind.accumulator())
+    for rank in range(1, n):
+        ufunc(redop)(total, inputs(name, redop, n, rank).astype(total.dtype), total)
+    if redop == "avg":
+        divide(total, n)
+    return total.astype(kind.numpy())
+
+
+def _tiles(buffer: "Array", table: "Array", phase: int) -> Iterator[tuple["Array", "Array", int]]:
+    """Pieces of a buffer beside the pieces of the table that belong there, and where each starts."""
+    start = 0
+    while start < len(buffer):
+        first = (phase + start) % PERIOD
+        size = min(PERIOD - first, len(buffer) - start)
+        yield buffer[start : start + size], table[first : first + size], start
+        start += size
+
+
+def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int) -> None:
+    """Write a rank's input; `buffer` is its whole input, in the element type."""
+    name = _name_of(buffer)
+    table = inputs(name, redop, n, rank, collective(op).is_reduction)
+    for part, values, _ in _tiles(buffer, table, 0):
+        part[...] = values
+
+
+def _answers(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> Iterator[tuple["Array", "Array", int]]:
+    """Pieces of a rank's output beside what must stand there, and the index at which each starts."""
+    what, name = collective(op), _name_of(buffer)
+    blocks = what.blocks("out", n, root, rank)
+    count = len(buffer) // blocks if blocks else 0
+    for want in what.wants(n, root, rank):
+        table = reduced(name, redop, n) if what.is_reduction else inputs(name, redop, n, want.ranks[0], is_reduction=False)
+        block = buffer[want.out_block * count : (want.out_block + 1) * count]
+        for part, values, start in _tiles(block, table, want.in_block * count):
+            yield part, values, want.out_block * count + start
+
+
+def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> None:
+    """Overwrite a rank's output so that every bit of every element is wrong. In place, do this before fill()."""
+    for part, values, _ in _answers(buffer, op, redop, n, root, rank):
+        np.invert(_bits(values), out=_bits(part))
+
+
+def compare(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> Wrong | None:
+    """Compare every element of a rank's output with the definition; None if all are right."""
+    count, first = 0, None
+    for part, values, start in _answers(buffer, op, redop, n, root, rank):
+        differs = _bits(part) != _bits(values)
+        if differs.any():
+            count += int(differs.sum())
+            if first is None:
+                at = int(differs.argmax())
+                first = (start + at, str(part[at]), str(values[at]))
+    return None if first is None else Wrong(rank=rank, count=count, index=first[0], got=first[1], wanted=first[2])
+
+
+def _bits(values: "Array") -> "Array":
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def _name_of(buffer: "Array") -> DtypeName:
+    return next(name for name in DTYPES if name == buffer.dtype.name)

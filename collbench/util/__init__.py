@@ -1,0 +1,1 @@
+"""What every other package may use: errors, units, families of parts, shipped profiles."""

@@ -1,0 +1,203 @@
+"""Backends against the reference: bit for bit, on random inexact data, for registered schedules and for ones that nobody registered."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collbench.backends import model, reference
+from collbench.backends.base import Batch, rotations
+from collbench.backends.cpu import backend as cpu
+from collbench.launch.local import LocalGroup
+from collbench.planning.cost import machine, price
+from collbench.planning.plan import Plan, lay_out
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.schedules.ir import Schedule
+from collbench.spec.case import Problem
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.spec.dtypes import dtype as kind_of
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import PAIRS, assert_right, plan_of, problem, random_inputs
+from tests.support.random_schedules import random_schedule
+
+GROUP = LocalGroup()
+BIG = 6 << 20  # bytes of arena that every plan of these tests fits in
+
+
+WAYS = ((False, "simple"), (True, "simple"), (False, "ll"), (False, "ll128"))  # whether direct, protocol
+WIDTHS: tuple[DtypeName, ...] = ("int8", "float16", "float32", "float64")
+MIXED: tuple[tuple[OpName, str, bool, bool, int], ...] = (
+    ("allreduce", "ring", True, True, 2), ("allgather", "direct", True, True, 3), ("broadcast", "tree", False, False, 1),
+    ("allreduce", "halving", False, True, 1), ("reduce", "twoshot", False, True, 2), ("alltoall", "direct", False, False, 3),
+)
+
+
+class Crowd:
+    """cpu sessions kept open, one for each number of ranks: forking anew for every example would take the test's time."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, cpu.Session] = {}
+
+    def once(self, plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        if plan.n not in self.sessions:
+            largest = plan_of(problem("alltoall", plan.n, count=BIG // plan.n // plan.n // 8), "direct")
+            self.sessions[plan.n] = cpu.Session(GROUP, [largest, plan], hot=True)
+        return self.sessions[plan.n].once(plan, inputs)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Crowd]:
+    found = Crowd()
+    yield found
+    for session in found.sessions.values():
+        session.close()
+
+
+def expected(plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    return reference.Session(GROUP, [plan], hot=True).once(plan, inputs)
+
+
+def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray], plan: Plan) -> None:
+    for rank in range(plan.n):
+        if collective(plan.problem.op).wants(plan.n, plan.problem.root, rank):
+            assert ours[rank].tobytes() == theirs[rank].tobytes(), f"rank {rank} of {plan.problem}"
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_cpu_equals_reference(crowd: Crowd, op: OpName, algo: str) -> None:
+    for n, seed in ((2, 1), (3, 2), (5, 3)):
+        for direct in (False, True):
+            what = problem(op, n, root=n - 1 if collective(op).is_rooted else 0, count=611)
+            plan = plan_of(what, algo, direct=direct, channels=1 + seed % 2, chunk_bytes=256, slots=3, slices=1 if direct else 1 + seed % 2)
+            inputs = random_inputs(what, seed)
+            wanted = expected(plan, inputs)
+            for proto in ("simple",) if direct else PROTOCOLS.names():
+                assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
+
+
+@pytest.mark.parametrize("redop", REDOPS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_and_reduction(crowd: Crowd, dtype: DtypeName, redop: RedopName) -> None:
+    for op, algo in (("allreduce", "twoshot"), ("reducescatter", "direct"), ("allreduce", "ring")):
+        what = problem(collective(op).name, 3, count=1009, dtype=dtype, redop=redop)
+        inputs = random_inputs(what, 7)
+        for direct in (False, True) if algo == "twoshot" else (False,):
+            plan = plan_of(what, algo, chunk_bytes=512, direct=direct)
+            assert_right(plan)
+            wanted = expected(plan, inputs)
+            for proto in ("simple",) if direct else PROTOCOLS.names():
+                assert_same_bits(crowd.once(replace(plan, proto=proto), inputs), wanted, plan)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_fp8_results_beyond_the_range_become_its_ends(crowd: Crowd, dtype: DtypeName, largest: float) -> None:
+    what = problem("allreduce", 3, count=64, dtype=dtype, redop="prod")
+    plan = plan_of(what, "ring", chunk_bytes=64)
+    one = np.array([-largest, *[largest] * 62, np.nan]).astype(kind_of(dtype).numpy())
+    for outputs in (crowd.once(plan, [one] * 3), expected(plan, [one] * 3)):
+        for found in (output.astype(np.float32) for output in outputs):
+            assert np.isnan(found[-1])
+            assert found[:-1].tolist() == [-largest, *[largest] * 62]
+
+
+@settings(max_examples=60)
+@given(
+    schedule=random_schedule, count=st.integers(1, 300), channels=st.integers(1, 3), slots=st.integers(2, 5), slices=st.integers(1, 2),
+    way=st.sampled_from(WAYS), dtype=st.sampled_from(WIDTHS), seed=st.integers(0, 99),
+)
+def test_schedules_that_nobody_registered(
+    crowd: Crowd, schedule: Schedule, count: int, channels: int, slots: int, slices: int, way: tuple[bool, str], dtype: DtypeName, seed: int
+) -> None:
+    what = Problem(op=schedule.op, n=schedule.n, root=0, block_count=count, dtype=dtype, redop="sum", in_place=False)
+    try:
+        plan = lay_out(what, schedule, direct=way[0], proto=way[1], channels=channels, slots=slots, slices=slices, chunk_bytes=128)
+    except ScheduleError as error:
+        assert "deadlocks" in error.message  # too few slots for this one: refused, not run
+        return
+    assert_right(plan)
+    inputs = random_inputs(what, seed)
+    assert_same_bits(crowd.once(plan, inputs), expected(plan, inputs), plan)
+
+
+def test_cpu_measures_and_verifies() -> None:
+    plan = plan_of(problem("allreduce", 2, count=5000), "ring", chunk_bytes=4096)
+    session = cpu.Session(GROUP, [plan], hot=False)
+    try:
+        samples = session.run(plan, Batch(iterations=7, aggregate=2, blocking=True))
+    finally:
+        session.close()
+    assert samples.iterations == 7
+    assert samples.wrong == ()
+    assert len(samples.seconds) == 2
+    assert all(seconds > 0 for seconds in samples.seconds)
+
+
+def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
+    """Counters, slots and loans over launches and over plans that share one arena."""
+    plans = [
+        replace(plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2), proto=proto)
+        for count in (1, 100, 2000)
+        for op, algo, in_place, direct, channels in MIXED
+        for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
+    ]
+    session = cpu.Session(GROUP, plans, hot=False)
+    try:
+        for _ in range(2):
+            for plan in plans:
+                assert session.run(plan, Batch(iterations=5)).wrong == ()
+    finally:
+        session.close()
+
+
+def test_rotations_pass_the_cache_unless_hot() -> None:
+    assert rotations(problem("allreduce", 2, count=1 << 16), hot=True) == 1
+    assert rotations(problem("allreduce", 2, count=1 << 16), hot=False) > 1
+    assert rotations(problem("allreduce", 2, count=1 << 28), hot=False) == 1
+
+
+def test_no_backend_names_an_algorithm_or_a_collective() -> None:
+    """Peers translate collectives to a library's functions; ours must not know any."""
+    from pathlib import Path
+
+    from collbench.schedules.algorithms import FAMILY
+
+    names = {*FAMILY.names(), *OPS} - {"direct", "reduce", "chain", "star", "scatter", "gather", "broadcast"}
+    folder = Path(cpu.__file__).parent
+    for file in folder.glob("*.py"):
+        if file.stem not in ("mpi", "nccl", "_nccl"):
+            code = "\n".join(line.split("#")[0] for line in file.read_text().splitlines() if not line.lstrip().startswith(('"', "'")))
+            assert not [name for name in names if f'"{name}"' in code], file.name
+
+
+def test_model_follows_the_known_formula() -> None:
+    """A one-shot of one action each: step time, bytes at the core's rate, one hop."""
+    on = machine("cpu-2")
+    plan = plan_of(problem("allreduce", 2, count=256), "oneshot", direct=True, chunk_bytes=1024)
+    touched = 3 * 1024
+    expected_s = 2 * on.step_us * 1e-6 + on.hop_s(2) + touched / (on.rank_gbs * 1e9)
+    for seconds in model.play(plan, on):
+        assert seconds == pytest.approx(expected_s, rel=0.3)
+    assert model.play(plan, on) == model.play(plan, on)
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_model_plays_every_schedule(op: OpName, algo: str) -> None:
+    on = machine("cpu-2")
+    for n in (2, 3, 8):
+        plan = plan_of(problem(op, n, count=999), algo, channels=2)
+        assert all(0 < seconds < 1 for seconds in model.play(plan, on) if seconds)
+        assert 0 < price(plan, on) < 1
+
+
+def test_model_more_bytes_take_longer_and_more_ranks_too() -> None:
+    on = machine("cpu-2")
+
+    def seconds(n: int, count: int) -> float:
+        return max(model.play(plan_of(problem("allreduce", n, count=count), "ring", chunk_bytes=1 << 16), on))
+
+    assert seconds(2, 1 << 18) > seconds(2, 1 << 16)
+    assert seconds(4, 1 << 18) > seconds(2, 1 << 18)

@@ -1,0 +1,380 @@
+"""Launches beside computing on one rank, against streams that only keep clocks: who waits for whom, what is marked, copied and compared."""
+
+import pickle
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+
+from collbench.backends.base import Answer
+from collbench.backends.gpu import concurrent
+from collbench.backends.gpu import copies as gpu_copies
+from collbench.backends.gpu import session as gpu_session
+from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, Marks, Work, measured, work_of
+from collbench.backends.gpu.rank import Lane, stride_bytes
+from collbench.backends.gpu.session import GpuOptions, Watch
+from collbench.backends.gpu.timing import How, launch_s
+from collbench.device import product
+from collbench.device.product import Product
+from collbench.launch.group import RankContext
+from collbench.launch.local import LocalGroup
+from collbench.spec.case import Case, Problem
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import UnavailableError
+from tests.support.overlap import COMM, COMPUTE, Card
+
+PROBLEM = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20).problem()
+WRONG = Wrong(rank=1, count=1, index=0, got="0", wanted="1")
+
+
+class FakeProduct:
+    """Products of a millisecond."""
+
+    def __init__(self, card: Card, size: int) -> None:
+        self.card, self.stream = card, COMPUTE
+
+    def queue(self, products: int) -> None:
+        self.card.work(COMPUTE, 1e-3 * products)
+
+    def close(self) -> None: ...
+
+
+def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
+    """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
+    lane = Lane(0, 2, card, is_alone=True)
+    lane.product = cast(Product, FakeProduct(card, 64))
+    monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
+    monkeypatch.setattr(lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None)
+    return lane
+
+
+def run(lane: Lane, card: Card, waits: list[float], **work: Any) -> Marks:
+    queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
+    return concurrent.run(lane, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
+
+
+def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, waits = Card(), list[float]()
+    lane = lane_on(card, monkeypatch)
+    found = run(lane, card, waits, turns=4, products=2, replays=3, launches=2)
+    assert found.computing == pytest.approx((0.0, 2e-3, 4e-3, 6e-3, 8e-3))
+    assert found.launches == pytest.approx((0.0, 1e-3, 2e-3, 3e-3))
+    assert found.wrong is WRONG
+    assert waits == [7.0]
+    begun = card.log[1]
+    assert begun[:2] == ("record", COMM)
+    assert card.log[2] == ("wait", COMPUTE, begun[2])
+    assert card.log[-1][:2] == ("wait", COMM), "the stream that is waited for ends behind the last product"
+    assert card.clock[COMM] == pytest.approx(13e-3)
+
+
+def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card()
+    lane = lane_on(card, monkeypatch)
+    alone = run(lane, card, [], replays=2, launches=4)
+    assert alone.computing == ()
+    assert alone.launches == pytest.approx((0.0, 2e-3, 4e-3))
+    assert not [entry for entry in card.log if entry[1] == COMPUTE]
+    computing = run(lane, card, [], turns=2)
+    assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
+    assert (computing.launches, computing.wrong) == ((), None)
+
+
+def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_session, "Product", FakeProduct)
+    rank = gpu_session.GpuRank(RankContext(rank=0, n=2))
+    rank.lane = Lane(0, 2, cast(Any, Card()), is_alone=True)
+    rank.compute(64)
+    made = rank.lane.product
+    rank.compute(64)
+    assert isinstance(made, FakeProduct)
+    assert rank.lane.product is made
+
+
+@pytest.mark.parametrize("launch", ["graph", "stream"])
+def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(monkeypatch: pytest.MonkeyPatch, launch: str) -> None:
+    card, waits, sets, graphs = Card(), list[bool](), list[int](), dict[Any, Any]()
+    lane = lane_on(card, monkeypatch)
+
+    def queue(number: int, stream: int) -> None:
+        sets.append(number)
+        card.work(stream, 0.5e-3)
+
+    assert launch_s(lane, queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)) == pytest.approx(0.5e-3)
+    assert sets[:4] == [0, 1, 2, 0]
+    assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
+
+
+# The driver
+
+
+class Crew:
+    """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
+
+    def __init__(self, wrong: Wrong | None = None) -> None:
+        self.asked: list[tuple[str, Work | None]] = []
+        self.wrong = wrong
+
+    def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        work = args[1] if method == "beside" else None
+        self.asked.append((method, work))
+        if method == "first":
+            return [Answer(wrong=None, seconds=3e-3, busy_s=0.0)] * 2
+        if work is None:
+            return [None, None]
+        assert timeout_s > work.seconds
+        computing = tuple(1e-3 * work.products * turn for turn in range(work.turns + 1)) if work.turns else ()
+        launches = tuple(2e-3 * work.launches * turn for turn in range(work.replays + 1)) if work.replays else ()
+        return [Marks(computing=computing, launches=launches, wrong=self.wrong if launches and computing else None)] * 2
+
+    def close(self) -> None: ...
+
+
+WATCH = cast(Watch, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-low",)))
+
+
+def test_each_repeat_is_alone_alone_and_together() -> None:
+    crew = Crew()
+    found, wrong = measured(crew, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
+    assert [method for method, _ in crew.asked] == ["reset", "first", "compute", *["beside"] * 3, *(["reset"] + ["beside"] * 3) * 2]
+    works = [work for _, work in crew.asked if work is not None][3:]  # behind two that find out how long each takes, and one that warms up
+    assert [(bool(work.turns), bool(work.replays)) for work in works] == [(True, False), (False, True), (True, True)] * 2
+    both = works[2]
+    assert both.turns * both.products * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
+    assert both.replays * both.launches * 2e-3 == pytest.approx(WINDOW_S, rel=0.05)
+    assert both.seconds == pytest.approx(PATIENCE * WINDOW_S)
+    assert len(found) == 2
+    assert found[0].notes == ("in-cache", "clocks-low")
+    assert wrong == []
+
+
+def test_what_was_wrong_on_any_rank_is_told() -> None:
+    found, wrong = measured(Crew(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
+    assert wrong == [WRONG] * 4
+    assert found[0].notes == ("clocks-low",)
+
+
+@pytest.mark.parametrize(("product_s", "launch_s"), [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)])
+def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) -> None:
+    work = work_of(product_s, launch_s)
+    assert work.turns * work.products * product_s >= WINDOW_S or not product_s
+    assert work.turns * work.products >= LEAST
+    assert work.replays * work.launches >= LEAST
+    assert 1 <= work.launches <= 100
+    if min(product_s, launch_s) > 1e-5:
+        assert max(work.turns, work.replays) <= 10 * LEAST
+        assert work.turns * work.products * product_s == pytest.approx(work.replays * work.launches * launch_s, rel=0.5)
+
+
+# The product
+
+
+class Cublas:
+    """cuBLAS as CuPy binds it: whatever stream the handle has, a call takes the current one."""
+
+    def __init__(self) -> None:
+        self.current, self.calls, self.handles = 0, list[tuple[Any, ...]](), 0
+
+    def create(self) -> int:
+        self.handles += 1
+        return 99
+
+    def destroy(self, handle: int) -> None:
+        assert handle == 99
+        self.handles -= 1
+
+    def gemmEx(self, *args: Any) -> None:  # noqa: N802 - CuPy's name
+        self.calls.append((self.current, *args))
+
+
+class Current:
+    """A stream that is the current one inside its context."""
+
+    def __init__(self, cublas: Cublas, stream: int) -> None:
+        self.cublas, self.stream = cublas, stream
+
+    def __enter__(self) -> None:
+        self.cublas.current = self.stream
+
+    def __exit__(self, *args: object) -> None:
+        self.cublas.current = 0
+
+
+class ProductCard(Card):
+    """A card with memory."""
+
+    def __init__(self, cublas: Cublas) -> None:
+        super().__init__()
+        self.filled: dict[int, int] = {}
+
+        self.cublas = cublas
+        self.runtime.streamNonBlocking, self.runtime.memcpyDeviceToDevice = 1, 3
+        self.runtime.streamCreateWithFlags = lambda flags: COMPUTE
+        self.runtime.memcpyAsync = self._copy
+
+    def as_cupy(self, stream: int) -> Any:
+        return Current(self.cublas, stream)
+
+    def allocate(self, size: int) -> int:
+        address = (len(self.filled) + 1) << 40
+        self.filled[address] = 0
+        return address
+
+    def free(self, pointer: int) -> None:
+        del self.filled[pointer]
+
+    def upload(self, pointer: int, data: bytes) -> None:
+        self.filled[pointer] = len(data)
+
+    def _copy(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
+        assert (target, size <= target - source) == (source + self.filled[source], True), "past what is filled, and from what is"
+        self.filled[source] += size
+
+    def wait(self, deadline_s: float) -> None:
+        self.log.append(("waited", COMM))
+
+
+def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    cublas = Cublas()
+    monkeypatch.setattr(product, "load_cublas", lambda: cublas)
+    card = ProductCard(cublas)
+    made = Product(cast(Any, card), 2048)
+    a, b, c = card.filled
+    assert (card.filled[a], card.filled[b]) == (2048 * 2048 * 2,) * 2
+    assert len(cublas.calls) == 1, "kernels are loaded before anybody waits for this rank"
+    assert [entry[0] for entry in card.log[-2:]] == ["wait", "waited"]
+    made.queue(3)
+    assert len(cublas.calls) == 4
+    stream, handle, _, _, *sizes, _, first, kind, _, second, _, _, _, out, _, _, compute, _ = cublas.calls[-1]
+    assert (stream, handle, sizes, first, second, out, kind, compute) == (COMPUTE, 99, [2048] * 3, a, b, c, 14, 68)
+    made.close()
+    assert (cublas.handles, card.filled) == (0, {})
+
+
+def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> int:
+        raise UnavailableError("GPU 0 has no 8192M of memory", "use smaller sizes")
+
+    monkeypatch.setattr(product, "load_cublas", Cublas)
+    card: Any = ProductCard(Cublas())
+    card.allocate = refuse
+    with pytest.raises(UnavailableError) as caught:
+        Product(card, 65536)
+    assert (caught.value.message, caught.value.hint) == ("GPU 0 has no 8192M of memory", "use a smaller --gemm")
+
+
+def test_random_values_are_finite_and_spread() -> None:
+    values = (product.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    assert np.isfinite(values).all()
+    assert 0.9 < float(values.std()) < 1.1
+
+
+def test_a_missing_cublas_is_a_reason() -> None:
+    pytest.importorskip("cupy")
+    try:
+        product.load_cublas()
+    except UnavailableError as error:
+        assert "cublas" in error.hint
+
+
+# Plain copies
+
+
+def copies(monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]) -> tuple[gpu_copies.Rank, Case]:
+    """Rank 1 of 3, whose user memory is at 1 << 30 times its number plus one."""
+    case = Case(op="sendrecv", backend="copies", algo=way, proto="", channels=5 if way == "kernel" else 0, ranks=3, size_bytes=1 << 20)
+    rank = gpu_copies.Rank(RankContext(rank=1, n=3))
+    runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
+    users = [(number + 1) << 30 for number in range(3)]
+    lane = Lane(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
+    lane.user, lane.users, lane.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
+    monkeypatch.setattr(lane, "meet", lambda: log.append("meet"))
+    monkeypatch.setattr(lane, "wait", lambda deadline_s: log.append("wait"))
+    rank.lane, rank.kernel = lane, 77
+    monkeypatch.setattr(gpu_copies, "Launch", lambda card, function, grid, block, args: lambda stream: log.append((function, grid, block, args, stream)))
+    return rank, case
+
+
+def offset_of(problem: Problem, rank: int) -> int:
+    return problem.buffers(rank).out_offset
+
+
+@pytest.mark.parametrize("way", gpu_copies.WAYS)
+def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    log: list[Any] = []
+    rank, case = copies(monkeypatch, way, log)
+    rank._queue(case, 2, 4)  # noqa: SLF001
+    stride, problem = stride_bytes(case.problem()), case.problem()
+    source, target = (2 << 30) + 2 * stride, (3 << 30) + 2 * stride + offset_of(problem, 2)
+    if way == "kernel":
+        ((function, grid, block, args, stream),) = log
+        assert (function, grid, block, stream) == (77, (5, 1), 512, 4)
+        assert [int.from_bytes(word, "little") for word in args] == [target, source, 1 << 20]
+    else:
+        assert log == [("memcpy", target if way == "engine" else 8 << 50, source, 1 << 20, 4, 4)]
+
+
+@pytest.mark.parametrize("way", gpu_copies.WAYS)
+def test_all_copies_have_come_before_any_is_compared(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """What went to host memory goes on to the next rank, which compares it."""
+    log: list[Any] = []
+    rank, case = copies(monkeypatch, way, log)
+    rank._wait((case, 1))  # noqa: SLF001
+    brought = [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)] if way == "host" else []
+    assert log == [*brought, "meet", "wait"]
+
+
+def test_one_rank_copies_to_itself() -> None:
+    case = Case(op="sendrecv", backend="copies", algo="engine", proto="", ranks=1, size_bytes=1000).rounded()
+    problem = case.problem()
+    assert problem.buffers(0).out_bytes == problem.buffers(0).in_bytes == 1000
+    assert problem.buffers(0).out_offset >= 1000
+
+
+class FakeRank:
+    """A rank's part of the copies, whose products and copies take a millisecond; it keeps what it was asked for."""
+
+    asked: ClassVar[list[tuple[str, tuple[Any, ...]]]] = []
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+
+    def device(self, options: GpuOptions) -> dict[str, Any]:
+        return {"name": "GPU", "uuid": f"GPU-{self.context.rank}", "arch": 90, "ctas": 132, "cache": 50 << 20, "pids": (), "version": "none"}
+
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+
+        def answer(*args: Any) -> Any:
+            FakeRank.asked.append((method, args))
+            if method == "first":
+                return Answer(wrong=None, seconds=1e-3, busy_s=0.0)
+            if method != "beside":
+                return None
+            work = pickle.loads(pickle.dumps(args[1]))  # as it goes to other processes
+            computing, launches = (tuple(1e-3 * turn for turn in range(turns + 1)) if turns else () for turns in (work.turns, work.replays))
+            return pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
+
+        return answer
+
+
+def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_copies, "Rank", FakeRank)
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 3)
+    monkeypatch.setattr(gpu_session, "Watch", lambda facts: WATCH)
+    FakeRank.asked = []
+    cases = [
+        Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size) for way, size in (("engine", 64 << 20), ("host", 1 << 20))
+    ]
+    session = gpu_copies.Session(LocalGroup(), cases, hot=False, options=GpuOptions())
+    try:
+        found, wrong = session.beside(cases[1], 8192, 3)
+    finally:
+        session.close()
+    assert (len(found), len(found[0].both), wrong) == (3, 3, [])
+    allocated = [args for method, args in FakeRank.asked if method == "allocate"]
+    assert allocated == [(0, 128 << 20, 1 << 20)] * 3  # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
+    keys = {args[0] for method, args in FakeRank.asked if method == "beside"}
+    assert keys == {(cases[1], 1)}

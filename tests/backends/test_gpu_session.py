@@ -1,0 +1,199 @@
+"""The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from collbench.backends.base import Answer, Batch
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.cuda.copy_engine import CopyEngine
+from collbench.backends.gpu import rank as gpu_rank
+from collbench.backends.gpu import session as gpu_session
+from collbench.backends.gpu.rank import POOL_BYTES, Lane
+from collbench.backends.gpu.session import GpuOptions, Watch, repeat, take_gpu
+from collbench.backends.gpu.timing import REPLAYS, How
+from collbench.device.card import Card
+from collbench.launch.group import RankContext
+from collbench.launch.local import LocalGroup
+from collbench.planning.choice import resolve
+from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.spec.case import Case
+from collbench.util.errors import UnavailableError
+
+
+class Crew:
+    """Two ranks whose first launches take a second, and those of a graph 100 us."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, tuple[tuple[Any, ...], float]] = {}
+        self.timed: list[int] = []
+
+    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+        self.asked[method] = args, timeout_s
+        if method == "timed":
+            assert isinstance(args[1], How)
+            self.timed.append(args[1].iterations)
+            return [Answer(wrong=None, seconds=1e-4, busy_s=0.0)] * 2
+        return [Answer(wrong=None, seconds=1.0, busy_s=0.0)] * 2
+
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """GPUs that nothing disturbs."""
+
+    cache_bytes = 0
+
+    def __init__(self) -> None:
+        self.iterations: dict[Any, int] = {}
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+
+def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their GPUs would lack what they have had until then for whatever is measured next. FIFOs are asked for once."""
+    asked: list[tuple[int, int, int]] = []
+
+    def refuse(crew: object, arena: int, user: int, options: object, host: int, **more: object) -> None:
+        asked.append((arena, user, host))
+        raise UnavailableError("GPU 1 has no memory")
+
+    facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
+    monkeypatch.setattr(gpu_session, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
+    monkeypatch.setattr(cuda, "share_memory", refuse)
+    case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
+    plans = [resolve(replace(case, transport=transport, direct="off")).plan for transport in ("p2p", "shm")]
+    for plan in plans:
+        with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
+            cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
+    assert closed == [True] * 2
+    fifos = [plan.channels * plan.slots * slot_wire_bytes(plan) for plan in plans]
+    (gpu, _, none), (little, _, host) = asked
+    assert none == 0
+    assert gpu > fifos[0]
+    assert host > fifos[1] > little
+
+
+def test_asking_for_many_launches_is_no_deadline() -> None:
+    crew, options = Crew(), GpuOptions(timeout_s=1.0)
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    repeat(crew, cast(Watch, Quiet()), "plan", problem, Batch(iterations=50, aggregate=2, deadline_s=1.0), 1, options, hot=False)
+    (_, how, _), timeout_s = crew.asked["timed"]
+    assert isinstance(how, How)
+    assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
+    assert crew.asked["first"][1] < 15
+
+
+def test_launches_are_as_many_as_their_own_time_wants() -> None:
+    """A first launch, which takes a second here, says little about one in a graph."""
+    crew, watch = Crew(), cast(Watch, Quiet())
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    for _ in range(2):
+        found = repeat(crew, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
+        assert found.iterations == 40
+    assert crew.timed == [4, 40, 40]
+
+
+@pytest.mark.parametrize(("how", "sets"), [
+    (How(iterations=31), 31), (How(iterations=31, aggregate=2), 32), (How(iterations=31, aggregate=2, isolated=True), 31),
+])
+def test_sets_without_a_timed_launch_are_not_compared(monkeypatch: pytest.MonkeyPatch, how: How, sets: int) -> None:
+    """They have the poison of the reset before, where launches are timed a second time."""
+    compared: list[range] = []
+    lane = Lane.__new__(Lane)
+    monkeypatch.setattr(gpu_rank, "launch_s", lambda *args: 1e-4)
+    monkeypatch.setattr(lane, "compare", lambda problem, sets: compared.append(sets))
+    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    lane.timed(problem, lambda number, stream: None, 32, how, {}, lambda: None, is_checked=True)
+    assert compared == [range(sets)]
+
+
+@pytest.mark.parametrize("size", [1000, POOL_BYTES])
+def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int) -> None:
+    """Tables of launches by copy engines, which differ from burst to burst."""
+    uploaded: list[int] = []
+    allocated: list[int] = []
+
+    def allocate(size: int) -> int:
+        allocated.append(size)
+        return len(allocated) << 40
+
+    lane = Lane(0, 2, cast(Card, SimpleNamespace(allocate=allocate, upload=lambda address, data: uploaded.append(address))), is_alone=True)
+    first = lane.keep("for good", b"1")
+    for burst in range(50):
+        before = lane.kept()
+        own = [lane.keep((burst, launch), bytes(size)) for launch in range(3 if size < POOL_BYTES else 1)]
+        assert first not in own
+        lane.forget(before)
+    assert lane.keep("for good", b"1") == first
+    assert len(set(uploaded)) <= 4
+    assert len(allocated) <= 2
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 4)
+    with pytest.raises(UnavailableError, match=r"there is no GPU 9: CUDA shows 0 to 3"):
+        take_gpu(RankContext(rank=1, n=2, local_rank=1), GpuOptions(gpus=(0, 9)))
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 2)
+    with pytest.raises(UnavailableError, match=r"rank 2 has no GPU: 2 for the ranks of its host"):
+        take_gpu(RankContext(rank=2, n=3, local_rank=2), GpuOptions())
+
+
+@pytest.mark.parametrize("is_urgent", [False, True])
+def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, is_urgent: bool) -> None:
+    """By the copy engine, too, whose kernels have streams of their own."""
+    made: list[tuple[str, int, int]] = []
+
+    def make(flags: int, priority: int) -> int:
+        made.append(("made", flags, priority))
+        return 8
+
+    runtime = SimpleNamespace(
+        streamNonBlocking=1, streamCreateWithPriority=make,
+        streamDestroy=lambda stream: made.append(("destroyed", stream, 0)), runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000,
+    )
+    card: Any = Card.__new__(Card)
+    vars(card).update(
+        runtime=runtime, stream=7, _priority=0, name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1, cupy=SimpleNamespace(__version__="14"),
+    )
+    monkeypatch.setattr(gpu_session, "Card", lambda index: card)
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    lane, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    assert facts["version"] == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
+    assert lane.card.stream == (8 if is_urgent else 7)
+    assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
+    CopyEngine(lane)
+    priorities = {priority for what, _, priority in made if what == "made"}
+    assert len(priorities) == 1
+    assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"
+
+
+def test_streams_are_cupys_by_the_protocol() -> None:
+    """CuPy 14 warns of its older way, which 15 may not have."""
+    card: Any = Card.__new__(Card)
+    card.cupy = pytest.importorskip("cupy")
+    with warnings.catch_warnings(action="error"):
+        assert card.as_cupy(1234).ptr == 1234
+
+
+def test_a_rank_that_is_shown_one_gpu_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def stop(index: int) -> None:
+        taken.append(index)
+        raise UnavailableError("seen enough")
+
+    monkeypatch.setattr(gpu_session, "Card", stop)
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
+    with pytest.raises(UnavailableError, match="seen enough"):
+        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
+    monkeypatch.setattr(gpu_session, "device_count", lambda: 4)
+    with pytest.raises(UnavailableError, match="seen enough"):
+        take_gpu(RankContext(rank=3, n=4, local_rank=3), GpuOptions())
+    assert taken == [0, 3]

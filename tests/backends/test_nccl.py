@@ -1,0 +1,242 @@
+"""The nccl backend without a GPU: what is forced and how, what is waived, rows and processes of a sweep. Stand-ins take NCCL's place."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from collbench.backends.base import Batch, Samples
+from collbench.backends.gpu.child import Variables
+from collbench.backends.nccl import backend as nccl
+from collbench.bench.sweep import Sweep, cases
+from collbench.cli import run
+from collbench.launch.group import RankContext
+from collbench.results.record import read
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.util.errors import RefusedError, StuckError, UnavailableError
+
+PEERS = {"nccl": nccl.KNOBS, "mpi": {}}
+SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2"]
+Forced = tuple[str, str, int, int]
+
+
+def case(**more: Any) -> Case:
+    return Case(**{"op": "allreduce", "backend": "nccl", "algo": "library", "proto": "", "ranks": 4, "size_bytes": 4096, **more})
+
+
+def ways(**knobs: Any) -> list[Forced]:
+    found = cases(Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), **knobs, asked=frozenset(knobs)), PEERS)
+    return [(c.algo, c.proto, c.channels, c.buffsize) for c in found]
+
+
+@pytest.mark.parametrize(
+    ("forced", "variables"),
+    [
+        ({}, {}),
+        ({"algo": "ring"}, {"NCCL_ALGO": "Ring"}),
+        ({"algo": "chain", "proto": "ll128"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL128"}),
+        ({"channels": 4}, dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"), "4")),
+        ({"proto": "simple", "buffsize": 65536}, {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": "65536"}),
+        ({"proto": "ll128", "buffsize": 65536}, {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": "65536"}),
+        ({"buffsize": 65536}, dict.fromkeys(("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"), "65536")),
+    ],
+)
+def test_what_is_forced_becomes_variables(forced: dict[str, Any], variables: dict[str, str]) -> None:
+    assert dict(nccl.environment(case(**forced))) == variables
+
+
+@pytest.mark.parametrize(
+    ("forced", "reason"),
+    [
+        ({"op": "allgather", "algo": "chain"}, "serves allreduce, not allgather"),
+        ({"op": "alltoall", "algo": "ring"}, "group of sends and receives"),
+        ({"op": "sendrecv", "proto": "ll"}, "group of sends and receives"),
+        ({"op": "gather", "channels": 3}, "power of two"),
+        ({"channels": 65}, "at most 64"),
+        ({"buffsize": 8192}, "needs 16K to 1G"),
+        ({"buffsize": 65536 + 512}, "in whole K"),
+    ],
+)
+def test_what_nccl_lacks_is_waived(forced: dict[str, Any], reason: str) -> None:
+    found = case(**forced)
+    assert reason in nccl.why_waived(found, collective(found.op).is_reduction)
+
+
+@pytest.mark.parametrize(
+    "forced",
+    [{}, {"algo": "ring", "op": "reduce"}, {"algo": "chain"}, {"op": "alltoall", "channels": 4, "buffsize": 1 << 20}, {"channels": 64, "buffsize": 16384}],
+)
+def test_what_nccl_has_is_not(forced: dict[str, Any]) -> None:
+    assert nccl.why_waived(case(**forced), is_reduction=True) == ""
+
+
+def test_its_own_choice_comes_first_and_once() -> None:
+    own = ("library", "", 0, 0)
+    assert ways() == [own]
+    assert ways(algo=("auto",), proto=("auto",)) == [own]
+    assert ways(algo=("ring", "twoshot", "chain"), proto=("ll",)) == [own, ("ring", "ll", 0, 0), ("chain", "ll", 0, 0)]
+    assert ways(algo=("oneshot",), channels=(1, 2)) == [own]
+    assert ways(proto=("auto", "simple"), channels=(2,)) == [own, ("library", "", 2, 0), ("library", "simple", 2, 0)]
+    assert ways(slots=(2, 4), chunk=(4096,), buffsize=(65536,)) == [own, ("library", "", 0, 65536)]
+
+
+def test_values_that_nobody_asked_for_force_nothing() -> None:
+    found = cases(Sweep(sizes=(4096,), backend=("nccl", "mpi"), proto=("simple", "ll"), channels=(2,)), PEERS)
+    assert [(c.backend, c.algo, c.proto, c.channels) for c in found] == [("nccl", "library", "", 0), ("mpi", "library", "", 0)]
+
+
+def test_a_library_without_knobs_is_asked_once() -> None:
+    assert len(cases(Sweep(sizes=(4096,), backend=("mpi",), algo=("ring",), channels=(1, 2), asked=frozenset({"algo", "channels"})), PEERS)) == 1
+
+
+class StandIn:
+    """In place of nccl.Session: a clock that is never read, and a log of who was open when."""
+
+    open: ClassVar[list[Variables]] = []
+    log: ClassVar[list[tuple[str, Variables]]] = []
+    refused: ClassVar[tuple[str, str] | None] = None
+    device, version = "stand-in", "stand-in"
+
+    def __init__(self, group: Any, cases: Sequence[Case], *, hot: bool, options: Any) -> None:
+        (self.variables,) = {nccl.environment(case) for case in cases}
+        if ("NCCL_PROTO", "LL128") in self.variables:
+            raise RefusedError("NCCL does not make a communicator: nothing", "ask why")
+        self.open.append(self.variables)
+        self.log.append(("open", self.variables))
+
+    def run(self, case: Case, batch: Batch) -> Samples:
+        assert nccl.environment(case) == self.variables
+        assert len(self.open) <= 2  # one set of processes beside the library's own choice
+        if self.refused in self.variables:
+            raise RefusedError("NCCL does not do allreduce: invalid usage")
+        return Samples(seconds=(1e-6, 1e-6), notes=("unregistered",))
+
+    def close(self) -> None:
+        self.open.remove(self.variables)
+        self.log.append(("close", self.variables))
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
+    monkeypatch.setattr(nccl, "Session", StandIn)
+    monkeypatch.setattr(nccl, "why_not", lambda group: "")
+    monkeypatch.setattr(StandIn, "open", [])
+    monkeypatch.setattr(StandIn, "log", [])
+    return StandIn
+
+
+def test_each_set_of_variables_has_processes_once_one_after_the_other(stand_in: type[StandIn], tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1K,64K,1M", "--csv", str(file)]) == 0
+    assert [(what, len(variables)) for what, variables in stand_in.log] == [("open", 0), ("open", 5), ("close", 5), ("open", 5), ("close", 5), ("close", 0)]
+    rows = [row for row in read(file) if row.backend == "nccl"]
+    assert [(row.algo, row.channels, row.ctas, row.size_bytes) for row in rows] == [
+        (algo, channels, channels, size) for algo, channels in (("library", 0), ("ring", 1), ("ring", 2)) for size in (1024, 65536, 1 << 20)
+    ]
+    assert {(row.status, row.notes, row.proto, row.buffsize) for row in rows} == {("ok", "unregistered", "", 0)}
+    assert len({row.key for row in rows}) == 9
+
+
+def test_resume_tells_what_was_forced_from_what_was_not(stand_in: type[StandIn], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.csv"
+    assert run([*SWEEP, "--sizes", "1K", "--algo", "ring", "--csv", str(file)]) == 0
+    assert run([*SWEEP, "--sizes", "1K", "--algo", "ring,chain", "--csv", str(file), "--resume"]) == 0
+    assert "3 of 5 points" in capfd.readouterr().err
+    assert [row.algo for row in read(file) if row.backend == "nccl"] == ["library", "ring", "chain"]
+
+
+def test_a_refusal_waives_what_was_forced_and_nothing_else(stand_in: type[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "out.csv"
+    monkeypatch.setattr(StandIn, "refused", ("NCCL_ALGO", "Tree"))
+    assert run(["sweep", "--backend", "nccl", "--ranks", "2", "--algo", "ring,chain", "--proto", "auto,ll128", "--sizes", "1K,1M", "--csv", str(file)]) == 0
+    rows = {(row.algo, row.proto): (row.status, row.reason) for row in read(file)}
+    assert rows == {
+        ("library", ""): ("ok", ""),
+        ("ring", ""): ("ok", ""),
+        ("ring", "ll128"): ("waived", "NCCL does not make a communicator: nothing; ask why"),
+        ("chain", ""): ("waived", "NCCL does not do allreduce: invalid usage"),
+        ("chain", "ll128"): ("waived", "NCCL does not make a communicator: nothing; ask why"),
+    }
+    assert len(read(file)) == 10
+
+
+def test_the_table_compares_with_its_own_choice_alone(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {(): 8e-3}  # what is forced is faster than anything; prices all, because they are compared with nothing measured
+    monkeypatch.setattr(StandIn, "run", lambda self, case, batch: Samples(seconds=(seconds.get(self.variables, 1e-9),), notes=("modelled",)))
+    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1M"]) == 0
+    out = capfd.readouterr().out.splitlines()
+    table, best = out[: out.index("")], out[out.index("") + 1 :]
+    assert table[0].split()[:5] == ["size", "algo", "backend", "ch", "time"]
+    assert [line.split()[1:4] for line in table[1:] if "nccl" in line] == [["library", "nccl", "8000"], ["ring", "nccl", "1"], ["ring", "nccl", "2"]]
+    assert "auto" in best[0]
+    assert "x nccl" in best[0]
+    (row,) = best[1:]
+    time_us, ratio = float(row.split()[-5]), float(row.split()[-2])
+    assert ratio == pytest.approx(8e3 / time_us, rel=0.01)
+
+
+def test_it_says_what_reaches_the_library(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--slots", "4", "--sizes", "1K,1M"]) == 0
+    assert capfd.readouterr().err.splitlines()[0] == (
+        "# nccl: the library's own choice; 2 sets of processes, about 3 s each, forced by --algo, --channels; --slots, --algo twoshot do not reach it."
+    )
+    assert run([*SWEEP, "--algo", "auto", "--sizes", "1K"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_dry_run_shows_the_variables(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
+    assert [line.rpartition("; ")[2] for line in lines] == ["its own way", "NCCL_ALGO=Tree"]
+
+
+class StandInError(Exception):
+    """In place of the binding's NcclError."""
+
+
+def rank_without_gpu() -> nccl.Rank:
+    def refuse(*_: object) -> None:
+        raise StandInError("NCCL_ERROR_INVALID_USAGE: invalid usage")
+
+    rank = nccl.Rank(RankContext(rank=1, n=2))
+    rank.nccl = SimpleNamespace(NcclError=StandInError, NcclCommunicator=refuse)
+    return rank
+
+
+def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
+    with pytest.raises(RefusedError, match="does not make a communicator: NCCL_ERROR_INVALID_USAGE") as found:
+        rank_without_gpu().join(b"")
+    assert "NCCL_DEBUG" in found.value.hint
+
+
+def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
+    rank, aborted = rank_without_gpu(), []
+
+    def wait(deadline_s: float) -> None:
+        raise StuckError(f"GPU 1 has not finished after {deadline_s:.0f} s")
+
+    rank.lane = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
+    rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
+    with pytest.raises(StuckError, match="after 8 s"):
+        rank._wait()  # noqa: SLF001
+    assert aborted == [True]
+
+
+def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise UnavailableError("CuPy finds no NCCL", "install it")
+
+    monkeypatch.setattr(nccl, "why_no_gpus", lambda: "")
+    monkeypatch.setattr(nccl, "load_nccl", missing)
+    assert nccl.why_not(SimpleNamespace(hosts=("a",))) == "CuPy finds no NCCL"
+
+
+def test_the_binding_cannot_register_buffers() -> None:
+    """The notes of rows rest on this: a binding that can must be asked whether it did."""
+    binding = pytest.importorskip("cupy.cuda.nccl")
+    if not binding.available:
+        pytest.skip("CuPy finds no NCCL")
+    assert not [name for name in (*dir(binding), *dir(binding.NcclCommunicator)) if "register" in name.lower() or "window" in name.lower()]

@@ -1,0 +1,144 @@
+"""Ceilings from traffic and wires, against figures worked out by hand."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from collbench.bench.ceilings import Yardstick, efficiency
+from collbench.machine.topology.ceiling import ceiling
+from collbench.machine.topology.machines import machine_topology
+from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.topology.rates import nvlink_link, pcie, pcie_link
+from collbench.planning.choice import algorithms_of, resolve
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.plan import registered
+from collbench.report.tables.sweep import ceiling_lines
+from collbench.schedules.passes import pair_traffic, traffic
+from collbench.spec.case import Case
+from collbench.spec.collectives import OpName, collective
+from collbench.spec.world import World
+from tests.results.test_record import ROW
+
+GEN3 = pcie(3, 16).usable_gbs
+
+
+def gpus(n: int) -> tuple[Node, ...]:
+    return tuple(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(n))
+
+
+def on_a_switch(n: int) -> Topology:
+    return Topology(name="switch", nodes=(Node(id="pci", kind="pci"), *gpus(n)), links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(n)))
+
+
+def behind_nvswitch(n: int) -> Topology:
+    return Topology(name="nvs", nodes=(Node(id="nvs0", kind="nvswitch"), *gpus(n)), links=tuple(nvlink_link(f"gpu{k}", "nvs0", 4, 18) for k in range(n)))
+
+
+def two_sockets() -> Topology:
+    nodes = (*gpus(4), Node(id="cpu0", kind="cpu"), Node(id="cpu1", kind="cpu"))
+    links = (*(pcie_link(f"cpu{k // 2}", f"gpu{k}", 3, 16) for k in range(4)), Link(a="cpu0", b="cpu1", kind="socket", raw_gbs=9.6, usable_gbs=6.0))
+    return Topology(name="two sockets", nodes=nodes, links=links)
+
+
+def busbw(topology: Topology, op: str, algo: str, n: int) -> tuple[float, str]:
+    schedule = registered(op, algo, World(n=n))
+    found = ceiling(topology, [f"gpu{k}" for k in range(n)], pair_traffic(schedule))
+    assert found is not None
+    return found.gbs * collective(op).factor(n), found.limit
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "ring"), ("reducescatter", "ring"), ("alltoall", "direct")])
+def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None:
+    found, limit = busbw(on_a_switch(n), op, algo, n)
+    assert found == pytest.approx(GEN3)
+    assert limit.endswith("PCIe 3.0 x16")
+
+
+def test_a_star_fills_the_root_alone() -> None:
+    """The root takes in n-1 vectors and gives out as many."""
+    assert busbw(on_a_switch(4), "allreduce", "star", 4)[0] == pytest.approx(GEN3 / 3 * 1.5)
+
+
+def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
+    case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
+    yardstick = Yardstick(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    found = {}
+    for road in ("p2p", "shm"):
+        chosen = resolve(replace(case, transport=road), Limits())
+        found[road] = yardstick.of(chosen.case, chosen.plan)
+    assert found["p2p"] is not None
+    assert found["shm"] is not None
+    assert found["p2p"].gbs == pytest.approx(364.5, rel=0.01)
+    assert found["shm"].gbs == pytest.approx(pcie(5, 16).usable_gbs)
+    assert "PCIe 5.0 x16" in found["shm"].limit
+
+
+def test_the_link_between_sockets_limits_a_ring() -> None:
+    found, limit = busbw(two_sockets(), "allreduce", "ring", 4)
+    assert found == pytest.approx(6.0)
+    assert limit == "GPU1 -> GPU2, socket link"
+
+
+def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
+    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of S."""
+    assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
+
+
+def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
+    """On DGX-1 no NVLink joins GPU 3 and GPU 4: what one sends the other takes two links."""
+    found = ceiling(machine_topology("dgx-1"), [f"gpu{k}" for k in range(8)], {(3, 4): Fraction(1)})
+    assert found is not None
+    assert found.limit == "GPU3 -> GPU0, NVLink 1 x1"
+
+
+def test_unknown_rates_make_no_ceiling() -> None:
+    topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
+    assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
+    assert Yardstick(topology, ["gpu0", "gpu1"]).cheapest(Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)) == "auto"
+
+
+def test_a_protocol_takes_its_share() -> None:
+    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    for proto in ("simple", "ll", "ll128"):
+        choice = resolve(Case(op="allreduce", backend="cuda", algo="ring", proto=proto, ranks=4, size_bytes=1 << 24))
+        found = yardstick.of(choice.case, choice.plan)
+        assert found is not None
+        assert found.gbs == pytest.approx(18 * 25 * 0.81 * efficiency(proto))
+
+
+def test_a_library_is_measured_by_the_best_of_ours() -> None:
+    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    found = yardstick.of(Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None)
+    assert found is not None
+    assert found.gbs == pytest.approx(18 * 25 * 0.81)
+
+
+@pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+@pytest.mark.parametrize(("machine", "links", "link_gbs"), [("dgx-1", 4, 16.0), ("dgx-1v", 6, 20.0)])
+def test_a_library_may_use_all_links_of_a_cube(machine: str, links: int, link_gbs: float, op: OpName) -> None:
+    """NCCL runs a ring on every NVLink that a GPU has: the best of ours in the numbering of the ranks is no bound for it."""
+    topology = machine_topology(machine)
+    found = Yardstick(topology, [gpu.id for gpu in topology.gpus]).of(Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None)
+    assert found is not None
+    assert found.gbs == pytest.approx(links * link_gbs)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_pairs_add_up_to_what_the_busiest_rank_sends(n: int) -> None:
+    for op in ("allreduce", "allgather", "broadcast", "alltoall"):
+        for algo in algorithms_of(op):
+            if algo == "halving" and n == 3:
+                continue
+            schedule = registered(op, algo, World(n=n))
+            sent = [sum((share for (source, _), share in pair_traffic(schedule).items() if source == rank), Fraction(0)) for rank in range(n)]
+            assert max(sent) == traffic(schedule).sent
+
+
+@pytest.mark.parametrize(("transport", "percent", "said"), [("ce", 104.9, True), ("ce", 99.0, False), ("p2p", 100.5, False)])
+def test_why_copy_engines_get_past_the_wires_is_said(transport: str, percent: float, said: bool) -> None:
+    row = replace(ROW, backend="cuda", transport=transport, ceiling_gbs=364.5, percent=percent, busbw_gbs=364.5 * percent / 100)
+    (line,) = ceiling_lines([row])
+    assert f"best {364.5 * percent / 100:.1f}" in line
+    assert ("rated by what stores get" in line) == said

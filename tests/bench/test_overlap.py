@@ -1,0 +1,290 @@
+"""What communication costs computation, without a GPU: rates from marks, rows, the advice, and the command with stand-in sessions."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collbench.backends import FAMILY
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.gpu import copies
+from collbench.backends.gpu.concurrent import Beside, Marks
+from collbench.backends.nccl import backend as nccl
+from collbench.bench.overlap import COLUMNS, Asked, compared, progress, times_of
+from collbench.cli import _run_overlap, run
+from collbench.cli.overlap import command
+from collbench.planning.choice_gpu import Limits
+from collbench.report.tables.overlap import WIDTH, advice
+from collbench.results.record import COLUMNS as SWEEP
+from collbench.results.record import Record
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import ScheduleError, StuckError, UnavailableError
+from tests.support.overlap import Session, marks, repeat
+
+ASKED = Asked(sizes=(1 << 26,), channels=(4,), backends=("cuda",), ranks=2, gemm=8192)
+
+
+def record(**more: Any) -> Record:
+    knobs = dict.fromkeys(SWEEP[: SWEEP.index("count") + 1], 0) | dict.fromkeys(("algo", "proto", "backend"), "")
+    return Record(**{**knobs, "op": "allreduce", "ranks": 2, "size_bytes": 1 << 26, "status": "ok", "busbw_gbs": 100.0, **more})
+
+
+# Rates
+
+
+def test_a_part_of_a_turn_counts_as_that_part() -> None:
+    assert progress((0.0, 2.0, 4.0), 1.0, 4.0) == 1.5
+    assert progress((1.0, 2.0), 3.0, 4.0) == 0.0
+
+
+def test_rates_are_taken_while_both_run() -> None:
+    """Launches end at 40 ms; what the products do afterwards, undisturbed, does not count."""
+    both = Marks(computing=(*marks(0.0, 2e-3, 20), *marks(41e-3, 1e-3, 20)), launches=marks(0.0, 4e-3, 10))
+    one = Beside(
+        products=1, launches=2, both=(both,), computing_alone=(Marks(computing=marks(0.0, 1e-3, 40)),),
+        launches_alone=(Marks(launches=marks(0.0, 2e-3, 20)),),
+    )
+    times = times_of(one)
+    assert times.product_beside == pytest.approx(2e-3)
+    assert times.launch_beside == pytest.approx(2e-3)
+    assert times.product_alone == pytest.approx(1e-3)
+    assert times.launch_alone == pytest.approx(1e-3)
+
+
+def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
+    """The first replay ends long after the products: in their time it did a fifth of itself, and cost them nothing."""
+    both = Marks(computing=marks(0.0, 1e-3, 60), launches=(0.0, 0.3))
+    one = Beside(
+        products=1, launches=1, both=(both,), computing_alone=(Marks(computing=marks(0.0, 1e-3, 60)),), launches_alone=(Marks(launches=(0.0, 0.06)),),
+    )
+    times = times_of(one)
+    assert times.launch_beside == pytest.approx(0.3)
+    assert times.product_beside == pytest.approx(1e-3)
+
+
+def test_the_slowest_rank_counts() -> None:
+    slow, fast = repeat(gemm_slower=1.5, ranks=1), repeat(gemm_slower=1.1, ranks=1)
+    one = Beside(
+        products=1, launches=1, computing_alone=fast.computing_alone * 2, launches_alone=fast.launches_alone * 2, both=(*fast.both, *slow.both),
+    )
+    assert times_of(one).product_beside == pytest.approx(1.5e-3)
+
+
+def test_what_is_moved_for_lost_computing() -> None:
+    """Products take 1.25 times as long: a fifth of the time is lost. 2^26 bytes in 2 ms are 33.6 MB a ms, 167.8 MB for a lost ms."""
+    row = compared(record(), ASKED, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3)
+    assert row.gemm_slower == pytest.approx(1.25)
+    assert row.lost_percent == pytest.approx(20.0)
+    assert row.slower == pytest.approx(2.0)
+    assert row.beside_us == pytest.approx(2000)
+    assert row.mb_per_lost_ms == pytest.approx((1 << 26) / 1e6 / 2 / 0.2)
+    assert row.beside_busbw_gbs == pytest.approx((1 << 26) / 2e-3 / 1e9)
+    assert row.noise_percent == 0.0
+
+
+def test_a_loss_within_the_noise_is_none() -> None:
+    repeats = [repeat(product=product, gemm_slower=1.02) for product in (1e-3, 1.03e-3, 0.99e-3)]
+    row = compared(record(), ASKED, list(map(times_of, repeats)))
+    assert row.noise_percent == pytest.approx(4.0)
+    assert row.gemm_slower == pytest.approx(1.02)
+    assert row.mb_per_lost_ms is None
+
+
+# The command, with sessions that are made up
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Session]]:
+    kept = Session.cost, Session.raises, Session.wrong
+    Session.opened, Session.closed = [], 0
+    for module in (cuda, nccl, copies):
+        monkeypatch.setattr(module, "Session", Session)
+        monkeypatch.setattr(module, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda, "limits", lambda memory: Limits(memory_bytes=memory))
+    monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "")
+    monkeypatch.setattr(_run_overlap, "load_cublas", lambda: None)
+    monkeypatch.setattr(_run_overlap, "device_count", lambda: 2)
+    yield Session
+    Session.cost, Session.raises, Session.wrong = kept
+
+
+def channels_of(job: Any) -> int:
+    return int(job.channels)
+
+
+def test_messages_are_no_road_beside_products(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["overlap", "--transport", "net"]) == 2
+    assert "'net' is not one of auto, ce, p2p, shm" in capfd.readouterr().err
+    assert run(["overlap", "--backend", "cuda", "--transport", "all", "--channels", "8"]) == 0
+    assert "waived" not in capfd.readouterr().out
+
+
+def test_rows_table_and_advice(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """More channels cost more computing; with few the launches are slow. The advice is worked out from the rows."""
+    cost = {4: (1.02, 2.0), 16: (1.10, 1.05), 64: (1.50, 1.0), 1: (1.04, 1.0), 0: (1.0, 1.0)}
+    stand_in.cost = staticmethod(lambda job: cost[channels_of(job)])
+    file = tmp_path / "rows.csv"
+    assert run(["overlap", "--channels", "4,16,64", "--csv", str(file)]) == 0
+    with file.open() as text:
+        rows = list(csv.DictReader(text))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(row["backend"], row["op"], row["algo"], row["channels"]) for row in rows] == [
+        ("cuda", "allreduce", "ring", "4"), ("cuda", "allreduce", "ring", "16"), ("cuda", "allreduce", "ring", "64"),
+        ("cuda", "allreduce", "twoshot", "1"), ("nccl", "allreduce", "library", "0"),
+        ("copies", "sendrecv", "kernel", "4"), ("copies", "sendrecv", "kernel", "16"), ("copies", "sendrecv", "kernel", "64"),
+        ("copies", "sendrecv", "engine", "0"), ("copies", "sendrecv", "host", "0"),
+    ]
+    assert {(row["status"], row["gemm"], row["priority"], row["wrong"], row["size_bytes"]) for row in rows} == {("ok", "8192", "high", "0", str(1 << 26))}
+    assert [row["ctas"] for row in rows if row["transport"] != "ce"] == ["4", "16", "64", "0", "4", "16", "64", "0", "0"]
+    assert [float(row["gemm_slower"]) for row in rows[:3]] == [1.02, 1.1, 1.5]
+    assert [row["mb_per_lost_ms"] != "" for row in rows] == [False, True, True, True, False, False, True, True, False, False]  # the noise is 2 %
+    out = capfd.readouterr().out
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert "a stream of high priority" in out
+    said = " ".join(out[out.rindex("\n64M: ") :].split())
+    assert said == (
+        "64M: 16 channels cost 9.1 % of computing and give 95 % of the bandwidth: 63.91 GB/s; 64 channels cost 33.3 % of computing and give 67.11 GB/s; "
+        "ce costs 3.8 % of computing and gives 67.11 GB/s; "
+        "NCCL costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s; the copy engine costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s."
+    )
+    assert [backend for backend, _ in stand_in.opened] == ["cuda", "nccl", "copies"]
+    assert stand_in.closed == 3
+    assert all(options.is_urgent for _, options in stand_in.opened)
+
+
+def test_one_gpu_copies(stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(_run_overlap, "device_count", lambda: 1)
+    assert run(["overlap", "--channels", "4,8", "--priority", "normal"]) == 0
+    out, err = capfd.readouterr()
+    assert "nothing travels" in err
+    assert "copies on one GPU" in out
+    assert [backend for backend, _ in stand_in.opened] == ["copies"]
+    assert not stand_in.opened[0][1].is_urgent
+    assert "\n64M: 4 channels" in out
+    assert run(["overlap", "--backend", "cuda,nccl"]) == 3
+    assert "nothing travels" in capfd.readouterr().err
+
+
+def test_no_gpu_is_an_environment_that_cannot(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "this host has no NVIDIA GPU")
+    assert run(["overlap"]) == 3
+    assert "this host has no NVIDIA GPU" in capfd.readouterr().err
+
+
+def test_no_cublas_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def missing() -> None:
+        raise UnavailableError("CuPy finds no cuBLAS", "install it")
+
+    monkeypatch.setattr(_run_overlap, "load_cublas", missing)
+    assert run(["overlap"]) == 3
+    assert "install it" in capfd.readouterr().err
+
+
+def test_what_cannot_run_is_a_row(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stand_in.raises = staticmethod(lambda job: ScheduleError("too many CTAs") if channels_of(job) == 64 else None)
+    file = tmp_path / "rows.csv"
+    assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "8,64", "--csv", str(file)]) == 0
+    with file.open() as text:
+        assert [(row["status"], row["reason"], row["gemm_us"] != "") for row in csv.DictReader(text)] == [("ok", "", True), ("waived", "too many CTAs", False)]
+    assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "64"]) == 3
+    assert "too many CTAs" in capfd.readouterr().err
+
+
+def test_a_session_that_does_not_open_waives_its_points(stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise UnavailableError("no memory", "use smaller sizes")
+
+    monkeypatch.setattr(copies, "Session", refuse)
+    assert run(["overlap", "--channels", "8"]) == 0
+    assert capfd.readouterr().out.count("waived: no memory; use smaller sizes") == 3
+
+
+@pytest.mark.parametrize(("error", "code"), [(StuckError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)])
+def test_what_ends_it_keeps_the_rows_before(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str], error: Any, code: int) -> None:
+    stand_in.raises = staticmethod(lambda job: error if channels_of(job) == 64 else None)
+    file = tmp_path / "rows.csv"
+    assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "8,64", "--csv", str(file)]) == code
+    with file.open() as text:
+        statuses = [row["status"] for row in csv.DictReader(text)]
+    assert statuses == (["ok", "error"] if code == 4 else ["ok"])
+    assert "\n64M: 8 channels" in capfd.readouterr().out
+    assert stand_in.closed == 1
+
+
+def test_wrong_results_have_no_times(stand_in: type[Session], tmp_path: Path) -> None:
+    stand_in.wrong = (Wrong(rank=1, count=3, index=7, got="0", wanted="1"),)
+    file = tmp_path / "rows.csv"
+    assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 1
+    with file.open() as text:
+        (row,) = csv.DictReader(text)
+    assert (row["status"], row["wrong"], row["time_us"], row["gemm_us"]) == ("wrong", "3", "", "")
+    assert "rank 1 element 7" in row["reason"]
+
+
+def test_rows_are_appended_to_a_file_of_the_same_columns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.csv"
+    for _ in range(2):
+        assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 0
+    assert len(file.read_text().splitlines()) == 3
+    file.write_text(",".join(SWEEP) + "\n")
+    assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 2
+    assert "does not have the columns" in capfd.readouterr().err
+
+
+def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["overlap", "--backend", "nccl", "--csv", "-"]) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines()[0] == ",".join(COLUMNS)
+    assert len(out.splitlines()) == 2
+    assert "nccl" in err
+
+
+def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["overlap", "--op", "all_gather", "--backend", "cuda", "--sizes", "1M,16M", "--channels", "8"]) == 0
+    out = capfd.readouterr().out
+    assert "allgather of 2 ranks" in out
+    assert "\n1M: 8 channels" in out
+    assert "\n16M: 8 channels" in out
+    for wrong in (["--op", "gossip"], ["--sizes", "0"], ["--backend", "mpi"], ["--channels", "0"], ["--gemm", "12"], ["--repeats", "1"]):
+        assert run(["overlap", *wrong]) == 2, wrong
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_transports_are_told_apart(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    stand_in.cost = staticmethod(lambda job: (1.1, 1.0) if job.transport == "p2p" else (1.2, 4.0))
+    assert run(["overlap", "--backend", "cuda", "--channels", "4,8", "--transport", "auto,shm"]) == 0
+    out = capfd.readouterr().out
+    assert out.count("ring simple shm") == 2
+    said = " ".join(out[out.rindex("\n64M: ") :].split())
+    assert said.startswith("64M: 4 channels cost 9.1 % of computing and give 100 % of the bandwidth: 67.11 GB/s; shm costs 16.7 %")
+
+
+def test_copy_engines_alone_are_called_so(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+    stand_in.cost = staticmethod(lambda job: (2.0, 1.5))
+    assert run(["overlap", "--backend", "cuda", "--transport", "ce"]) == 0
+    out = capfd.readouterr().out
+    assert " ".join(out[out.rindex("\n64M: ") :].split()) == "64M: ce costs 50.0 % of computing and gives 44.74 GB/s."
+
+
+def test_no_row_no_advice() -> None:
+    assert advice([]) == []
+
+
+def test_copies_are_no_backend_of_the_sweep() -> None:
+    assert not {"base", "gpu", "net", "copies"} & set(FAMILY.names())
+
+
+def test_readme_has_every_option_and_column() -> None:
+    text = (Path(__file__).parent.parent.parent / "README.md").read_text()
+    section = text[text.index("## What communication costs computing") : text.index("## Exit codes")]
+    options = {option for param in command.params for option in param.opts}
+    assert sorted(option for option in options if f"`{option}" not in section) == []
+    assert [name for name in COLUMNS[len(SWEEP) :] if f"`{name}`" not in section] == []
+
+
+def test_a_group_on_two_hosts_has_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert "2 hosts" in copies.why_not(SimpleNamespace(hosts=("a", "b")))

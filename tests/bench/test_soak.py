@@ -1,0 +1,105 @@
+"""Soaks without a GPU: which launches are asked for, and what is said of them. The session is a stand-in; tests/gpu has the real one."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from collbench.bench.runner import Point
+from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, soak
+from collbench.launch.driver import stuck
+from collbench.planning.choice import resolve
+from collbench.planning.plan import Plan
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.spec.case import Case
+from collbench.spec.pattern import Wrong
+from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, StuckError
+
+
+class Session:
+    """Remembers what it was asked for; the first plan of a soak comes out wrong."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Plan, tuple[int, ...], int]] = []
+
+    def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
+        self.asked.append((plan, tuple(counts), pause_ns))
+        return (Wrong(rank=1, count=3, index=7, got="?", wanted="?"),) if plan is self.asked[0][0] else ()
+
+
+def points() -> list[Point]:
+    found = [resolve(Case(op="allreduce", backend="cuda", algo=algo, proto="ll", ranks=4, size_bytes=4096)) for algo in ("ring", "oneshot", "tree")]
+    return [Point(choice.case, choice.plan) for choice in found]
+
+
+def test_every_plan_comes_before_any_comes_again() -> None:
+    session, few = Session(), points()
+    bursts: list[Burst] = []
+    for burst in soak(few, {("cuda", 4): session}, 60.0, seed=1):
+        bursts.append(burst)
+        if len(bursts) == 6:
+            break
+    assert {id(plan) for plan, _, _ in session.asked[:3]} == {id(plan) for plan, _, _ in session.asked[3:]} == {id(point.plan) for point in few}
+    assert [bool(burst.wrong) for burst in bursts].count(True) == 2
+    assert all(len(burst.counts) == LAUNCHES and burst.pause_ns in PAUSES_NS for burst in bursts)
+
+
+@pytest.mark.parametrize("kind", [ScheduleError, RefusedError])
+def test_a_plan_that_cannot_run_comes_once_with_the_reason(kind: type[CollbenchError]) -> None:
+    class Choosy(Session):
+        def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
+            if plan.schedule.name == "ring":
+                raise kind("too many CTAs")
+            return super().soak(plan, counts, pause_ns)
+
+    bursts = []
+    for burst in soak(points(), {("cuda", 4): Choosy()}, 60.0, seed=1):
+        bursts.append(burst)
+        if len(bursts) == 9:
+            break
+    assert [burst.refused for burst in bursts if burst.refused] == ["too many CTAs"]
+    assert {burst.point.case.algo for burst in bursts if not burst.refused} == {"oneshot", "tree"}
+
+
+def test_the_time_ends_it() -> None:
+    assert list(soak(points(), {("cuda", 4): Session()}, -1.0, seed=1)) == []
+
+
+def test_nothing_to_soak_ends_at_once() -> None:
+    assert list(soak([], {}, 60.0, seed=1)) == []
+
+
+def test_counts_are_the_plans_own_or_anything_up_to_it() -> None:
+    plan = points()[0].plan
+    assert plan is not None
+    most = plan.problem.block_count
+    drawn = [_counts(random.Random(seed), plan) for seed in range(40)]
+    own = [counts for counts in drawn if set(counts) == {most}]
+    assert 5 < len(own) < 35
+    mixed = [count for counts in drawn if counts not in own for count in counts]
+    assert min(mixed) <= 4
+    assert most // 2 < max(mixed) <= most
+
+
+def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
+    waits = [
+        StuckError("rank 0 waited for rank 3", suspect=((2, 6), 3)), StuckError("rank 1 waited for rank 0", suspect=((2, 3), 0)),
+        StuckError("rank 2 was told to stop"),
+    ]
+    assert stuck(waits).message == "rank 0 keeps the others waiting: rank 0 waited for rank 3; rank 1 waited for rank 0; rank 2 was told to stop"
+
+
+def test_suspects_travel_between_processes() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(StuckError("late", "hint", suspect=((-1,), 2))))
+    assert (error.message, error.hint, error.suspect) == ("late", "hint", ((-1,), 2))
+
+
+@pytest.mark.parametrize("algo", ["ring", "oneshot", "twoshot", "direct", "chain", "halving", "tree"])
+def test_gpu_plans_exist_for_every_protocol(algo: str) -> None:
+    op = "alltoall" if algo == "direct" else "allreduce"
+    for proto in ("simple", "ll", "ll128"):
+        case, plan = resolve(Case(op=op, backend="cuda", algo=algo, proto=proto, ranks=4, size_bytes=1 << 20))  # type: ignore[arg-type]
+        assert case.proto == proto
+        assert case.buffsize == plan.slots * plan.widest * PROTOCOLS.load(proto).wire_bytes(plan.piece_bytes)

@@ -1,0 +1,233 @@
+"""The page in a real browser: nothing complains, nothing leaves, filters and pointers do what they say. Skipped where there is no Chromium."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from collbench.analysis.load import Loaded, load
+from collbench.report.page import page
+from collbench.util import catalog
+from tests.report.test_page import HOSTILE, hostile, of_frame
+from tests.support.browser import CHROMIUM, Browser
+from tests.support.frames import frame, row
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+
+H200 = catalog.results()["h200x4"]
+LINES = "document.querySelectorAll('#chart path:not(.ceiling):not(.envelope)').length"
+SHOWN = "document.getElementById('shown').textContent"
+TIP = "document.getElementById('tip').innerText"
+RGB = """(text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(k => k / 255).map(k => k <= .03928 ? k / 12.92 : ((k + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b; })"""
+CONTRAST = f"""((one, other) => {{ const [a, b] = [{RGB}(one), {RGB}(other)].sort((x, y) => y - x); return (a + .05) / (b + .05); }})"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Addresses of pages by name."""
+    home = tmp_path_factory.mktemp("pages")
+    loaded = load(H200)
+    many = [
+        row((10.0 + k % 7, 11.0, 10.5), algo=algo, channels=k, threads=threads, size_bytes=1024 << step)
+        for algo in ("ring", "tree", "star", "chain") for k in range(1, 33) for threads in range(32, 544, 32) for step in range(10)
+    ]
+    slow, plain = (frame(*[row(
+        (scale * step, 1.01 * scale * step, 1.02 * scale * step), algo="twoshot", proto="ll128", channels=channels, threads=256 * channels, cluster=channels,
+        size_bytes=1024 << step,
+    ) for step in range(1, 11) for channels in (1, 2)]) for scale in (1.5, 1.0))
+    texts = {
+        "slower": page(*(Loaded(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))),
+        "h200": page(loaded), "two": page(loaded, loaded), "hostile": of_frame(hostile(), "<i>x.csv"), "none": of_frame(frame(row(status="waived"))),
+        "one": of_frame(frame(row((10.0,)))), "published": page(load(catalog.results()["h200x8-published"])), "many": of_frame(frame(*many)),
+    }
+    for name, text in texts.items():
+        (home / f"{name}.html").write_text(text)
+    return {name: f"file://{home / name}.html" for name in texts}
+
+
+@pytest.mark.parametrize("name", ["h200", "two", "hostile", "none", "one", "published", "many"])
+@pytest.mark.parametrize("fragment", [
+    "", "#op=*&axis=time&x=linear&y=linear&lines=all", "#axis=algbw&y=log&color=protocol", "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
+])
+def test_nothing_complains_and_nothing_leaves(browser: Browser, pages: dict[str, str], name: str, fragment: str) -> None:
+    browser.look(pages[name] + fragment)
+    assert browser.run("document.getElementById('live').hidden") is (name == "none")
+    assert browser.run("document.title") != "taken"
+    assert "NaN" not in browser.run("document.body.innerText + document.getElementById('chart').outerHTML")
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith(pages[name]) and url != "data:,"] == []
+
+
+def test_the_policy_refuses_what_would_leave(browser: Browser, pages: dict[str, str]) -> None:
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        there = f"http://127.0.0.1:{server.server_port}/"
+        browser.look(pages["h200"])
+        image = "new Promise(done => { const one = new Image(); one.onload = () => done('in'); one.onerror = () => done('refused'); one.src = '%s'; })"
+        assert browser.run(image % there) == "refused"
+        assert browser.run(f"fetch('{there}', {{mode: 'no-cors'}}).then(() => 'in', () => 'refused')") == "refused"
+        assert browser.run("new Promise(done => { const one = document.createElement('script'); one.textContent = 'window.ran = 1';"
+                           " document.body.append(one); setTimeout(() => done(window.ran === 1), 50); })") is False
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert asked == []
+
+
+def test_the_address_filters(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["h200"])
+    assert browser.run(SHOWN) == "22 of 111 curves, 286 points: allreduce"
+    assert browser.run(LINES) == 22
+    browser.look(pages["h200"] + "#op=broadcast&algorithm=ring,tree&protocol=ll")
+    assert browser.run(SHOWN) == "3 of 111 curves, 39 points: broadcast; algorithm ring or tree; protocol ll"  # and NCCL's own choice
+    assert browser.run("[...document.querySelectorAll('#best tbody tr')].filter(row => row.checkVisibility()).every(row => row.dataset.op === 'broadcast')")
+    browser.look(pages["h200"] + "#op=*")
+    assert browser.run(SHOWN).endswith("all operations; the fastest at some size, and libraries")
+    assert browser.run("[...document.querySelectorAll('#best tbody tr')].filter(row => !row.checkVisibility()).length") == 0
+    browser.look(pages["h200"] + "#op=*&lines=all")
+    assert browser.run(SHOWN) == "111 of 111 curves, 1399 points: all operations"
+
+
+def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["h200"])
+    click = "(box => { box.focus(); box.click(); })([...document.querySelectorAll('#filters input')].find(box => box.value === '%s'))"
+    browser.run(click % "ring")
+    assert browser.run("location.hash") == "#algorithm=ring"
+    assert browser.run(LINES) == 4
+    assert browser.run("document.activeElement.value") == "ring"  # the keyboard stays where it was
+    browser.run(click % "nccl")
+    assert browser.run(LINES) == 1
+    browser.run("(list => { list.value = 'time'; list.dispatchEvent(new Event('change')); })(document.getElementById('f-axis'))")
+    assert browser.run("location.hash") == "#axis=time&algorithm=ring&backend=nccl"
+    assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
+    browser.run("[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show all').click()")
+    assert browser.run(LINES) == 22
+    assert browser.run("location.hash") == "#axis=time"
+    browser.run("location.hash = '#op=reduce'")
+    assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(": reduce")
+    assert browser.complaints() == []
+
+
+def test_pointer_and_keyboard_tell_a_points_numbers(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["h200"] + "#backend=nccl")
+    assert browser.run(TIP) == ""
+    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
+    browser.run("document.getElementById('plot').scrollIntoView()")
+    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+    given = load(H200).frame
+    one = given[(given["op"] == "allreduce") & (given["backend"] == "nccl") & (given["size_bytes"] == 1 << 30)].iloc[0]
+    said = browser.run(TIP)
+    assert "nccl, 1G" in said
+    assert f"{one['busbw_gbs']:.1f} GB/s" in said
+    assert "% reached" in said
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    assert browser.run(TIP) == ""
+    browser.run("document.getElementById('chart').focus()")
+    for key in ("ArrowRight", "ArrowRight"):
+        browser.ask("Input.dispatchKeyEvent", type="keyDown", key=key)
+    assert "nccl, 64\n" in browser.run(TIP)
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+    assert browser.run(TIP) == ""
+    browser.look(pages["h200"] + "#backend=nccl", width=390, height=844, phone=True)
+    browser.run("document.getElementById('plot').scrollIntoView()")
+    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
+    browser.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": place[0], "y": place[1]}])
+    browser.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert "nccl, 1G" in browser.run(TIP)
+
+
+def test_the_best_table_sorts(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["h200"] + "#op=*")
+    sort = "[...document.querySelectorAll('#best th button')].find(one => one.textContent === '%s').click()"
+    cells = "[...document.querySelectorAll('#best tbody tr')].map(row => Number(row.cells[%d].dataset.v))"
+    for name, place in (("size", 1), ("time us", 3), ("busbw GB/s", 4)):
+        browser.run(sort % name)
+        numbers = browser.run(cells % place)
+        assert numbers == sorted(numbers)
+        browser.run(sort % name)
+        numbers = browser.run(cells % place)
+        assert numbers == sorted(numbers, reverse=True)
+    assert browser.run("document.querySelectorAll('#best th[aria-sort]').length") == 1
+
+
+def test_hostile_texts_are_shown_as_they_are(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["hostile"] + "#op=*")
+    chips = browser.run("[...document.querySelectorAll('#filters input')].map(box => box.value)")
+    assert set(HOSTILE) <= set(chips)
+    assert browser.run("document.querySelectorAll('img, i, b:not(#tip b), script').length") == 2
+    browser.run("document.getElementById('chart').focus()")
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+    assert HOSTILE[0] in browser.run(TIP)
+    assert browser.run("document.title") != "taken"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: str) -> None:
+    browser.look(pages["h200"] + "#lines=all", scheme=scheme)
+    back = "getComputedStyle(document.body).backgroundColor"
+    assert browser.run(f"{RGB}({back}) > .5") is (scheme == "light")
+    for what in ("h1", ".lead", ".hint", "#best td", "#best th", "td.self", "#filters .chip span", "#shown"):
+        assert browser.run(f"{CONTRAST}(getComputedStyle(document.querySelector('{what}')).color, {back})") >= 4.5, what
+    for place in range(10):
+        colour = f"(one => {{ one.className = 'f{place}'; one.style.display = 'none'; document.body.append(one); return getComputedStyle(one).fill; }})"
+        assert browser.run(f"{CONTRAST}({colour}(document.createElement('i')), {back})") >= 3, place
+    heat = "[...document.querySelectorAll('.heat td')].filter(one => one.textContent).map(getComputedStyle.bind(window))"
+    assert browser.run(f"Math.min(...{heat}.map(one => {CONTRAST}(one.color, one.backgroundColor)))") >= 4.5
+
+
+def test_a_phone_shows_all_without_sideways_scrolling(browser: Browser, pages: dict[str, str]) -> None:
+    for name in ("h200", "two", "hostile", "many"):
+        browser.look(pages[name], width=390, height=844, phone=True)
+        assert browser.run("document.documentElement.scrollWidth") <= 390, name
+    browser.look(pages["slower"], width=390, height=844, phone=True)
+    for head in ("#changes thead :nth-child(4)", "#best thead :nth-child(5)"):  # the change, and the bandwidth: what is asked for
+        assert browser.run(f"document.querySelector('{head}').getBoundingClientRect().right") <= 390, head
+
+
+def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict[str, str]) -> None:
+    browser.look(pages["h200"], scheme="dark")
+    browser.ask("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    try:
+        assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert browser.run("document.getElementById('filters').checkVisibility()") is False
+        assert browser.run("[...document.querySelectorAll('tbody tr, figure')].every(one => one.checkVisibility())")
+        assert browser.run("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+        browser.ask("Page.printToPDF")
+        assert browser.run("document.getElementById('chart').viewBox.baseVal.width") > 720  # as before it was drawn for paper
+        assert browser.complaints() == []
+    finally:
+        browser.ask("Emulation.setEmulatedMedia", media="")
+
+
+def test_without_script_the_tables_are_there(browser: Browser, pages: dict[str, str]) -> None:
+    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.look(pages["h200"], script=False)
+        seen = browser.run("document.body.innerText")
+        assert "The curves need JavaScript" in seen
+        assert seen.count("sendrecv, 4 ranks") > 13
+        assert browser.run("document.getElementById('live').checkVisibility()") is False
+    finally:
+        browser.ask("Emulation.setScriptExecutionDisabled", value=False)

@@ -1,0 +1,141 @@
+"""Plain copies between GPUs against a CUDA runtime that only keeps books: what is taken, what is given back, who waits for whom."""
+
+from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collbench.bench import pairs
+from collbench.device import copies
+from collbench.util.errors import StuckError, UnavailableError
+
+PIECES = 3
+PIECE_BYTES = copies._PIECE_BYTES  # noqa: SLF001
+SIZE = PIECES * PIECE_BYTES
+
+
+class FakeError(Exception):
+    """As CUDARuntimeError."""
+
+
+class Runtime:
+    """The calls that copies make. fails_at: the allocation that finds no memory. state: what every stream answers."""
+
+    CUDARuntimeError = FakeError
+    streamNonBlocking, eventDisableTiming, memcpyDeviceToHost, memcpyHostToDevice = 1, 2, 2, 1  # noqa: N815 - CUDA's names
+
+    def __init__(self, *, fails_at: int = -1, state: int = 0) -> None:
+        self.held: set[tuple[str, int]] = set()
+        self.calls: list[tuple[Any, ...]] = []
+        self.fails_at, self.state, self.numbers, self.mallocs = fails_at, state, count(1), 0
+
+    def _take(self, kind: str) -> int:
+        number = next(self.numbers)
+        self.held.add((kind, number))
+        return number
+
+    def malloc(self, size: int) -> int:
+        self.mallocs += 1
+        if self.mallocs == self.fails_at:
+            raise FakeError("out of memory")
+        return self._take("memory")
+
+    def hostAlloc(self, size: int, flags: int) -> int:  # noqa: N802 - CUDA's names
+        return self._take("pinned")
+
+    def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+        return self._take("stream")
+
+    def eventCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+        return self._take("event")
+
+    def streamQuery(self, stream: int) -> int:  # noqa: N802
+        return self.state
+
+    def getDevice(self) -> int:  # noqa: N802
+        return 7
+
+    def __getattr__(self, name: str) -> Any:
+        gives_back = {"free": "memory", "freeHost": "pinned", "streamDestroy": "stream", "eventDestroy": "event"}
+        if name in gives_back:
+            return lambda handle: self.held.remove((gives_back[name], handle))
+        return lambda *args: self.calls.append((name, *args))
+
+
+class Cupy:
+    """CuPy, whose comparisons find everything right."""
+
+    uint8 = "uint8"
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.cuda = SimpleNamespace(runtime=runtime, Device=lambda device: self, UnownedMemory=lambda *args: None, MemoryPointer=lambda *args: None)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def ndarray(self, shape: tuple[int], **more: object) -> bytes:
+        return bytes(shape[0])
+
+    def count_nonzero(self, same: object) -> int:
+        return PIECE_BYTES
+
+
+def use(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> Runtime:
+    monkeypatch.setattr(copies, "load_cupy", lambda: Cupy(runtime))
+    return runtime
+
+
+@pytest.mark.parametrize("is_both", [False, True])
+@pytest.mark.parametrize("through_host", [False, True])
+def test_everything_taken_is_given_back(monkeypatch: pytest.MonkeyPatch, is_both: bool, through_host: bool) -> None:
+    runtime = use(monkeypatch, Runtime())
+    assert copies.copied(0, 1, SIZE, is_both=is_both, through_host=through_host).wrong == 0
+    assert not runtime.held
+    assert runtime.calls[-1] == ("setDevice", 7)
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+def test_memory_that_runs_short_is_given_back(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+    runtime = use(monkeypatch, Runtime(fails_at=fails_at))
+    with pytest.raises(UnavailableError, match="out of memory"):
+        copies.copied(0, 1, SIZE, is_both=True, through_host=True)
+    assert not runtime.held
+
+
+def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first pieces of a copy, which the copy before may still be reading."""
+    runtime = use(monkeypatch, Runtime())
+    copies.copied(0, 1, SIZE, is_both=False, through_host=True)
+    queued = [call for call in runtime.calls if call[0] in ("streamWaitEvent", "memcpyAsync", "eventRecord")]
+    assert [call[0] for call in queued[:6]] == ["streamWaitEvent", "memcpyAsync", "eventRecord"] * 2
+    read: dict[int, int] = {}  # the event that was recorded last behind the reader of each pinned piece
+    for k in range(0, len(queued), 6):
+        wait, fill, _, _, drain, left = queued[k : k + 6]
+        pinned = fill[1]
+        assert drain[2] == pinned
+        assert read.setdefault(pinned, wait[2]) == wait[2] == left[1]
+
+
+def test_the_median_is_of_the_repeats_without_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Runtime())
+    times: Iterator[float] = iter([0.1, 4.0, 3.0, 2.0])  # a first that is fast must not push the median down
+    monkeypatch.setattr(copies, "_timed", lambda ways, queue: next(times))
+    assert copies.copied(0, 1, SIZE, is_both=False, through_host=False).seconds == 3.0
+
+
+def test_a_copy_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Runtime(state=700))
+    with pytest.raises(UnavailableError, match="GPU 0 and GPU 1: 700"):
+        copies.copied(0, 1, SIZE, is_both=False, through_host=False)
+
+
+def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freeing memory would wait for them for ever, and so would the next pair."""
+    runtime = use(monkeypatch, Runtime(state=600))
+    monkeypatch.setattr(copies, "_DEADLINE_S", 0.01)
+    with pytest.raises(StuckError, match="have not ended"):
+        list(pairs._by_copies((0, 1), (0, 1)))  # noqa: SLF001
+    assert runtime.held

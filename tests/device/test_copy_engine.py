@@ -1,0 +1,239 @@
+"""Copy engines: what is queued gives right answers in whatever order streams run, by a runtime that is made up; and what it is compiled to."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collbench.backends.cuda import backend as cuda
+from collbench.backends.cuda.copy_engine import ENGINE, MOVE, NOTE
+from collbench.backends.gpu.session import GpuOptions
+from collbench.device.compile import compile_source, kernel_source, move_widths
+from collbench.device.engine import Copy, Move, Say, Wait, script
+from collbench.device.layout import ABORT_AT, STATES_AT, layout
+from collbench.device.program import ctas, lower
+from collbench.launch.group import RankContext
+from collbench.planning.choice import algorithms_of, resolve
+from collbench.planning.choice import chosen as own_choice
+from collbench.planning.choice_ce import MAX_ACTIONS
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.schedules.ir import Schedule
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import PAIRS, placements, problem
+from tests.support.copy_streams import CopyGpus
+from tests.support.device import Run, memory_of, place_of
+from tests.support.nvrtc import nvrtc_for
+from tests.support.random_schedules import random_allreduce, random_blocks
+from tests.support.structures import structure
+
+KERNEL = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
+SHAPES: tuple[dict[str, Any], ...] = (  # several loops and slices that fit badly; one loop; channels that are empty
+    {"count": 611, "channels": 2, "slots": 5, "chunk_bytes": 512, "slices": 2}, {"count": 1024, "chunk_bytes": 1 << 20, "slots": 8, "slices": 3},
+    {"count": 3, "channels": 3, "slots": 6, "chunk_bytes": 128},
+)
+
+
+def plan_of(schedule: Schedule, shape: int, *, direct: bool, in_place: bool, **what: Any) -> Plan:
+    knobs = dict(SHAPES[shape % len(SHAPES)])
+    asked = problem(schedule.op, schedule.n, root=schedule.root, count=knobs.pop("count"), in_place=in_place, **what)
+    return lay_out(asked, schedule, direct=direct, p2p="push", kernel=KERNEL, transport="ce", **knobs)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_every_pair_is_right_in_any_order(op: Any, algo: str, direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, n in enumerate((2, 3, 4)):
+        for in_place in placements(op):
+            schedule = registered(op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0))
+            gpus = CopyGpus(plan_of(schedule, number, direct=direct, in_place=in_place), monkeypatch, number)
+            gpus.run(Run(0), Run(1), Run(0), Run(1))
+            assert [gpus.launches(rank) for rank in range(n)] == [4] * n
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(schedule=st.one_of(random_allreduce(4), random_blocks(3)), shape=st.integers(0, 2), direct=st.booleans(), seed=st.integers(0, 99))
+def test_schedules_that_nobody_registered(schedule: Schedule, shape: int, direct: bool, seed: int) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for in_place in placements(schedule.op):
+            try:
+                plan = plan_of(schedule, shape, direct=direct, in_place=in_place)
+            except ScheduleError:
+                continue  # too few slots
+            CopyGpus(plan, monkeypatch, seed).run(Run(0), Run(1), Run(0))
+
+
+@pytest.mark.parametrize(("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)])
+def test_types_and_reductions(dtype: DtypeName, redop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for algo in ("ring", "twoshot"):
+        schedule = registered("allreduce", algo, World(n=4))
+        CopyGpus(plan_of(schedule, 0, direct=True, in_place=True, dtype=dtype, redop=redop), monkeypatch).run(Run(0), Run(1))
+
+
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "twoshot"), ("allgather", "direct"), ("reducescatter", "ring"), ("broadcast", "chain")])
+def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(registered(op, algo, World(n=4)), 0, direct=True, in_place=False)
+    for seed in range(5):
+        CopyGpus(plan, monkeypatch, seed).run(*(Run(k % 2, count) for k, count in enumerate((611, 5, 1, 300, 611, 2))))
+
+
+def test_an_announcement_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The battery finds writes into an output that is not free yet."""
+    plan = plan_of(registered("allgather", "direct", World(n=4)), 1, direct=True, in_place=False)
+    blind = replace(plan, schedule=replace(plan.schedule, ready={}))
+    with pytest.raises(AssertionError, match="wrong"):
+        for seed in range(20):
+            CopyGpus(blind, monkeypatch, seed).run(*(Run(0) for _ in range(6)))
+
+
+def test_a_rank_that_keeps_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(registered("allreduce", "ring", World(n=3)), 1, direct=True, in_place=False)
+    with pytest.raises(AssertionError, match="all streams wait"):
+        CopyGpus(plan, monkeypatch, silent_after=2).run(Run(0))
+
+
+def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every set of buffers; and clears what counts, not the FIFOs."""
+    plan = plan_of(registered("allreduce", "twoshot", World(n=2)), 0, direct=True, in_place=False)
+    gpus, cleared = CopyGpus(plan, monkeypatch), []
+    ranks = [cuda.Rank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
+    for rank in ranks:
+        own = rank.context.rank
+        engine, memory = gpus.engines[own], memory_of(plan.problem, own)
+        lane: Any = engine.lane
+        rank.lane, rank.engine, rank.options = lane, engine, GpuOptions()
+        lane.card.stream, lane.card.resident_ctas, lane.card.wait = 0, lambda *asked: 132, lambda deadline_s: None
+        lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
+        for name, value in (("arenas", memory.arenas), ("arena", memory.own), ("control", memory.own), ("aborts", memory.aborts), ("is_peered", True)):
+            setattr(lane, name, value)
+        lane.users = [at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)]
+        lane.user = lane.users[own]
+        assert rank.load(plan, 2, [b"", b""], False) == plan.digest
+        assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
+        rank.reset(plan.digest, is_filled=False)
+        for number in (0, 1):
+            gpus.fill(own, Run(number), 0)
+            rank._queue(rank.loaded[plan.digest], number, 0)  # noqa: SLF001
+    gpus.finish()
+    assert cleared == [(ABORT_AT, 4), (STATES_AT, layout(plan, 0).fifos - STATES_AT)] * 2
+    for rank in ranks:
+        gpus.compare(rank.context.rank, Run(0), 0)
+        gpus.compare(rank.context.rank, Run(1), 0)
+
+
+# What the tool chooses
+
+
+def chosen(op: Any, size_bytes: int, memory: int = 1 << 30, **knobs: Any) -> tuple[Case, Plan]:
+    return resolve(Case(op=op, backend="cuda", transport="ce", ranks=4, size_bytes=size_bytes, **knobs), Limits(memory_bytes=memory))
+
+
+def test_a_gather_follows_the_next_scatter() -> None:
+    """Piece q travels while piece q + 1 is reduced; and every rank begins with its own next rank."""
+    case, plan = chosen("allreduce", 1 << 30)
+    assert (case.algo, case.slices, plan.slots, case.channels, case.threads, ctas(plan)) == ("twoshot", 2, 2, 1, 512, 64)
+    for rank in range(4):
+        memory = memory_of(plan.problem, rank)
+        commands = script(plan, rank, memory)
+        copies = [command for command in commands if isinstance(command, Copy)]
+        inputs = [memory.inputs[rank] <= copy.source < memory.inputs[rank] + (1 << 30) for copy in copies]
+        assert inputs == [True] * 6 + [False] * 6
+        assert [place_of(copy.target)[0][1] for copy in copies] == [(rank + away) % 4 for away in (1, 2, 3)] * 4
+        order = [type(command) for command in commands if isinstance(command, Copy | Move)]
+        assert order == [Copy] * 6 + [Move] + [Copy] * 3 + [Move] + [Copy] * 3
+
+
+@pytest.mark.parametrize("op", ["allgather", "alltoall"])
+def test_one_hop_is_one_copy_a_peer(op: Any) -> None:
+    _, plan = chosen(op, 1 << 30)
+    commands = script(plan, 0, memory_of(plan.problem, 0))
+    assert sorted(command.size for command in commands if isinstance(command, Copy)) == [1 << 28] * 3
+    assert (sum(isinstance(command, Wait) for command in commands), sum(isinstance(command, Say) for command in commands)) == (2, 2)
+
+
+def test_what_needs_no_kernel_has_none() -> None:
+    case, plan = chosen("allgather", 1 << 28, placement="in")
+    assert (ctas(plan), case.threads, case.unroll) == (0, 0, 0)
+    assert not any(isinstance(command, Move) for rank in range(4) for command in script(plan, rank, memory_of(plan.problem, rank)))
+    for op in ("allgather", "sendrecv", "broadcast", "allreduce", "alltoall", "scatter"):
+        for algo in algorithms_of(op):
+            for placement in ("in", "out"):
+                if algo == "hierarchical" or (placement == "in" and True not in placements(op)):
+                    continue
+                _, plan = chosen(op, 1 << 24, algo=algo, placement=placement)
+                moves = sum(isinstance(command, Move) for rank in range(4) for command in script(plan, rank, memory_of(plan.problem, rank)))
+                assert bool(moves) == bool(ctas(plan))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "match"),
+    [
+        ({"proto": "ll"}, "flags between"), ({"proto": "ll128"}, "flags between"), ({"p2p": "pull"}, "nothing is pulled"), ({"cluster": 4}, "store over"),
+        ({"chunk": 1 << 16}, f"queues of copies take {MAX_ACTIONS}"), ({"threads": 100}, "threads of a CTA"), ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
+    ],
+)
+def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        chosen("allreduce", 1 << 30, **knobs)
+    assert match in f"{caught.value.message} {caught.value.hint}"
+    with pytest.raises(ScheduleError, match="not every GPU can reach"):
+        resolve(Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20), Limits(has_peers=False))
+
+
+def test_less_memory_is_more_loops() -> None:
+    for memory in (1 << 28, 1 << 26):
+        case, plan = chosen("allreduce", 1 << 30, memory)
+        assert sum(1 for _ in plan.loops(0)) == -(-(1 << 28) // case.chunk) > 1
+
+
+@pytest.mark.parametrize(
+    ("more", "limits", "transport", "is_own"),
+    [
+        ({}, Limits(), "ce", True), ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
+        ({"placement": "in", "op": "allgather"}, Limits(), "ce", True),
+        ({"size_bytes": 1 << 28}, Limits(), "p2p", True), ({"op": "allreduce"}, Limits(), "p2p", True), ({"transport": "p2p"}, Limits(), "p2p", False),
+        ({"channels": 32}, Limits(), "p2p", False), ({"proto": "ll128"}, Limits(), "p2p", False), ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
+        ({}, Limits(has_peers=False), "shm", True), ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
+    ],
+)
+def test_auto_takes_it_for_what_it_moves_fastest(more: dict[str, object], limits: Limits, transport: str, is_own: bool) -> None:
+    """Large exchanges, where nothing is asked for that copies cannot do; the row says whether it is what the tool itself would do."""
+    done = resolve(Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}), limits).case  # type: ignore[arg-type]
+    assert (done.transport, done == own_choice(done, limits)) == (transport, is_own)
+
+
+# Kernels
+
+
+def test_the_host_packs_what_kernels_take() -> None:
+    assert structure("Note", {}, "engine.cu").itemsize == NOTE.size
+    assert structure("Engine", {}, "engine.cu").itemsize == ENGINE.size
+    assert structure("Move", {"MAX_SOURCES": 3}, "engine.cu").itemsize == MOVE.size + 3 * 8
+
+
+@pytest.mark.parametrize("arch", [70, 80, 90, 100, 120])
+def test_kernels_compile(arch: int) -> None:
+    for number, dtype in enumerate(DTYPES):
+        if dtype.startswith("float8") and arch < 89:
+            continue
+        for ranks in (4, 13):
+            redop = REDOPS[(number + ranks + arch) % len(REDOPS)]
+            case = Case(op="allreduce", backend="cuda", transport="ce", ranks=ranks, dtype=dtype, redop=redop, size_bytes=1 << 20)
+            source = kernel_source(resolve(case).plan, 0)
+            made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
+            assert all(name in made for name in (b"collbench_wait", b"collbench_say", b"collbench_move"))
+            if ranks == 4 and arch == 90:
+                assert set(re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)) == {("0", "0")}
+
+
+def test_widths_are_those_of_the_steps() -> None:
+    plan = resolve(Case(op="allreduce", backend="cuda", transport="ce", algo="twoshot", ranks=13, size_bytes=1 << 20)).plan
+    assert move_widths(plan) == [1, 13]
+    assert max(len(step.sources) for step in lower(plan, 0).steps) == 13

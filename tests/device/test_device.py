@@ -1,0 +1,302 @@
+"""What GPUs get - programs, packed arguments, memory - does what the collectives' definitions say, on GPUs made of NumPy arrays."""
+
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collbench.backends.gpu.hang import REPORT
+from collbench.backends.gpu.rank import MEETING, stride_bytes
+from collbench.device import layout as layouts
+from collbench.device import program as programs
+from collbench.device.compile import DTYPE_NUMBER
+from collbench.device.layout import ARGS, CONTROL_BYTES, END, LINE_BYTES, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATE_BYTES, STATES_AT, layout
+from collbench.device.program import SIGNALS, lower
+from collbench.planning.choice import resolve
+from collbench.planning.choice_gpu import MEMORY_GRAIN_BYTES
+from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
+from collbench.spec.case import Case, P2p, Problem
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import PAIRS, placements, problem, world_of
+from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
+from tests.support.random_schedules import random_schedule
+from tests.support.structures import enumerators, structure
+
+RANKS = (2, 3, 4, 5, 8)
+RUNS = (Run(0), Run(0), Run(1))
+
+
+class Mode(NamedTuple):
+    """How data travels."""
+
+    proto: str
+    direct: bool
+    p2p: P2p
+    transport: str = "p2p"
+
+
+MODES = (
+    Mode("simple", False, "push"), Mode("simple", False, "pull"), Mode("simple", True, "push"), Mode("simple", True, "pull"), Mode("ll", False, "push"),
+    Mode("ll128", False, "push"),
+)
+
+
+def plan_for(
+    what: Problem, schedule: Schedule, mode: Mode, *, channels: int = 2, slots: int = 4, chunk_bytes: int = 64, slices: int = 2
+) -> Plan:
+    kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
+    return lay_out(
+        what, schedule, direct=mode.direct, p2p=mode.p2p, channels=channels, slots=slots, chunk_bytes=chunk_bytes,
+        slices=slices if mode.proto == "simple" else 1, kernel=kernel, transport=mode.transport,
+    )
+
+
+def parts_of(schedule: Schedule) -> int:
+    """Chunks that a loop cuts a block into."""
+    return schedule.chunks["in"] if collective(schedule.op).is_interleaved else 1
+
+
+def kinds(op: OpName, number: int) -> tuple[DtypeName, RedopName]:
+    """A type and a reduction, another one for every number."""
+    return DTYPES[number % len(DTYPES)], REDOPS[number % len(REDOPS)] if collective(op).is_reduction else "sum"
+
+
+def assert_right(plan: Plan, seed: int, *runs: Run, any_size: bool = False) -> None:
+    assert_addresses(plan)
+    Gpus(plan, seed, any_size=any_size).run(*runs or RUNS)
+
+
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_programs_do_what_the_collective_says(op: OpName, algo: str, n: int) -> None:
+    """Several loops and slices, an odd end, and a problem too small for all channels."""
+    root = n // 2 if collective(op).is_rooted else 0
+    schedule = registered(op, algo, world_of(algo, n, root))
+    number = PAIRS.index((op, algo)) + n
+    for mode in MODES:
+        for in_place in placements(op):
+            for loops in (2.3, 0.01) if n < 8 else (1.2,):
+                number += 1
+                dtype, redop = kinds(op, number)
+                what = problem(op, n, root=root, dtype=dtype, redop=redop, in_place=in_place)
+                count = int(2 * loops * 64 * parts_of(schedule)) // what.item_bytes + 1
+                what = problem(op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place)
+                try:
+                    plan = plan_for(what, schedule, mode)
+                except ScheduleError as error:
+                    assert (algo, in_place, mode.direct, mode.p2p) == ("oneshot", True, True, "pull")
+                    assert "return a loan" in error.message
+                    continue
+                assert_right(plan, number)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
+    """Chunks of more turns than warps, cut into uneven slices."""
+    for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
+        schedule = registered(op, algo, World(n=3))
+        dtype, redop = kinds(op, number)
+        what = problem(op, 3, dtype=dtype, redop=redop)
+        what = problem(op, 3, count=int(1.7 * 6640 * parts_of(schedule)) // what.item_bytes + 3, dtype=dtype, redop=redop)
+        assert_right(plan_for(what, schedule, mode, channels=1, chunk_bytes=6640, slices=3, slots=6), number)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
+    """More launches of one message than a FIFO has slots: who could end early must not overwrite what nobody has read."""
+    for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
+        schedule = registered(op, algo, World(n=4))
+        count = 16 * parts_of(schedule) if number % 2 else 3  # all chunks carry something, or some do not
+        for slots in (1, 2, 8):
+            try:
+                plan = plan_for(problem(op, 4, count=count), schedule, mode, channels=1, slots=slots, slices=1)
+            except ScheduleError as error:
+                assert "deadlocks" in error.message
+                continue
+            assert_right(plan, number, *[Run(0)] * 11)
+
+
+@pytest.mark.parametrize(("proto", "p2p"), [("simple", "push"), ("simple", "pull"), ("ll", "push")])
+def test_fifos_in_host_memory_take_none_on_the_gpu(proto: str, p2p: P2p) -> None:
+    for number, (op, algo) in enumerate(PAIRS):
+        plan = plan_for(problem(op, 4, count=611), registered(op, algo, world_of(algo, 4, 0)), Mode(proto, False, p2p, "shm"))
+        assert_right(plan, number)
+        assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {-(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES}
+
+
+def test_loans_come_back_before_they_are_overwritten() -> None:
+    """Rank 0 has all that it needs to write over its input while rank 1 may not have read that: only the loan's return tells."""
+    def program(world: World, rank: int) -> tuple[Track, ...]:
+        peer = (Edge(1 - rank, "all"),)
+        tell = [(Step(src=(Operand("in", chunk),), send=peer),) for chunk in (0, 1)]
+        if rank == 0:
+            take = [(Step(src=(Operand("in", chunk),), recv=peer, dst=Operand("out", chunk)),) for chunk in (0, 1)]
+        else:
+            take = [(Step(recv=peer, dst=Operand("tmp", chunk)),) for chunk in (0, 1)]
+            take += [(Step(src=(Operand("in", chunk), Operand("tmp", chunk)), dst=Operand("out", chunk)),) for chunk in (0, 1)]
+        return (Track(name="main", rounds=(*tell, *take)),)
+
+    schedule = build("allreduce", "late", program, World(n=2))
+    plan = plan_for(problem("allreduce", 2, count=300, in_place=True), schedule, Mode("simple", True, "pull"))
+    assert plan.schedule.returns
+    for seed in range(8):
+        assert_right(plan, seed)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if not mode.direct], ids=str)
+def test_fifos_of_one_slot(mode: Mode) -> None:
+    pairs: list[tuple[OpName, str]] = [("allgather", "direct"), ("allreduce", "oneshot"), ("broadcast", "chain"), ("sendrecv", "direct")]
+    for op, algo in pairs:
+        assert_right(plan_for(problem(op, 3, count=301), registered(op, algo, World(n=3)), mode, slots=1, slices=1), 1)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
+    """Launches of other sizes than the plan's, one behind the other."""
+    for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
+        schedule = registered(op, algo, World(n=4))
+        count = 80 * parts_of(schedule)
+        plan = plan_for(problem(op, 4, count=count), schedule, mode, channels=3)
+        assert_right(plan, number, *(Run(k % 2, size) for k, size in enumerate((count, 1, count // 2 + 1, 3, count))), any_size=True)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("op", OPS)
+def test_automatic_choices_are_right(op: OpName, n: int) -> None:
+    for number, size in enumerate((8 * n, 4096 + 4 * n, 96 << 10, 600 << 10)):
+        case = Case(op=op, backend="cuda", ranks=n, size_bytes=size).rounded()
+        assert_right(resolve(case).plan, number)
+
+
+@given(
+    random_schedule, st.sampled_from(MODES), st.integers(1, 400), st.integers(1, 3), st.integers(2, 8), st.sampled_from([16, 48, 64, 256]), st.integers(1, 3),
+    st.integers(0, 7), st.booleans(),
+)
+@settings(max_examples=150)
+def test_schedules_that_nobody_registered(
+    schedule: Schedule, mode: Mode, count: int, channels: int, slots: int, chunk_bytes: int, slices: int, number: int, in_place: bool
+) -> None:
+    dtype, redop = kinds(schedule.op, number)
+    what = problem(schedule.op, schedule.n, count=count, dtype=dtype, redop=redop, in_place=in_place and collective(schedule.op).has_in_place)
+    try:
+        plan = plan_for(what, schedule, mode, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slices=slices)
+    except ScheduleError as error:
+        assert "deadlocks" in error.message
+        return
+    assert_right(plan, number)
+
+
+# Where everything lies
+
+
+def assert_addresses(plan: Plan) -> None:
+    """Both ends of every connection mean the same words and slots, and nothing overlaps."""
+    channels = range(plan.channels)
+    args = [args_of(plan, rank, Run(1), macros_of(plan, rank)) for rank in range(plan.n)]
+    shared = shared_region(plan)
+    taken: list[list[tuple[int, int]]] = [[(0, CONTROL_BYTES)] for _ in range(plan.n)]
+    for rank, mine in enumerate(args):
+        at = layout(plan, rank)
+        buffers = plan.problem.buffers(rank)
+        assert (place_of(mine.tmp), place_of(mine.state), place_of(mine.abort), place_of(mine.reports)) == tuple(
+            ((rank, rank, ARENA), offset) for offset in (at.tmp, STATES_AT, layouts.ABORT_AT, REPORTS_AT)
+        )
+        assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (((rank, rank, USER), buffers.in_offset), ((rank, rank, USER), buffers.out_offset))
+        assert (mine.set, mine.rank, mine.ranks) == (stride_bytes(plan.problem), rank, plan.n)
+        tmp = at.tmp, at.tmp + plan.channels * mine.tmp_stride
+        if shared == ARENA:
+            taken[rank].append(tmp)
+        else:
+            assert_apart([(0, CONTROL_BYTES), tmp], at.total)
+        for e, end in enumerate(mine.sending[: len(lower(plan, rank).sending)]):
+            theirs = args[end.peer].receiving[: len(lower(plan, end.peer).receiving)]
+            (number,) = [number for number, other in enumerate(theirs) if where(other.heard) == where(end.said)]
+            other = theirs[number]
+            assert other.peer == rank
+            assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
+            assert (where(other.said), where(other.slots), other.slots_stride) == (where(end.heard), where(end.slots), end.slots_stride)
+            assert (other.said_stride, other.heard_stride, other.per_loop) == (end.heard_stride, end.said_stride, end.per_loop)
+            assert (where(end.heard)[:2], where(end.said)[:2]) == ((rank, shared), (end.peer, shared))
+            for one, viewer in ((end, rank), (other, end.peer)):
+                assert_buffers(plan, one, viewer)
+            taken[rank] += [(where(end.heard)[2] + c * end.heard_stride, where(end.heard)[2] + c * end.heard_stride + LINE_BYTES) for c in channels]
+            taken[end.peer] += [(where(end.said)[2] + c * end.said_stride, where(end.said)[2] + c * end.said_stride + LINE_BYTES) for c in channels]
+            assert (end.slots == 0) == (not lower(plan, rank).sending[e].has_fifo)
+            if end.slots:
+                owner, region, first = where(end.slots)
+                assert (owner, region) == (rank if plan.p2p == "pull" else end.peer, shared)
+                taken[owner] += [(first + c * end.slots_stride, first + c * end.slots_stride + plan.slots * mine.slot_bytes) for c in channels]
+    for rank, ranges in enumerate(taken):
+        assert_apart(ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end)
+
+
+def where(address: int) -> tuple[int, int, int]:
+    """Whose memory an address means, which region of it and which byte, whoever looks."""
+    (_, owner, region), offset = place_of(address)
+    return owner, region, offset
+
+
+def assert_buffers(plan: Plan, end: SimpleNamespace, viewer: int) -> None:
+    at = plan.problem.buffers(end.peer)
+    assert (place_of(end.peer_in), place_of(end.peer_out)) == (((viewer, end.peer, USER), at.in_offset), ((viewer, end.peer, USER), at.out_offset))
+    for address in (end.heard, end.said, *[end.slots] * bool(end.slots)):
+        assert place_of(address)[0][0] == viewer
+
+
+def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
+    """Ranges begin on cache lines, do not overlap and end before the arena does."""
+    found = sorted((first, last) for first, last in ranges if last > first)
+    assert all(first % LINE_BYTES == 0 for first, _ in found)
+    assert all(last <= following for (_, last), (following, _) in pairwise(found))
+    assert found[-1][1] <= total
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
+    for n in (2, 4, 8):
+        for size in (8 << k for k in range(0, 28, 3)):
+            case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
+            if not case.why_senseless():
+                assert_addresses(resolve(case).plan)
+
+
+def test_control_words_fit_before_the_flags() -> None:
+    assert layouts.MEETING_AT + 8 * 1001 <= STATES_AT
+    assert STATES_AT + STATE_BYTES * MAX_CTAS <= REPORTS_AT
+    assert REPORTS_AT + REPORT_BYTES * MAX_CTAS <= CONTROL_BYTES
+
+
+# What host and kernels write down apart
+
+
+def test_structures_are_packed_as_cpp_lays_them_out() -> None:
+    """No padding and the same sizes; which field is where, the launches above show."""
+    sizes = {"RECEIVING": 0, "SENDING": 0, "MAX_SOURCES": 2, "MAX_TARGETS": 3}
+    assert structure("End", sizes).itemsize == END.size
+    assert structure("Args", sizes).itemsize == ARGS.size + 2 * END.size
+    assert structure("State", sizes).itemsize == STATE_BYTES
+    assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
+    assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
+    assert structure("Meeting", sizes, "meet.cu").itemsize == MEETING.size
+
+
+def test_numbers_have_the_same_names() -> None:
+    for enumeration in ("Kind", "Signal", "StepFlags"):
+        for name, value in enumerators(enumeration).items():
+            assert getattr(programs, name) == value
+    assert {name.lower(): value for name, value in enumerators("Signal").items()} == {name: value for value, name in enumerate(SIGNALS)}
+    assert [name.lower() for name in enumerators("Redop", "reduce.cuh")] == list(REDOPS)
+    dtypes = {name.lower().replace("_", ""): value for name, value in enumerators("Dtype", "reduce.cuh").items()}
+    assert dtypes == {name.replace("_", "").removesuffix("fn"): value for name, value in DTYPE_NUMBER.items()}

@@ -1,0 +1,65 @@
+"""How a rank ends all ranks, with a fake in MPI's place; with MPI, and who is named, in test_faults_mpi."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from collbench.launch.driver import EXTENSIONS
+from collbench.launch.mpi import _MpiCrew
+from tests.support.runs import ROOT, environment
+
+WORDS = "Error: rank 0 waited in vain"
+# The fake ends the process with 10 more than it was told to if the words were taken by then, with 20 more if not.
+PROGRAM = f"""
+import os, time
+from collbench.group import _watchdog
+
+class Comm:
+    def Abort(self, code):
+        CHANGE
+        os._exit(code + (20 if _watchdog._is_unread(2) else 10))
+
+_watchdog._READ_S, _watchdog._END_S = LIMITS
+_watchdog.end_all(Comm(), 4, "{WORDS}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("late_s", "limits", "change", "code"),
+    [(1.0, "60, 90", "pass", 14), (None, "0.2, 90", "pass", 24), (0.0, "60, 2", "time.sleep(60)", -signal.SIGALRM)],
+    ids=["a late reader", "no reader", "an MPI that hangs"],
+)
+def test_all_end_once_the_words_are_taken(late_s: float | None, limits: str, change: str, code: int) -> None:
+    program = PROGRAM.replace("CHANGE", change).replace("LIMITS", limits)
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()) as process:
+        if late_s is None:
+            process.wait()
+        else:
+            time.sleep(late_s)
+        assert process.communicate()[1] == f"{WORDS}\n"
+        assert process.returncode == code
+
+
+def test_rank_0_does_its_part_with_a_deadline() -> None:
+    """No other process looks after it."""
+    watched: list[tuple[str, float]] = []
+
+    @contextmanager
+    def limit(what: str, deadline_s: float) -> Iterator[None]:
+        watched.append((what, deadline_s))
+        yield
+        watched.pop()
+
+    def perform(backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+        return "ok", list(watched)
+
+    group = SimpleNamespace(ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform)
+    assert _MpiCrew(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [[("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]]
+    assert watched == []

@@ -1,0 +1,285 @@
+"""Files of other tools: which format a file has, what happens to a broken one, and our own JSON."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collbench.machine import formats
+from collbench.machine.formats import _xml, nccl_xml, topology_json
+from collbench.machine.topology.model import Link, Node, Topology
+from collbench.util.errors import UsageError
+from tests.support.topologies import OWN, REAL, needs_real, real_files
+
+SAMPLES = [file.read_text() for file in sorted(OWN.iterdir())]
+SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
+
+
+# Forms that no reader knows yet: RCCL's version of the XML, and variants of nvidia-smi's text.
+UNREAD = {
+    "topo_16p1h.xml", "topo_4p3l.xml", "topo_8p_940.xml", "issue_club-3090-1229_m_and_p2p_rw.txt", "issue_nccl-1453_gpu_rows_only.txt",
+    "issue_nccl-1646_wrapped_B200.txt", "var_p2p_p_with_command.txt", "var_p2p_rw.txt", "var_quoted.txt", "var_tagged.txt",
+}
+
+
+@needs_real
+@pytest.mark.parametrize("file", [
+    pytest.param(file, marks=pytest.mark.xfail(file.name in UNREAD, raises=UsageError, reason="a form that no reader knows yet")) for file in real_files()
+], ids=lambda file: file.name)
+def test_real_files_read_or_say_what_is_wanted_instead(file: Path) -> None:
+    wanted = {"nccl-graph.xml": "NCCL_TOPO_DUMP_FILE", "nvidia-smi-nvlink-e.txt": "topo -m"}
+    if file.name in wanted:
+        with pytest.raises(UsageError) as caught:
+            formats.read(file)
+        assert wanted[file.name] in caught.value.hint and str(file) in caught.value.message
+    else:
+        topology = formats.read(file)
+        assert topology.name == file.name and topology.nodes
+
+
+@pytest.mark.parametrize("file", sorted(OWN.iterdir()), ids=lambda file: file.name)
+def test_topologies_survive_our_json(file: Path) -> None:
+    topology = formats.read(file)
+    text = topology_json.write(topology)
+    again = topology_json.read(text, "again.json")
+    assert (again.name, again.nodes, again.links, again.hosts, again.notes, again.p2p) == (
+        topology.name, topology.nodes, topology.links, topology.hosts, topology.notes, topology.p2p
+    )  # fmt: skip
+    assert topology_json.write(again) == text and formats.detect(text, "x") == "topology_json"
+
+
+@pytest.mark.parametrize(("file", "format_"), [
+    ("dgx1v-topo-m.txt", "nvidia_smi"), ("pcie-box-p2p-r.txt", "nvidia_smi"), ("nvlink-pairs-nccl.xml", "nccl_xml"), ("pcie-box-hwloc.xml", "hwloc_xml"),
+])  # fmt: skip
+def test_format_is_told_by_content(file: str, format_: str) -> None:
+    assert formats.detect((OWN / file).read_text(), "any") == format_
+
+
+def test_recordings_are_left_to_discovery(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text('{\n "format" : "collbench-recording", "version": 1, "nvml": {}}')
+    with pytest.raises(formats.IsRecording):
+        formats.read(file)
+
+
+def test_a_recording_is_no_described_machine(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text('{"format": "collbench-recording", "version": 1, "hosts": []}')
+    with pytest.raises(UsageError, match="is a recording") as caught:
+        formats.described(str(file))
+    assert caught.value.hint == f"write that with: collbench topo --from {file} --json > wires.json"
+
+
+BROKEN = {
+    b"": "empty",
+    b" \n\t\n": "empty",
+    b"\x7fELF\0\0\0": "byte 4: binary",
+    b"\xff\xfe<\0s\0": "UTF-16",
+    b"<system a='\xe9'/>": "byte 11: not UTF-8",
+    b"hello world": "no topology of a known format",
+    b"<html><body/></html>": "line 1: <html> is not the root",
+    b'{"a": 1}': "no topology of a known format",
+    b'{"format": "collbench-sweep"}': "collbench-sweep, which is not a topology",
+    b'<system version="1">\n <cpu numaid="0">\n': "line 3, column 1: not XML",
+    b"<system": "line 1, column 1: not XML",
+    b'<system version="1"><cpu></system>': "mismatched tag",
+    b'<system version="2"/>': "version of <system> is '2'",
+    b'<system version="1"/>': "holds no <cpu>",
+    b'\n\n<system>\n<cpu numaid="x"/></system>': "line 4: numaid of <cpu> is 'x'",
+    b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of processors",
+    b'<system><cpu numaid="0"><pci busid="eth0"/></cpu></system>': "no PCI address",
+    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="-1"/></cpu></system>': "no number of lanes",
+    b'<system><cpu numaid="0"><pci busid="0:0:0.0"><gpu><nvlink count="0"/></gpu></pci></cpu></system>': "no number of links",
+    b'<topology version="1.11"><object/></topology>': "not 2 or 3 of hwloc",
+    b"<topology/>": "not 2 or 3 of hwloc",
+    b'<topology version="2.0"/>': "holds no <object>",
+    b'<topology version="2.0"><object type="Machine"/></topology>': "no NUMA node",
+    b"\tGPU0\tGPU1\nGPU0\t X \tNV1\n": "line 1: the row of GPU1 is missing",
+    b"\tGPU0\tGPU1\nGPU0\t X \n": "line 2: row GPU0 has 1 cells for 2 columns",
+    b"\tGPU0\tGPU1\nGPU0\t X \tFOO\nGPU1\tFOO\t X ": "line 2: 'FOO' from GPU0 to GPU1",
+    b"\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV2\t X ": "GPU0 to GPU1 is NV1, but GPU1 to GPU0 NV2",
+    b"\tGPU0\tGPU1\nGPU0\t X \tOK\nGPU1\tSYS\t X ": "mixes",
+    b"\tGPU0\tNIC0\nGPU0\t X \tNV1\nNIC0\tNV1\t X ": "NICs have no NVLinks",
+    b"\tGPU0\tGPU0\nGPU0\t X \tX\n": "two columns have one name",
+    b"\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX": "does not say whether it is of reads",
+    b"GPU 0: NVIDIA H200 (UUID: GPU-1)\n": "neither their NVLinks nor a matrix",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "what"), BROKEN.items(), ids=[what[:30] for what in BROKEN.values()])
+def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_path: Path) -> None:
+    file = tmp_path / "given.txt"
+    file.write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        formats.read(file)
+    assert what in caught.value.message and str(file) in caught.value.message
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    for file, what in ((tmp_path, "is a directory"), (tmp_path / "none", "there is no file"), ("a\0b", "cannot read")):
+        with pytest.raises(UsageError, match=what):
+            formats.read(file)
+
+
+BOMB = '<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><system version="1"><cpu numaid="&b;"/></system>'
+
+
+@pytest.mark.parametrize("text", [
+    BOMB, f'<?xml version="1.0"?>\n{BOMB}', BOMB.replace("DOCTYPE system", "DOCTYPE topology").replace("system", "topology"),
+    '<!DOCTYPE topology SYSTEM "hwloc2.dtd" [<!ENTITY a "a">]><topology version="2.0"/>',
+    '<!DOCTYPE topology SYSTEM "file:///etc/passwd"><topology version="2.0"/>',
+    '<!DOCTYPE system SYSTEM "http://x/y.dtd"><system/>', '<!DOCTYPE topology PUBLIC "x" "hwloc2.dtd"><topology version="2.0"/>',
+])  # fmt: skip
+def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "bomb.xml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="document type"):
+        formats.read(file)
+
+
+def test_a_comment_may_speak_of_entities() -> None:
+    assert nccl_xml.read('<!-- <!DOCTYPE x [<!ENTITY y "z">]> --><system><cpu numaid="0"/></system>', "x").nodes[0].id == "cpu0"
+
+
+def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "huge.xml"
+    with file.open("wb") as stream:
+        stream.truncate(formats.MAX_FILE_BYTES + 1)
+    with pytest.raises(UsageError, match="more than 64 MiB"):
+        formats.read(file)
+
+
+@pytest.mark.parametrize(("text", "what"), [
+    ("<a>" * 1000, "nest more than 200 deep"), ("<a>" + "<b/>" * 500_001, "more than 500000 elements"), ("<a>" + "b " * 1_000_001, "words"),
+    ("<a " + " ".join(f"a{n}=''" for n in range(100)) + "/>", "100 attributes"),
+    ("<!--" + "x" * (2 << 20) + "--><a/>", "a tag or a comment of more than 1 MiB"), (f"<a b='{'x' * (2 << 20)}'/>", "a tag or a comment of more"),
+])  # fmt: skip
+def test_xml_is_bounded(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        _xml.parse(text, "big.xml")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": "collbench-topology", "x": ' + "[" * 100_000, '{"version": ' + "9" * 5000 + "}"])
+def test_json_is_bounded(text: str) -> None:
+    with pytest.raises(UsageError):
+        topology_json.read(text, "deep.json")
+
+
+def test_too_many_devices() -> None:
+    pci = "".join(f'<pci busid="0000:{n >> 8:02x}:{n & 255:02x}.0" class="0x030200"/>' for n in range(5000))
+    with pytest.raises(UsageError, match="more than 4096 devices"):
+        nccl_xml.read(f'<system><cpu numaid="0">{pci}</cpu></system>', "many.xml")
+    with pytest.raises(UsageError, match="more than 256 processors"):
+        nccl_xml.read("<system>" + "".join(f'<cpu numaid="{n}"/>' for n in range(257)) + "</system>", "many.xml")
+
+
+EVERYTHING = Topology(
+    name="every field", hosts=("one", "two"), notes=("a note",),
+    nodes=(
+        Node(id="gpu0", kind="gpu", name="G", index=0, address="0000:01:00.0", host=0, affinity="0-3", facts=(("b", "1"), ("a", "2"))),
+        Node(id="gpu1", kind="gpu", index=0, host=1), Node(id="nvs0", kind="nvswitch", host=-1),
+    ),
+    links=(
+        Link(a="gpu0", b="nvs0", kind="nvlink", count=18, generation=4, raw_gbs=450.0, usable_gbs=364.5, source="s", note="n"),
+        Link(a="gpu1", b="nvs0", kind="nvlink", count=0),
+    ),
+    p2p={("gpu1", "gpu0", "read"): "OK", ("gpu0", "gpu1", "nvlink"): "NS"},
+)  # fmt: skip
+
+
+def test_json_holds_every_field() -> None:
+    again = topology_json.read(topology_json.write(EVERYTHING), "x.json")
+    assert (again.nodes, again.links, again.hosts, again.notes, again.name) == (
+        EVERYTHING.nodes, EVERYTHING.links, EVERYTHING.hosts, EVERYTHING.notes, EVERYTHING.name
+    )  # fmt: skip
+    assert again.p2p == EVERYTHING.p2p
+
+
+@pytest.mark.parametrize(("where", "value", "what"), [
+    (("version",), 2, "format and version are collbench-topology 2"), (("version",), True, "version is not a whole number"),
+    (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"), (("nodes", 1, "host"), 2, "nodes[1].host is 2"), (("nodes", 0, "index"), "0", "nodes[0].index"),
+    (("nodes", 0, "facts"), {"a": 1}, "nodes[0].facts[0] is not a string"), (("nodes", 0, "name"), "\x1b[2J", "control characters"),
+    (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"), (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
+    (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
+    (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"), (("links", 1, "count"), -1, "links[1].count is negative"),
+    (("links", 1, "count"), 1.5, "links[1].count"), (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"), (("p2p", 0, "what"), "sing", "p2p[0].what"),
+    (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"), (("nodes",), {}, "nodes is not a list"),
+    (("links", 0), 7, "links[0] is no object"), (("notes", 0), 7, "notes[0] is not a string"), (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
+])  # fmt: skip
+def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:
+    told = json.loads(topology_json.write(EVERYTHING))
+    inner = told
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    with pytest.raises(UsageError) as caught:
+        topology_json.read(json.dumps(told), "x.json")
+    assert what in caught.value.message
+
+
+@pytest.mark.parametrize("where", [("name",), ("nodes", 0, "kind"), ("links", 1, "usable_gbs"), ("p2p", 0, "status")])
+def test_json_names_missing_keys(where: tuple[str | int, ...]) -> None:
+    told = json.loads(topology_json.write(EVERYTHING))
+    inner = told
+    for key in where[:-1]:
+        inner = inner[key]
+    del inner[where[-1]]
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where).lstrip(".")
+    with pytest.raises(UsageError, match="is missing") as caught:
+        topology_json.read(json.dumps(told), "x.json")
+    assert f"x.json: {path} is missing" == caught.value.message
+
+
+def test_json_tells_line_and_column() -> None:
+    with pytest.raises(UsageError, match=r"x\.json, line 2, column 10: not JSON"):
+        topology_json.read('{"format": "collbench-topology",\n "name": oops}', "x.json")
+    with pytest.raises(UsageError, match="NaN is no number"):
+        topology_json.read('{"format": NaN}', "x.json")
+
+
+def is_clean(text: str) -> None:
+    """Nothing but a topology, a message or a hand-over comes out."""
+    try:
+        topology = formats.FAMILY.load(formats.detect(text, "mangled")).read(text, "mangled")
+    except (UsageError, formats.IsRecording):
+        return
+    topology_json.read(topology_json.write(topology), "again")
+    try:
+        nccl_xml.read(nccl_xml.write(topology), "again")
+    except UsageError:
+        return
+
+
+def mangled(text: str, seed: int) -> str:
+    """The text with a few cuts, doublings, swaps and foreign characters, most inside of attributes and cells."""
+    chance = random.Random(seed)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(text) + 1)
+        length = chance.choice((1, 1, 2, 5, 20, 200))
+        piece = text[place : place + length]
+        foreign = chance.choice(('"', "<", ">", "\t", "\n", "X", "GPU1", "NV9", "0x", "-1", "9" * 20, "\x1b[", "é", "\u0664", "\ud7ff", "{", "null", "&a;"))
+        text = text[:place] + chance.choice(("", piece * 2, foreign, piece[::-1], piece.swapcase())) + text[place + chance.choice((0, length)) :]
+    return text
+
+
+@settings(max_examples=600)
+@given(which=st.integers(0, len(SAMPLES) - 1), seed=st.integers(0, 2**32))
+def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
+    is_clean(mangled(SAMPLES[which], seed))
+
+
+@settings(max_examples=200)
+@given(text=st.text(max_size=200), before=st.sampled_from(["", "<system>", "\tGPU0\tGPU1\n", '{"format": "collbench-topology", ', '<topology version="2.0">']))
+def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
+    is_clean(before + text)
+
+
+@needs_real
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32))
+def test_mangled_real_files_give_nothing_but_messages(seed: int) -> None:
+    files = [file for file in real_files() if REAL in file.parents]
+    is_clean(mangled(files[seed % len(files)].read_text(), seed))

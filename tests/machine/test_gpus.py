@@ -1,0 +1,304 @@
+"""What NVML says, through the real binding and a library that is made up: its four GPUs are a virtual machine's."""
+
+# ruff: noqa: N802, SLF001  (NVML's names; what ctypes.byref points at)
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from ctypes import Array, c_uint
+from dataclasses import replace
+from typing import Any
+
+import pynvml
+import pytest
+
+from collbench.machine.gpus import Conditions, Gpu, Reading, conditions, disturbances, visible
+from collbench.util.errors import UnavailableError
+from tests.support.fake_nvml import forget, index_of, put
+
+UUIDS = tuple(f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7" for start in ("fe6bef6b", "fe6b0000", "0123abcd", "77777777"))
+BUSES = (6, 7, 8, 9)
+
+
+class Fake:
+    """A driver's library: NVML's functions by name, with C's ways of answering. What a test does not want it takes away or overwrites."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.init = 0
+        self.clocks = {pynvml.NVML_CLOCK_SM: 1980}
+        self.bits = 0
+        self.pids: list[int] = []
+        self.domain = 0
+        self.refused: dict[int, int] = {}  # NVML index -> error of its handle
+        self.errors: dict[str, int] = {}  # function -> its error
+        self.missing: set[str] = set()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        function = type(self).__dict__.get(f"_{name}")
+        if function is None or name in self.missing:
+            raise AttributeError(name)
+
+        def call(*args: Any) -> int:
+            self.calls.append(name)
+            return int(self.errors.get(name) or function(self, *args) or 0)
+
+        return call
+
+    def _nvmlInitWithFlags(self, flags: int) -> int:
+        return self.init
+
+    def _nvmlDeviceGetCount_v2(self, out: Any) -> None:
+        out._obj.value = len(UUIDS)
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: c_uint, out: Any) -> int:
+        put(out._obj, index.value)
+        return self.refused.get(index.value, 0)
+
+    def _nvmlDeviceGetHandleByUUID(self, uuid: Any, out: Any) -> int:
+        text = uuid.value.decode()
+        if text not in UUIDS:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        put(out._obj, UUIDS.index(text))
+        return 0
+
+    def _nvmlDeviceGetUUID(self, handle: Any, out: Array[Any], size: c_uint) -> None:
+        out.value = UUIDS[index_of(handle)].encode()
+
+    def _nvmlDeviceGetName(self, handle: Any, out: Array[Any], size: c_uint) -> None:
+        out.value = b"NVIDIA H200"
+
+    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, out: Any) -> None:
+        out._obj.busId = f"{self.domain:08X}:1A:{BUSES[index_of(handle)]:02X}.0".encode()
+
+    def _nvmlDeviceGetClockInfo(self, handle: Any, clock: c_uint, out: Any) -> None:
+        out._obj.value = self.clocks[clock.value]
+
+    def _nvmlDeviceGetMaxClockInfo(self, handle: Any, clock: c_uint, out: Any) -> None:
+        out._obj.value = 1980
+
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any, out: Any) -> None:
+        out._obj.value = self.bits
+
+    def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, out: Any) -> None:
+        out._obj.value = self.bits
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, out: Array[Any] | None) -> int:
+        room, count._obj.value = count._obj.value, len(self.pids)
+        if room < len(self.pids) or out is None:
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE) if self.pids else 0
+        for entry, pid in zip(out, self.pids, strict=False):
+            entry.pid = pid
+        return 0
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    fake = Fake()
+    monkeypatch.setattr(pynvml, "nvmlLib", fake)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    forget()
+    yield fake
+    forget()
+
+
+def indices() -> list[int]:
+    return [gpu.index for gpu in visible()]
+
+
+def at(bits: int | None = 0, sm_mhz: int | None = 1980, pids: frozenset[int] | None = frozenset()) -> Conditions:
+    """Two GPUs: a healthy one, and one with these readings."""
+    healthy = Reading(uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0, foreign_pids=frozenset())
+    return Conditions(readings=(healthy, replace(healthy, uuid=UUIDS[1], throttle_bits=bits, sm_mhz=sm_mhz, foreign_pids=pids)))
+
+
+def test_four_gpus_by_pci_address(nvml: Fake) -> None:
+    assert [gpu.uuid for gpu in visible()] == list(UUIDS)
+    assert visible()[3] == Gpu(index=3, uuid=UUIDS[3], name="NVIDIA H200", bus_id="0000:1a:09.0")
+
+
+def test_a_domain_keeps_the_digits_that_it_needs(nvml: Fake) -> None:
+    nvml.domain = 0x10001
+    assert visible()[0].bus_id == "10001:1a:06.0"
+
+
+@pytest.mark.parametrize(
+    ("devices", "shown"),
+    [
+        ("", []),
+        ("0", [0]),
+        ("2,1", [2, 1]),
+        ("3,2,1,0", [3, 2, 1, 0]),
+        (" 0, +1,2x,-0", []),  # -0 is 0, which comes twice
+        (" 3, +1,2x", [3, 1, 2]),
+        ("0,2,-1,1", [0, 2]),  # the example of CUDA's guide
+        ("0,4,1", [0]),
+        ("4,0", []),
+        ("-1", []),
+        (",0", []),
+        ("0,,1", [0]),
+        ("NoDevFiles", []),
+        ("0,0", []),
+        ("0,1,0,2", []),
+        ("0,9,0", [0]),  # the end of the list comes first
+        (UUIDS[2], [2]),
+        (f"{UUIDS[3]},{UUIDS[0]}", [3, 0]),
+        ("GPU-01,GPU-7", [2, 3]),
+        ("GPU-fe6b", []),  # two begin so
+        ("GPU-fe6b0,GPU-fe6bE", [1, 0]),
+        (f"GPU-01,{UUIDS[2]}", []),
+        (f"{UUIDS[1]}z", [1]),
+        ("GPU-77,GPU-99,GPU-01", [3]),
+        ("GPU-", []),
+        ("gpu-77777777", []),
+        (" GPU-77777777", []),
+        ("GPU-77,0", [3]),
+        ("0,GPU-77", [0]),
+        ("MIG-77777777-5a07-4b39-aa58-8205e02aeda7", []),
+    ],
+)
+def test_cuda_visible_devices(nvml: Fake, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    assert indices() == shown
+
+
+def test_a_gpu_that_does_not_answer_has_no_number(nvml: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.refused = {1: pynvml.NVML_ERROR_NO_PERMISSION}
+    assert indices() == [0, 2, 3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert indices() == [2]
+
+
+@pytest.mark.parametrize("error", ["LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", "NOT_FOUND"])
+def test_without_a_driver_there_are_no_gpus(nvml: Fake, error: str) -> None:
+    nvml.init = getattr(pynvml, f"NVML_ERROR_{error}")
+    assert visible() == ()
+    assert conditions(UUIDS[:2], [1]) == Conditions(readings=(Reading(uuid=UUIDS[0]), Reading(uuid=UUIDS[1])))
+
+
+def test_without_a_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", no_library)
+    forget()
+    assert visible() == ()
+    assert conditions(UUIDS[:1], []).readings == (Reading(uuid=UUIDS[0]),)
+    forget()
+
+
+def test_a_driver_that_fails_is_no_lack_of_gpus(nvml: Fake) -> None:
+    nvml.init = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    with pytest.raises(UnavailableError, match=r"does not start.*mismatch"):
+        visible()
+    assert conditions(UUIDS[:1], []).readings == (Reading(uuid=UUIDS[0]),)
+
+
+def test_conditions_in_the_order_asked_for(nvml: Fake) -> None:
+    nvml.bits, nvml.pids = 0x4, [11, 12, 13]
+    now = conditions([UUIDS[2], UUIDS[0]], own_pids=[11, 13])
+    first = Reading(uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0x4, foreign_pids=frozenset({12}))
+    assert now.readings == (first, replace(first, uuid=UUIDS[0]))
+    assert pickle.loads(pickle.dumps(now)) == now  # ranks send theirs to each other
+
+
+def test_processes_without_an_id_are_nobody(nvml: Fake) -> None:
+    nvml.pids = [0, 0xFFFFFFFF]
+    assert conditions(UUIDS[:1], []).readings[0].foreign_pids == frozenset()
+
+
+def test_an_unknown_uuid_is_a_gpu_without_readings(nvml: Fake) -> None:
+    assert conditions(["GPU-none", UUIDS[0]], []).readings[0] == Reading(uuid="GPU-none")
+
+
+QUERIES = {
+    "nvmlDeviceGetClockInfo": {"sm_mhz"},
+    "nvmlDeviceGetMaxClockInfo": {"sm_max_mhz"},
+    "nvmlDeviceGetCurrentClocks": {"throttle_bits"},
+    "nvmlDeviceGetComputeRunningProcesses": {"foreign_pids"},
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "NO_PERMISSION", "GPU_IS_LOST", None])
+def test_what_nvml_does_not_tell_is_none(nvml: Fake, query: str, error: str | None) -> None:
+    """None among the errors is a function that the driver lacks."""
+    names = {name[1:] for name in Fake.__dict__ if name.startswith(f"_{query}")}
+    if error is None:
+        nvml.missing = names
+    else:
+        nvml.errors = dict.fromkeys(names, getattr(pynvml, f"NVML_ERROR_{error}"))
+    reading = conditions(UUIDS[:1], []).readings[0]
+    assert {name for name in Reading.__dataclass_fields__ if getattr(reading, name) is None} == QUERIES[query]
+    assert disturbances(conditions(UUIDS[:1], []), conditions(UUIDS[:1], [])) == ()
+
+
+def test_older_names_of_older_drivers(nvml: Fake) -> None:
+    nvml.missing, nvml.bits = {"nvmlDeviceGetCurrentClocksEventReasons"}, 0x40
+    reading = conditions(UUIDS[:1], []).readings[0]
+    assert reading.throttle_bits == 0x40
+
+
+def test_a_second_look_asks_only_for_what_changes(nvml: Fake) -> None:
+    conditions(UUIDS, [])
+    nvml.calls.clear()
+    conditions(UUIDS, [])
+    assert len(nvml.calls) == 3 * len(UUIDS)
+    assert not {"nvmlInitWithFlags", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMaxClockInfo"} & set(nvml.calls)
+
+
+def test_a_healthy_machine_gets_no_notes(nvml: Fake) -> None:
+    nvml.pids, nvml.bits, nvml.clocks[pynvml.NVML_CLOCK_SM] = [7], 0x1, 345
+    before = conditions(UUIDS, [7])
+    nvml.bits, nvml.clocks[pynvml.NVML_CLOCK_SM] = 0, 1980
+    assert disturbances(before, conditions(UUIDS, [7])) == ()
+
+
+@pytest.mark.parametrize(
+    ("bits", "notes"),
+    [
+        (0x4, ("throttled:power-cap",)),
+        (0x8, ("throttled:hw-slowdown",)),
+        (0x20, ("throttled:sw-thermal",)),
+        (0x40, ("throttled:hw-thermal",)),
+        (0x80, ("throttled:power-brake",)),
+        (0x48, ("throttled:hw-slowdown", "throttled:hw-thermal")),
+        (0x6, ("throttled:power-cap",)),
+        (0x5, ()),  # it idles: nothing is held back
+        *((bit, ()) for bit in (0x0, 0x1, 0x2, 0x10, 0x100, 0x200, 0x400, None)),
+    ],
+)
+def test_notes_of_throttle_bits(bits: int | None, notes: tuple[str, ...]) -> None:
+    assert disturbances(at(), at(bits)) == notes
+    assert disturbances(at(bits), at()) == notes
+
+
+@pytest.mark.parametrize(
+    ("bits", "sm_mhz", "notes"),
+    [
+        (0, 1485, ()),  # three quarters of 1980
+        (0, 1484, ("clocks-low",)),
+        (None, 345, ("clocks-low",)),
+        (0x8, 990, ("throttled:hw-slowdown", "clocks-low")),
+        (0x1, 345, ()),
+        (0x2, 1200, ()),
+        (0, None, ()),
+    ],
+)
+def test_notes_of_clocks(bits: int | None, sm_mhz: int | None, notes: tuple[str, ...]) -> None:
+    assert disturbances(at(), at(bits, sm_mhz)) == notes
+    assert "clocks-low" not in disturbances(at(bits, sm_mhz), at())
+
+
+def test_notes_come_once_in_a_fixed_order_and_fit_a_cell() -> None:
+    neighbour = frozenset({99})
+    for before, after in ((at(pids=neighbour), at(0x84, 345)), (at(0x80), at(0x4, 345, neighbour))):
+        notes = disturbances(before, after)
+        assert notes == ("throttled:power-cap", "throttled:power-brake", "clocks-low", "other-processes")
+    assert not any(set(note) & set(' ,;"') for note in notes)
+
+
+def test_importing_it_imports_no_binding() -> None:
+    code = "import sys, collbench.machine.gpus; print('pynvml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"

@@ -1,0 +1,300 @@
+"""Machine profiles: what each says of its wires, by hand, and what a wrong one is told."""
+
+import copy
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collbench.machine.topology.machines import machine_topology
+from collbench.machine.topology.model import Topology
+from collbench.machine.topology.paths import path
+from collbench.planning.cost import machine
+from collbench.util import catalog
+from collbench.util.errors import UsageError
+
+SHARED = Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
+WIRED = tuple(name for name in catalog.names("machines") if "topology" in catalog.load("machines", name))
+# GPUs, NVLinks of each GPU, generation of NVLink, generation of PCIe, hosts, CPUs.
+FACTS = {
+    "a100-pairs": (4, 12, 3, 4, 1, 1),
+    "dgx-1": (8, 4, 1, 3, 1, 2),
+    "dgx-1v": (8, 6, 2, 3, 1, 2),
+    "dgx-2": (16, 6, 2, 3, 1, 2),
+    "dgx-a100": (8, 12, 3, 4, 1, 4),
+    "gb200-nvl72": (72, 18, 5, 5, 18, 36),
+    "gn5-8xp100": (8, 0, 0, 3, 1, 2),
+    "h200x4-vm": (4, 18, 4, 5, 1, 1),
+    "hgx-b200": (8, 18, 5, 5, 1, 2),
+    "hgx-h100": (8, 18, 4, 5, 1, 2),
+    "hgx-h200": (8, 18, 4, 5, 1, 2),
+    "k40x8": (8, 0, 0, 3, 1, 2),
+    "pcie-2x2": (4, 0, 0, 3, 1, 2),
+    "pcie-4": (4, 0, 0, 3, 1, 1),
+    "rtx4090x8": (8, 0, 0, 4, 1, 8),
+}
+# Rows of nvidia-smi topo -m: GPU by GPU, then NICs, as published (sources in the profiles); NVB is SYS or PHB there, which does not look for it.
+ROWS = {
+    ("dgx-1", "gpu0"): "X NV1 NV1 NV1 NV1 NVB NVB NVB | PIX PHB SYS SYS",
+    ("dgx-1", "gpu6"): "NVB NVB NV1 NVB NV1 NV1 X NV1 | SYS SYS PHB PIX",
+    ("dgx-1v", "gpu0"): "X NV1 NV1 NV2 NV2 NVB NVB NVB | PIX PHB SYS SYS",
+    ("dgx-1v", "gpu1"): "NV1 X NV2 NV1 NVB NV2 NVB NVB | PIX PHB SYS SYS",
+    ("dgx-1v", "gpu2"): "NV1 NV2 X NV2 NVB NVB NV1 NVB | PHB PIX SYS SYS",
+    ("dgx-1v", "gpu3"): "NV2 NV1 NV2 X NVB NVB NVB NV1 | PHB PIX SYS SYS",
+    ("dgx-1v", "gpu4"): "NV2 NVB NVB NVB X NV1 NV1 NV2 | SYS SYS PIX PHB",
+    ("dgx-1v", "gpu5"): "NVB NV2 NVB NVB NV1 X NV2 NV1 | SYS SYS PIX PHB",
+    ("dgx-2", "gpu0"): "X" + " NV6" * 15 + " | PIX PXB NODE NODE SYS SYS SYS SYS",
+    ("dgx-2", "gpu5"): "NV6 " * 5 + "X" + " NV6" * 10 + " | NODE NODE PIX PXB SYS SYS SYS SYS",
+    ("dgx-a100", "gpu2"): "NV12 NV12 X" + " NV12" * 5 + " | SYS SYS PXB PXB SYS SYS SYS SYS",
+    ("hgx-h100", "gpu4"): "NV18 " * 4 + "X" + " NV18" * 3 + " | SYS SYS SYS SYS PIX NODE NODE NODE",
+    ("gn5-8xp100", "gpu3"): "PHB PHB PIX X SYS SYS SYS SYS |",
+    ("k40x8", "gpu0"): "X PIX PHB PHB SYS SYS SYS SYS |",
+    ("pcie-4", "gpu1"): "PIX X PIX PIX |",
+    ("pcie-2x2", "gpu1"): "PHB X SYS SYS |",
+    ("rtx4090x8", "gpu0"): "X" + " SYS" * 7 + " |",
+    ("h200x4-vm", "gpu3"): "NV18 NV18 NV18 X |",
+    ("a100-pairs", "gpu2"): "NODE NODE X NV12 |",
+}
+
+
+def nvlinks(topology: Topology, gpu: str) -> int:
+    return sum(link.count for link in topology.links_of[gpu] if link.kind == "nvlink")
+
+
+def test_every_wired_profile_is_in_the_table() -> None:
+    assert set(WIRED) == set(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_counts(name: str) -> None:
+    gpus, links, nvlink, pcie, hosts, cpus = FACTS[name]
+    topology = machine_topology(name)
+    assert [gpu.id for gpu in topology.gpus] == [f"gpu{number}" for number in range(gpus)]
+    assert {nvlinks(topology, gpu.id) for gpu in topology.gpus} == {links}
+    assert {link.generation for link in topology.links if link.kind == "nvlink"} == ({nvlink} if nvlink else set())
+    assert {link.generation for link in topology.links if link.kind == "pcie"} == {pcie}
+    assert (len(topology.hosts), len(topology.of_kind("cpu"))) == (hosts, cpus)
+
+
+@pytest.mark.parametrize(("name", "gpu"), ROWS)
+def test_labels(name: str, gpu: str) -> None:
+    topology = machine_topology(name)
+    gpus, nics = ROWS[name, gpu].split("|")
+    assert [path(topology, gpu, there.id).label for there in topology.gpus] == gpus.split()
+    assert [path(topology, gpu, there.id).label for there in topology.of_kind("nic")] == nics.split()
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_every_pair_of_gpus_has_a_rate_and_every_rate_a_source(name: str) -> None:
+    topology = machine_topology(name)
+    for gpu in topology.gpus[1:]:
+        assert (path(topology, "gpu0", gpu.id).usable_gbs or 0) > 0
+    for link in topology.links:
+        assert link.source or link.usable_gbs is None
+        assert link.usable_gbs is None or link.raw_gbs is None or link.usable_gbs <= link.raw_gbs
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_profiles_hold_no_figure_that_they_are_judged_by(name: str) -> None:
+    """Rates of collectives are what the wires are judged by; here stand wires, and every table says where it is from."""
+    found = catalog.load("machines", name)["topology"]
+    assert "busbw" not in str(found) and "allreduce" not in str(found).lower()
+    assert all(table["source"] for table in (found, *(value for key, value in found.items() if isinstance(value, dict))))
+    assert not any(re.search(r"_gbs", key) for value in found.values() if isinstance(value, dict) for key in value)
+
+
+@pytest.mark.parametrize(("name", "a", "b", "gbs", "limit"), [
+    ("dgx-1", "gpu0", "gpu1", 16.0, "nvlink"), ("dgx-1v", "gpu0", "gpu3", 40.0, "nvlink"), ("dgx-2", "gpu0", "gpu9", 120.0, "nvlink"),
+    ("hgx-h200", "gpu0", "gpu7", 364.5, "nvlink"), ("gb200-nvl72", "gpu0", "gpu71", 720.0, "nvlink"), ("pcie-4", "gpu0", "gpu3", 11.97, "pcie"),
+    ("pcie-2x2", "gpu0", "gpu3", 6.0, "socket"), ("gn5-8xp100", "gpu0", "gpu2", 11.97, "pcie"), ("rtx4090x8", "gpu0", "gpu1", 16.0, "socket"),
+    ("a100-pairs", "gpu1", "gpu2", 23.95, "pcie"), ("dgx-2", "gpu0", "nic2", 11.97, "pcie"),
+])
+def test_limits(name: str, a: str, b: str, gbs: float, limit: str) -> None:
+    way = path(machine_topology(name), a, b)
+    assert way.limit is not None and way.limit.kind == limit
+    assert way.usable_gbs == pytest.approx(gbs, abs=0.01)
+
+
+def test_a_rack_is_many_hosts_and_one_domain() -> None:
+    rack = machine_topology("gb200-nvl72")
+    assert [(gpu.host, gpu.index) for gpu in rack.gpus[:6]] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert [node.host for node in rack.of_kind("nvswitch")] == [-1]
+    assert path(rack, "gpu0", "gpu71").kind == "NVL"
+    assert path(rack, "nic0", "nic71").kind == "NET"
+    assert path(rack, "gpu2", "cpu1").kind == "C2C" and path(rack, "gpu2", "cpu1").usable_gbs is None
+    assert rack.by_id["gpu71"].affinity == "72-143"
+
+
+def test_cards_without_peer_access_say_so() -> None:
+    cards = machine_topology("rtx4090x8")
+    assert cards.p2p["gpu0", "gpu7", "read"] == "NS" and ("gpu0", "gpu0", "read") not in cards.p2p
+    assert any("peer-to-peer" in note for note in cards.notes)
+    assert not machine_topology("dgx-2").p2p
+
+
+def test_the_virtual_machine_says_what_is_inferred() -> None:
+    notes = " ".join(machine_topology("h200x4-vm").notes)
+    assert "flat" in notes and "inferred" in notes
+
+
+@pytest.mark.parametrize(("file", "name"), [("azure_ndv2-topo.xml", "dgx-1v"), ("azure_ndv4-topo.xml", "dgx-a100"), ("aws_p4d-24xl-topo.xml", "dgx-a100")])
+def test_sockets_hold_as_many_gpus_as_in_real_files(file: str, name: str) -> None:
+    """The files tell no NVLinks, only which GPUs share a NUMA node."""
+    source = SHARED / "data" / "topologies" / file
+    if not source.is_file():
+        pytest.skip("no shared data here")
+    cpus = ElementTree.parse(source).getroot().findall("cpu")
+    real = sorted(len([pci for pci in cpu.iter("pci") if pci.get("class") == "0x030200"]) for cpu in cpus)
+    topology = machine_topology(name)
+    ours = sorted(sum(path(topology, gpu.id, cpu.id).kind == "PHB" for gpu in topology.gpus) for cpu in topology.of_kind("cpu"))
+    assert sum(real) == sum(ours) == 8
+    assert real == ours or file.startswith("aws")  # AWS shows one NUMA node a socket, the DGX four
+
+
+# ---- Wrong profiles ----
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else "nan" if value != value else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def write(folder: Path, topology: Any) -> str:
+    file = folder / "made-up.toml"
+    file.write_text(f"topology = {toml(topology)}\n")
+    return str(file)
+
+
+def change(*keys: str, to: Any) -> Callable[[dict[str, Any]], None]:
+    def mutate(profile: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            profile = profile[key]
+        if to is None:
+            del profile[keys[-1]]
+        else:
+            profile[keys[-1]] = to
+    return mutate
+
+
+BROKEN = [
+    ("dgx-1v", change("speed", to=3), "speed"),
+    ("dgx-1v", change("title", to=None), "title"),
+    ("dgx-1v", change("source", to=None), "source"),
+    ("dgx-1v", change("source", to=" "), "source"),
+    ("dgx-1v", change("notes", to="one"), "notes"),
+    ("dgx-1v", change("hosts", to=0), "hosts = 0"),
+    ("dgx-1v", change("hosts", to=True), "hosts = True"),
+    ("dgx-1v", change("hosts", to=4000), "hosts = 4000"),
+    ("dgx-1v", change("gpu", to=None), "topology.gpu"),
+    ("dgx-1v", change("gpu", to=5), "gpu = 5"),
+    ("dgx-1v", change("gpu", "count", to=None), "count"),
+    ("dgx-1v", change("gpu", "count", to=-8), "count = -8"),
+    ("dgx-1v", change("gpu", "count", to=7), "gpu7"),
+    ("dgx-1v", change("gpu", "count", to=9), "gpu8"),
+    ("dgx-1v", change("gpu", "count", to="8"), "count = '8'"),
+    ("dgx-1v", change("gpu", "watts", to=300), "watts"),
+    ("dgx-1v", change("gpu", "source", to=None), "source"),
+    ("dgx-1v", change("cpu", "affinity", to={"cpu7": "0"}), "cpu7"),
+    ("dgx-1v", change("cpu", "affinity", to=["0"]), "affinity"),
+    ("dgx-1v", change("cpu", "model", to="new"), "model = 'new'"),
+    ("dgx-1v", change("nic", to=None), "topology.nic"),
+    ("dgx-1v", change("nic", "gbits", to=0), "gbits = 0"),
+    ("dgx-1v", change("pcie", "generation", to=7), "generation = 7"),
+    ("dgx-1v", change("pcie", "lanes", to=2.5), "lanes = 2.5"),
+    ("dgx-1v", change("pcie", "tree", to=[]), "tree"),
+    ("dgx-1v", change("pcie", "tree", to=["gpu0 gpu1"]), "gpu0 gpu1"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > > gpu0"]), "cpu0 > > gpu0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > pci0"]), "pci0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > root0"]), "root0"),
+    ("dgx-1v", change("pcie", "tree", to=["pci0 > gpu0"]), "pci0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0 > gpu1"]), "gpu0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > pci0 > root0 > gpu1"]), "root0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > disk0"]), "disk0"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0:9x16"]), "gpu0:9x16"),
+    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0", "cpu1 > gpu0"]), "gpu0 hangs below cpu0 and below cpu1"),
+    ("dgx-1v", change("nvlink", "generation", to=9), "generation = 9"),
+    ("dgx-1v", change("nvlink", "pairs", to=None), "pairs"),
+    ("dgx-1v", change("nvlink", "pairs", to=["0-1 1-0"]), "1-0"),
+    ("dgx-1v", change("nvlink", "pairs", to=["0-0"]), "0-0"),
+    ("dgx-1v", change("nvlink", "pairs", to=["0-8"]), "0-8"),
+    ("dgx-1v", change("nvlink", "pairs", to=["0-1x0"]), "0-1x0"),
+    ("dgx-1v", change("nvlink", "switch_links", to=6), "switch_links"),
+    ("dgx-1v", change("nvlink", "joins_hosts", to=True), "joins_hosts"),
+    ("dgx-2", change("nvlink", "switch_links", to=0), "switch_links = 0"),
+    ("dgx-2", change("nvlink", "joins_hosts", to="yes"), "joins_hosts = 'yes'"),
+    ("dgx-1v", change("socket", "pairs", to=["cpu0-gpu1"]), "cpu0-gpu1"),
+    ("dgx-1v", change("socket", "pairs", to=["cpu0-cpu0"]), "cpu0-cpu0"),
+    ("dgx-1v", change("socket", "usable_gbs", to=-1), "usable_gbs = -1"),
+    ("dgx-1v", change("socket", "usable_gbs", to=float("nan")), "usable_gbs = nan"),
+    ("dgx-1v", change("socket", "allreduce_gbs", to=60), "allreduce_gbs"),
+    ("gb200-nvl72", change("c2c", "pairs", to=["gpu4-cpu0"]), "gpu4"),
+    ("rtx4090x8", change("p2p", "status", to=None), "status"),
+]
+
+
+@pytest.mark.parametrize(("name", "mutate", "told"), BROKEN, ids=[f"{name}-{told}" for name, _, told in BROKEN])
+def test_a_broken_profile_is_refused_by_its_key(name: str, mutate: Callable[[dict[str, Any]], None], told: str, tmp_path: Path) -> None:
+    profile = copy.deepcopy(catalog.load("machines", name)["topology"])
+    mutate(profile)
+    with pytest.raises(UsageError) as caught:
+        machine_topology(write(tmp_path, profile))
+    assert told in caught.value.message and "made-up" in caught.value.message
+
+
+@given(st.data())
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """No profile, however wrong, gets anything but a topology or an answer that says what is wrong."""
+    profile = copy.deepcopy(catalog.load("machines", data.draw(st.sampled_from(["dgx-1", "dgx-2", "gb200-nvl72", "rtx4090x8"])))["topology"])
+    place = profile
+    key = data.draw(st.sampled_from(sorted(place)))
+    if isinstance(place[key], dict) and data.draw(st.booleans()):
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place)))
+    texts = st.sampled_from(["", "x", "cpu0 > gpu0", "0-1", "cpu0-cpu1", "root0 > gpu0", "cpu0 > root0 > pci0 > pci1 > nic0", "gpu0-cpu0", "9999-9999x9"])
+    place[key] = data.draw(st.recursive(
+        st.one_of(st.booleans(), st.integers(-2, 70), st.floats(), texts),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["source", "pairs", "cpu0", "tree", "count"]), inner, max_size=3)),
+        max_leaves=4,
+    ))
+    try:
+        topology = machine_topology(write(tmp_path_factory.mktemp("machines"), profile))
+    except UsageError as error:
+        assert error.message
+    else:
+        assert topology.gpus
+
+
+def test_a_link_may_be_narrower_than_the_others(tmp_path: Path) -> None:
+    profile = copy.deepcopy(catalog.load("machines", "pcie-4")["topology"])
+    profile["pcie"]["tree"] = ["cpu0 > pci0:4x16 > gpu0 gpu1:3x8", "cpu0 > pci0 > gpu2 gpu3:1x1"]
+    links = {link.a: (link.generation, link.count) for link in machine_topology(write(tmp_path, profile)).links}
+    assert links == {"pci0": (4, 16), "gpu0": (3, 16), "gpu1": (3, 8), "gpu2": (3, 16), "gpu3": (1, 1)}
+
+
+def test_sockets_of_unknown_processors_have_no_rate(tmp_path: Path) -> None:
+    profile = copy.deepcopy(catalog.load("machines", "pcie-2x2")["topology"])
+    del profile["cpu"]["model"]
+    topology = machine_topology(write(tmp_path, profile))
+    assert path(topology, "gpu0", "gpu3").kind == "SYS" and path(topology, "gpu0", "gpu3").usable_gbs is None
+    profile["socket"]["usable_gbs"] = 9
+    assert path(machine_topology(write(tmp_path, profile)), "gpu0", "gpu3").usable_gbs == 9
+
+
+def test_what_a_profile_is_for_is_said() -> None:
+    with pytest.raises(UsageError, match=r"cpu-2 has no \[topology\]"):
+        machine_topology("cpu-2")
+    with pytest.raises(UsageError, match=r"dgx-1v has no \[machine\]: it tells how the machine is wired"):
+        machine("dgx-1v")
+    with pytest.raises(UsageError, match="there is no profile 'dgx-9'"):
+        machine_topology("dgx-9")
+    assert machine("cpu-2").cores == 2

@@ -1,0 +1,81 @@
+"""Under mpirun: every process is a rank, rank 0 alone speaks; and MPI's own collectives as the peer, with a launcher and without."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from collbench.launch.launcher import OPEN_MPI_VARIABLES
+from collbench.results.record import read
+from collbench.spec.collectives import OPS
+
+MPIRUN = Path(sysconfig.get_path("scripts")) / "mpirun"
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None or not MPIRUN.exists(), reason="needs the mpi extra")
+
+
+def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
+    launcher = [str(MPIRUN), "-n", str(ranks)] if ranks else []
+    return subprocess.run(
+        [*launcher, sys.executable, "-m", "collbench", "sweep", *args], capture_output=True, text=True, timeout=120, check=False,
+        env={**OPEN_MPI_VARIABLES, **os.environ},
+    )
+
+
+def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    done = sweep("--op", "all", "--algo", "auto", "--backend", "cpu,mpi", "--sizes", "1K,100000", "--repeats", "2", "--csv", str(file), ranks=3)
+    assert done.returncode == 0, done.stderr
+    rows = read(file)
+    assert {(row.op, row.backend) for row in rows} == {(op, backend) for op in OPS for backend in ("cpu", "mpi")}
+    for row in rows:
+        assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == ("ok", 0, "mpi", 3, 1)
+        assert ("MPICH" in row.versions or "Open MPI" in row.versions) == (row.backend == "mpi")
+    heads = [line for line in done.stdout.splitlines() if line.split()[:2] == ["size", "algo"]]
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize("backend", ["cpu", "mpi"])
+def test_types_reductions_roots_and_placements(tmp_path: Path, backend: str) -> None:
+    file = tmp_path / "out.csv"
+    done = sweep(
+        "--op", "allreduce,reduce,broadcast,gather,scatter,allgather,reducescatter", "--algo", "auto", "--backend", backend, "--ranks", "3",
+        "--sizes", "4099", "--dtype", "int8,bfloat16,float64", "--redop", "max,avg", "--root", "2", "--placement", "all", "--repeats", "1",
+        "-n", "3", "--csv", str(file),
+    )
+    assert done.returncode == 0, done.stderr
+    statuses = {row.status for row in read(file)}
+    assert statuses == ({"ok"} if backend == "cpu" else {"ok", "waived"})
+    for row in read(file):
+        assert row.status == "ok" or "MPI" in row.reason
+
+
+def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    done = sweep("--algo", "auto", "--backend", "cpu,mpi", "--ranks", "2,3", "--sizes", "64K", "--repeats", "2", "--csv", str(file))
+    assert done.returncode == 0, done.stderr
+    assert {(row.backend, row.ranks, row.group, row.status) for row in read(file)} == {
+        (backend, ranks, "local", "ok") for backend in ("cpu", "mpi") for ranks in (2, 3)
+    }
+    assert "x mpi" in done.stdout
+
+
+def test_ranks_other_than_the_launchers_are_waived() -> None:
+    done = sweep("--ranks", "4", "--sizes", "1K", ranks=2)
+    assert done.returncode == 3
+    assert done.stderr.count("every point was waived: the launcher started 2 ranks, not 4") == 1
+
+
+def test_backends_of_one_process_are_waived_under_a_launcher() -> None:
+    done = sweep("--backend", "reference,model,cpu", "--algo", "ring", "--sizes", "1K", "--repeats", "1", ranks=2)
+    assert done.returncode == 0
+    assert done.stdout.count("start it without a launcher") == 2
+
+
+def test_usage_errors_are_told_once_under_a_launcher() -> None:
+    done = sweep("--op", "nope", ranks=2)
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).count("there is no collective") == 1

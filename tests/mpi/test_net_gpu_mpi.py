@@ -1,0 +1,64 @@
+"""GPUs made of NumPy arrays, one a rank of MPI: the lane, the proxy and the meetings as on real ones, results right and faults named."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM
+from tests.support.runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
+
+pytestmark = needs_mpi
+
+
+def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
+    """The exit code, and what each rank said; a launcher may put two lines together."""
+    command = under_mpirun(n, [sys.executable, "-m", "tests.support.net_rank", *arguments])
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    print(done.stdout, done.stderr[-2000:])
+    return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
+
+
+@pytest.mark.parametrize("proto", ["simple", "ll"])
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allreduce", "oneshot"), ("alltoall", "direct"), ("broadcast", "chain")])
+def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
+    """Two repeats: each set once, then four times 72 launches in two bursts each."""
+    code, said = ranks(3, op, algo, proto, "graph", "none")
+    assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(3)]
+    assert code == 0
+
+
+@pytest.mark.parametrize("op", ["allreduce", "alltoall"])
+@pytest.mark.parametrize(("chunk_bytes", "threads"), [(TAKEN_FROM, 0), (RECEIVED_FROM, 2)])
+def test_large_messages_are_taken_or_received_by_threads(op: str, chunk_bytes: int, threads: int) -> None:
+    code, said = ranks(3, op, "ring" if op == "allreduce" else "direct", "simple", "isolated", "none", str(chunk_bytes), str(threads))
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
+    assert code == 0
+
+
+@pytest.mark.parametrize("proto", ["simple", "ll"])
+def test_launches_that_are_timed_alone(proto: str) -> None:
+    code, said = ranks(2, "allreduce", "ring", proto, "isolated", "none")
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(2)]
+    assert code == 0
+
+
+def test_all_go_on_after_a_plan_was_refused() -> None:
+    code, said = ranks(3, "allreduce", "ring", "simple", "isolated", "refused")
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
+    assert code == 0
+
+
+def test_a_rank_that_is_late_is_named() -> None:
+    code, said = ranks(3, "allreduce", "ring", "simple", "graph", "late:1")
+    assert code != 0
+    assert any(f"rank {rank}: rank {rank} waited for rank 1 to begin" in said for rank in (0, 2))
+
+
+@pytest.mark.parametrize("proto", ["simple", "ll"])
+def test_a_kernel_that_gives_up_ends_the_others(proto: str) -> None:
+    """Its rank is told by the others' messages; who waited for whom is what real kernels report."""
+    code, said = ranks(3, "allreduce", "ring", proto, "graph", "drop:0")
+    assert code != 0
+    assert {f"rank {rank}: rank {rank} was told to stop" for rank in range(3)} <= set(said)

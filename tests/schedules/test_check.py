@@ -1,0 +1,235 @@
+"""What the check must refuse: each schedule here has one thing wrong."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from collbench.planning.plan import registered
+from collbench.schedules.ir import At, Edge, Operand, Program, Round, Schedule, Step, Track, build
+from collbench.schedules.verify.check import check
+from collbench.spec.collectives import OpName
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+
+IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
+
+
+def schedule_of(programs: Sequence[Program], op: OpName = "allreduce", root: int = 0) -> Schedule:
+    return build(op, "test", lambda world, rank: programs[rank], World(n=len(programs), root=root))
+
+
+def track(*rounds: tuple[Step, ...], name: str = "main") -> Track:
+    return Track(name=name, rounds=rounds)
+
+
+def exchange(port: str = "x", **changes: object) -> list[Program]:
+    """Two ranks send their input and add."""
+    return [
+        (track((Step(src=(IN,), send=(Edge(1 - rank, port),)),), (Step(src=(IN,), recv=(Edge(1 - rank, port),), dst=OUT),)),)
+        for rank in (0, 1)
+    ]
+
+
+def refuse(programs: Sequence[Program], match: str, op: OpName = "allreduce", root: int = 0, *, loops: int = 2, launches: int = 2) -> None:
+    with pytest.raises(ScheduleError, match=match):
+        check(schedule_of(programs, op, root), loops=loops, launches=launches)
+
+
+def test_accepts_an_exchange() -> None:
+    assert check(schedule_of(exchange())).hops == 1
+
+
+def test_a_rank_added_twice() -> None:
+    twice = Step(src=(IN, IN), recv=(Edge(1, "x"),), dst=OUT)
+    programs = exchange()
+    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (twice,)),)
+    refuse(programs, "adds a rank twice")
+
+
+def test_a_missing_contribution() -> None:
+    programs = exchange()
+    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(recv=(Edge(1, "x"),), dst=OUT),)),)
+    refuse(programs, "ends as input chunk 0 of ranks 1 .*, wanted input chunk 0 of ranks 0, 1")
+
+
+def test_an_output_never_written() -> None:
+    programs = exchange()
+    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=TMP),)),)
+    refuse(programs, "ends as nothing")
+
+
+def test_mixed_chunks() -> None:
+    one = Operand("in", 1)
+    programs = exchange()
+    programs[0] = (track((Step(src=(one,), send=(Edge(1, "x"),)),), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
+    refuse(programs, "adds input chunk 1 of ranks 0")
+
+
+def test_nobody_receives() -> None:
+    programs = exchange()
+    programs[1] = (track((Step(src=(IN,), dst=OUT),)),)
+    refuse(programs, "nobody")
+
+
+def test_a_message_of_the_wrong_length() -> None:
+    programs = exchange()
+    send = Step(src=(IN,), send=(Edge(1, "x"),))
+    programs[0] = (track((send, send), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
+    refuse(programs, "a message of 2 chunks from rank 0 where 1 are read")
+
+
+def test_slots_left_full() -> None:
+    programs = exchange()
+    send = Step(src=(IN,), send=(Edge(1, "x"),))
+    programs[0] = (track((send,), (send,), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
+    refuse(programs, "stay in port", loops=1, launches=1)
+    refuse(programs, "adds input chunk 0 of ranks 0 .piece 0. to input chunk 0 of ranks 1 .piece 1.")
+
+
+def test_a_port_of_two_tracks() -> None:
+    programs = exchange()
+    main = programs[0][0]
+    programs[0] = (track(main.rounds[0], name="a"), track(main.rounds[0], main.rounds[1], name="b"))
+    refuse(programs, "used by two tracks")
+
+
+@pytest.mark.parametrize(("slots", "slices"), [(1, 1), (2, 2), (4, 4)])
+def test_as_many_slots_as_slices_deadlock_every_ring(slots: int, slices: int) -> None:
+    for n in (2, 3, 8):
+        for op in ("allreduce", "allgather", "reducescatter"):
+            schedule = registered(op, "ring", World(n=n))
+            check(schedule, slots=slots + 1, slices=slices)
+            if (op, n) in (("allgather", 2), ("reducescatter", 2)):
+                continue  # one hop: nothing is sent before something is received that could wait for it
+            with pytest.raises(ScheduleError, match="deadlocks"):
+                check(schedule, slots=slots, slices=slices)
+
+
+def test_credits_that_come_back_too_late_deadlock() -> None:
+    schedule = registered("allreduce", "ring", World(n=4))
+    check(schedule, slots=4, credit_batch=2)
+    with pytest.raises(ScheduleError, match="deadlocks"):
+        check(schedule, slots=2, credit_batch=2)
+
+
+def test_a_race_inside_a_round() -> None:
+    programs = exchange()
+    main = programs[0][0]
+    both = (Step(src=(OUT,), dst=TMP), Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT))
+    programs[0] = (track(main.rounds[0], both),)
+    refuse(programs, "one step reads out.0. and another writes it")
+
+
+def test_two_steps_write_one_chunk() -> None:
+    programs = exchange()
+    main = programs[0][0]
+    programs[0] = (track(main.rounds[0], (*main.rounds[1], Step(src=(IN,), dst=OUT))),)
+    refuse(programs, "two steps write out.0.")
+
+
+def test_in_place_input_overwritten_before_its_last_read() -> None:
+    second = Step(src=(IN,), send=(Edge(1, "x"),))
+    late = Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT)
+    programs = exchange()
+    programs[0] = (track((second,), (late,), (Step(src=(IN,), send=(Edge(1, "y"),)),)),)
+    programs[1] = (track((Step(src=(IN,), send=(Edge(0, "x"),)),), (Step(src=(IN,), recv=(Edge(0, "x"),), dst=TMP),),
+                         (Step(src=(IN,), recv=(Edge(0, "y"),), dst=OUT),)),)
+    check(schedule_of(programs))
+    with pytest.raises(ScheduleError, match="adds a rank twice"):
+        check(schedule_of(programs), in_place=True)
+
+
+def test_two_tracks_without_an_order() -> None:
+    """Track b reads scratch that track a writes, and nothing says when."""
+    programs = exchange()
+    programs[0] = (
+        track((Step(src=(IN,), dst=TMP),), name="a"),
+        track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(src=(TMP,), recv=(Edge(1, "x"),), dst=OUT),), name="b"),
+    )
+    refuse(programs, "without an order|before anything was written|stale")
+
+
+def through_a_peer(*rounds: Round) -> list[Program]:
+    """Track a of rank 0 writes scratch and tells rank 1, which answers track b, whose rounds are given."""
+    first: Program = (track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"), track(*rounds, name="b"))
+    return [first, (track((Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),), (Step(src=(IN,), send=(Edge(0, "back"),)),)),)]
+
+
+def test_an_order_through_a_peer_counts() -> None:
+    """Track b reads scratch only after a message that left rank 0 after track a wrote it."""
+    add = (Step(src=(TMP, OUT), dst=OUT),)
+    programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), add)
+    check(schedule_of(programs), loops=1)
+    programs[1] = (track((Step(src=(IN,), send=(Edge(0, "back"),)), Step(src=(IN,), recv=(Edge(0, "go"),), dst=OUT))),)
+    refuse(programs, "without an order|before anything|stale")
+
+
+def test_a_step_may_read_before_its_own_message_comes() -> None:
+    """As ll and ll128 do: the message of the step itself orders nothing that it reads."""
+    programs = through_a_peer((Step(src=(TMP,), recv=(Edge(1, "back"),), dst=OUT),))
+    with pytest.raises(ScheduleError, match="without an order"):
+        check(schedule_of(programs), loops=1)
+
+
+def test_scratch_overwritten_by_the_next_loop() -> None:
+    """The same schedule is refused for two loops: nothing keeps track a from running ahead of track b."""
+    programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), (Step(src=(TMP, OUT), dst=OUT),))
+    refuse(programs, "without an order|stale", loops=2)
+
+
+def test_a_loan_overwritten_too_early() -> None:
+    """Without the wait that passes.lend puts there, an in-place two-shot would overwrite what peers still read."""
+    from dataclasses import replace
+
+    from collbench.schedules.passes import lend
+
+    lent = lend(registered("allreduce", "twoshot", World(n=4)), in_place=True)
+    check(lent, in_place=True)
+    with pytest.raises(ScheduleError, match="while it is lent"):
+        check(replace(lent, returns={}), in_place=True)
+
+
+def test_reducing_what_is_only_moved() -> None:
+    programs = [
+        (track((Step(src=(IN,), send=(Edge(1 - rank, "x"),)),), (Step(src=(IN,), recv=(Edge(1 - rank, "x"),), dst=OUT),)),) for rank in (0, 1)
+    ]
+    refuse(programs, "sendrecv reduces nothing", op="sendrecv")
+
+
+@pytest.mark.parametrize(
+    ("step", "match"),
+    [
+        (Step(src=(IN,), dst=IN), "writes to the input"),
+        (Step(src=(IN,)), "goes nowhere"),
+        (Step(dst=OUT), "without operands"),
+        (Step(src=(IN,), send=(Edge(0, "x"),)), "an edge to rank 0"),
+        (Step(src=(IN,), send=(Edge(7, "x"),)), "an edge to rank 7"),
+        (Step(src=(IN,), send=(Edge(1, "x"), Edge(1, "x"))), "uses an edge twice"),
+    ],
+)
+def test_steps_that_mean_nothing(step: Step, match: str) -> None:
+    refuse([(track((step,)),), (track((Step(src=(IN,), dst=OUT),)),)], match)
+
+
+def test_a_buffer_that_the_rank_has_not() -> None:
+    programs = [(track((Step(src=(IN,), dst=OUT),)),), (track((Step(src=(IN,), dst=OUT),)),)]
+    refuse(programs, "rank 1.*has no in buffer", op="broadcast")
+
+
+def test_avg_divides_where_the_sum_is_complete() -> None:
+    for algo in ("ring", "twoshot", "oneshot", "halving", "chain", "tree", "star"):
+        schedule = registered("allreduce", algo, World(n=6))
+        proof = check(schedule)
+        assert proof.complete
+        for place in proof.complete:
+            step = schedule.programs[place.program][place.track].rounds[place.round][place.step]
+            assert len(step.src) + len(step.recv) > 1
+    assert not check(registered("allgather", "ring", World(n=6))).complete
+
+
+def test_lent_messages_are_known_by_place() -> None:
+    from collbench.schedules.passes import lend
+
+    lent = lend(registered("allreduce", "twoshot", World(n=3)), in_place=False).lent
+    assert At(0, 0, 0) in lent
+    assert At(0, 0, 1) in lent

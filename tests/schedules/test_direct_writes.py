@@ -1,0 +1,226 @@
+"""Direct writes: what passes for safe is proved, what is not safe is found, and the handshake is there exactly where it must be."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from collbench.planning.plan import registered
+from collbench.schedules.algorithms import ring
+from collbench.schedules.ir import At, Edge, Message, Operand, Program, Schedule, Step, Track, build, expanded
+from collbench.schedules.passes import arrivals, direct_count, landing, lend, message_count, reorder
+from collbench.schedules.verify.check import check
+from collbench.schedules.zero_copy import place
+from collbench.spec.collectives import OpName
+from collbench.spec.world import World
+from collbench.util.errors import ScheduleError
+from tests.support.adversary import Adversary
+from tests.support.batteries import PAIRS, placements, roots, world_of
+from tests.support.random_schedules import random_schedule
+
+IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
+DEPENDENT: tuple[OpName, ...] = ("allreduce", "reduce", "reducescatter")  # what is written was made of what its receiver gave, in the same launch
+
+
+def schedule_of(programs: Sequence[Program], op: OpName = "allreduce") -> Schedule:
+    return build(op, "test", lambda world, rank: programs[rank], World(n=len(programs)))
+
+
+def track(*steps: Step, name: str = "main") -> Track:
+    """One step a round."""
+    return Track(name=name, rounds=tuple((step,) for step in steps))
+
+
+def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
+    """The placed schedule is right, and without its handshake it is refused, unless it needs none."""
+    placed = place(schedule, in_place=in_place)
+    for slots in (2, 8):
+        assert check(placed, slots=slots, in_place=in_place) == check(schedule, slots=slots, in_place=in_place)
+    if placed.ready:
+        assert placed.placed
+        with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
+            check(replace(placed, ready={}), slots=8, in_place=in_place)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
+    for root in {0, roots(op, n)[-1]}:
+        schedule = registered(op, algo, world_of(algo, n, root))
+        for in_place in placements(op):
+            assert_proved(schedule, in_place=in_place)
+            found = place(schedule, in_place=in_place)
+            assert bool(found.ready) == (op not in DEPENDENT)
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_slices_loops_and_late_credits(op: OpName, algo: str) -> None:
+    placed = place(registered(op, algo, World(n=5)), in_place=False)
+    check(placed, slots=8, slices=3, credit_batch=2, loops=3, launches=3)
+
+
+@settings(deadline=None, max_examples=80)
+@given(random_schedule)
+def test_random_schedules(schedule: Schedule) -> None:
+    for in_place in placements(schedule.op):
+        assert_proved(schedule, in_place=in_place)
+
+
+def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
+    """Wrong outputs in so many random plays."""
+    return sum(Adversary(schedule, in_place=in_place, launches=3, seed=seed).play() for seed in range(seeds))
+
+
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str) -> None:
+    for n in (2, 3, 5):
+        for in_place in placements(op):
+            placed = place(registered(op, algo, World(n=n)), in_place=in_place)
+            assert plays(placed, in_place=in_place, seeds=12) == 0
+            if placed.ready and n > 2:
+                assert plays(replace(placed, ready={}), in_place=in_place, seeds=40) > 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(random_schedule)
+def test_no_order_of_events_spoils_random_schedules(schedule: Schedule) -> None:
+    for in_place in placements(schedule.op):
+        assert plays(place(schedule, in_place=in_place), in_place=in_place, seeds=4) == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 13])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_known_counts(n: int, in_place: bool) -> None:
+    def count(op: OpName, algo: str) -> int:
+        return direct_count(place(registered(op, algo, World(n=n)), in_place=in_place))
+
+    assert count("allreduce", "ring") == n * (n - 1)  # n-1 of the 2(n-1) messages of a rank
+    assert message_count(registered("allreduce", "ring", World(n=n))) == 2 * n * (n - 1)
+    assert count("allgather", "direct") == count("allgather", "ring") == n * (n - 1)
+    assert count("broadcast", "chain") == count("allreduce", "star") == n - 1
+    assert count("allreduce", "oneshot") == count("reducescatter", "ring") == 0
+
+
+def test_the_handshake_of_a_ring_is_one_edge_a_rank() -> None:
+    found = place(registered("allgather", "ring", World(n=5)), in_place=False)
+    assert found.is_symmetric
+    assert found.ready == {0: frozenset({Edge(4, "ring")})}
+    assert found.ready_at(3) == frozenset({Edge(2, "ring")})
+    assert found.placed_at(3, 0, 2) == frozenset({Edge(2, "ring")})
+
+
+@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "ring"), ("alltoall", "direct"), ("allgather", "direct")])
+def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
+    schedule = registered(op, algo, World(n=5))
+    assert schedule.is_symmetric
+    together, apart = expanded(place(schedule, in_place=False)), place(expanded(schedule), in_place=False)
+    assert together.programs == apart.programs
+    assert together.placed == apart.placed
+    assert together.ready == apart.ready
+    mine, theirs = arrivals(schedule), arrivals(expanded(schedule))
+    for message, taken in mine.items():
+        assert theirs[message].at[1:] == taken.at[1:]
+        assert (taken.edge.peer + theirs[message].at.program) % 5 == 0 == message.at.program
+
+
+@pytest.mark.parametrize("op", ["allgather", "broadcast", "alltoall"])
+def test_one_missing_announcement_is_enough_to_refuse(op: OpName) -> None:
+    placed = expanded(place(registered(op, "direct", World(n=4)), in_place=False))
+    for rank, edges in placed.ready.items():
+        for edge in edges:
+            with pytest.raises(ScheduleError, match=rf"of rank {rank} without knowing that the launch has begun there"):
+                check(replace(placed, ready={**placed.ready, rank: edges - {edge}}))
+
+
+def read_again(name: str) -> Schedule:
+    """Rank 0 gives its input for the sum that comes back, and reads it once more, in no order with what comes back."""
+    first, again = Step(src=(IN,), send=(Edge(1, "x"),)), Step(src=(IN,), send=(Edge(1, "z"),))
+    last = Step(recv=(Edge(1, "y"),), dst=OUT)
+    adds, takes = Step(src=(IN,), recv=(Edge(0, "x"),), dst=OUT, send=(Edge(0, "y"),)), Step(recv=(Edge(0, "z"),), dst=TMP)
+    mine = (track(first, again, last),) if name == "main" else (track(first, last), track(again, name=name))
+    return schedule_of([mine, (track(adds), track(takes, name="other"))])
+
+
+@pytest.mark.parametrize("name", ["main", "second"])
+def test_an_input_in_place_that_is_still_needed(name: str) -> None:
+    """Its rank reads it again: later in the same track, or in another track, which a schedule without direct writes may not do at all."""
+    schedule = read_again(name)
+    placed = place(schedule, in_place=False)
+    assert direct_count(placed) == 1
+    check(placed)
+    if name == "main":
+        check(schedule, in_place=True)
+        assert direct_count(place(schedule, in_place=True)) == 0
+    with pytest.raises(ScheduleError, match=r"rank \d, track \w+, round \d: two tracks touch out\[0\] of rank 0 .*; the other: rank \d, track \w+"):
+        check(placed, in_place=True)
+
+
+def test_a_receiver_that_reads_the_cell_before() -> None:
+    """Rank 1 keeps its input in the output for a while: right through a FIFO, not if rank 0 writes there when it likes."""
+    programs: list[Program] = [
+        (track(Step(src=(IN,), send=(Edge(1, "x"),)), Step(recv=(Edge(1, "y"),), dst=OUT)),),
+        (track(Step(src=(IN,), dst=OUT), Step(src=(OUT,), send=(Edge(0, "y"),)), Step(recv=(Edge(0, "x"),), dst=OUT)),),
+    ]
+    schedule = schedule_of(programs, "sendrecv")
+    check(schedule)
+    found = place(schedule, in_place=False)
+    assert found.placed == {At(0, 0, 1): frozenset({Edge(1, "y")})}
+    into = {**found.placed, At(1, 0, 2): frozenset({Edge(0, "x")})}
+    forced = replace(found, placed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
+    assert plays(found, in_place=False, seeds=40) == 0
+    assert plays(forced, in_place=False, seeds=40) > 0
+    with pytest.raises(ScheduleError, match=r"rank \d, track main, round \d: two tracks touch out\[0\] of rank 1 without an order"):
+        check(forced)
+
+
+def test_two_senders_that_write_one_cell() -> None:
+    """Rank 0 takes what rank 1 sends and then, over it, what rank 2 sends: safe only through a FIFO."""
+    programs: list[Program] = [
+        (track(Step(recv=(Edge(1, "x"),), dst=OUT), Step(recv=(Edge(2, "x"),), dst=OUT), Step(src=(IN,), send=(Edge(1, "x"),))),),
+        (track(Step(src=(IN,), send=(Edge(0, "x"), Edge(2, "x"))), Step(recv=(Edge(0, "x"),), dst=OUT)),),
+        (track(Step(src=(IN,), send=(Edge(0, "x"),)), Step(recv=(Edge(1, "x"),), dst=OUT)),),
+    ]
+    schedule = schedule_of(programs, "sendrecv")
+    check(schedule)
+    found = place(schedule, in_place=False)
+    assert len({At(0, 0, 0), At(0, 0, 1)} & found.placed.keys()) < 2
+    check(found)
+    into = {At(0, 0, 0): frozenset({Edge(1, "x")}), At(0, 0, 1): frozenset({Edge(2, "x")})}
+    with pytest.raises(ScheduleError, match=r"two tracks touch out\[0\] of rank 0 without an order"):
+        check(replace(schedule, placed=into, ready={0: frozenset({Edge(1, "x"), Edge(2, "x")})}))
+
+
+def test_credits_are_no_order() -> None:
+    """With one slot a sender cannot send again before its receiver has read; that must not make a direct write safe."""
+    allgather = registered("allgather", "direct", World(n=2))
+    placed = replace(place(allgather, in_place=False), ready={})
+    with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
+        check(placed, slots=1)
+
+
+def test_a_sum_cannot_be_placed() -> None:
+    schedule = registered("allreduce", "ring", World(n=4))
+    with pytest.raises(ScheduleError, match="round 1: rank 3 cannot write what is not just copied to the output"):
+        check(replace(schedule, placed={At(0, 0, 1): frozenset({Edge(3, "ring")})}))
+    assert landing(schedule.programs[0][0].rounds[1], Edge(3, "ring")) == ()
+
+
+def test_a_message_is_lent_or_placed() -> None:
+    schedule = registered("allreduce", "twoshot", World(n=4))
+    with pytest.raises(ScheduleError, match="cannot be written in place, too"):
+        place(lend(schedule, in_place=False), in_place=False)
+    with pytest.raises(ScheduleError, match="read in place and messages written in place"):
+        check(lend(place(schedule, in_place=False), in_place=False))
+
+
+def test_another_rank_order_is_found_anew() -> None:
+    placed = place(build("allgather", "ring", ring.allgather, World(n=4)), in_place=False)
+    moved = reorder(placed, (0, 2, 1, 3))
+    assert (moved.placed, moved.ready) == ({}, {})
+    assert_proved(moved, in_place=False)
+
+
+def test_a_message_and_its_arrival() -> None:
+    found = arrivals(registered("broadcast", "chain", World(n=3)))
+    assert found[Message(At(0, 0, 0), Edge(1, "chain"))] == Message(At(1, 0, 0), Edge(0, "chain"))

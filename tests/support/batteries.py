@@ -1,0 +1,62 @@
+"""Every registered (collective, algorithm) and the problems to try it on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collbench.backends.base import verify_in_process
+from collbench.backends.reference import Machine
+from collbench.planning.plan import Plan, lay_out, registered
+from collbench.schedules.algorithms import FAMILY
+from collbench.spec.case import Problem
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import DtypeName, RedopName, dtype
+from collbench.spec.world import World
+
+PAIRS: list[tuple[OpName, str]] = [(op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES]
+
+
+def problem(
+    op: OpName, n: int, *, root: int = 0, count: int = 37, dtype: DtypeName = "float32", redop: RedopName = "sum", in_place: bool = False
+) -> Problem:
+    return Problem(op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place)
+
+
+def world_of(algo: str, n: int, root: int = 0, order: tuple[int, ...] = ()) -> World:
+    """A world of that many ranks: on one host, or, for an algorithm that needs several, in turn on as few as have equal numbers of ranks, at most 8."""
+    needs_hosts = getattr(FAMILY.load(algo), "NEEDS_HOSTS", False)
+    size = max(size for size in range(1, min(n - 1, 8) + 1) if n % size == 0) if needs_hosts else n
+    hosts = tuple(rank % (n // size) for rank in range(n)) if 1 < size < n else ()  # a prime number of ranks: one host
+    return World(n=n, root=root, order=order, hosts=hosts)
+
+
+def plan_of(
+    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0,
+    slices: int = 1,
+) -> Plan:
+    schedule = registered(what.op, algo, world_of(algo, what.n, what.root))
+    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes, slices=slices)
+
+
+def roots(op: OpName, n: int) -> Sequence[int]:
+    return range(n) if collective(op).is_rooted else (0,)
+
+
+def placements(op: OpName) -> Sequence[bool]:
+    return (False, True) if collective(op).has_in_place else (False,)
+
+
+def assert_right(plan: Plan) -> None:
+    """The reference ends with what the collective's definition says."""
+    machine = Machine(plan)
+    assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
+
+
+def random_inputs(what: Problem, seed: int) -> list[np.ndarray]:
+    """Inexact data: a change in the order of operations shows."""
+    rng = np.random.default_rng(seed)
+    kind = dtype(what.dtype).numpy()
+    sizes = [what.buffers(rank).in_bytes // what.item_bytes for rank in range(what.n)]
+    if dtype(what.dtype).is_float:
+        return [(rng.standard_normal(size) * 3).astype(kind) for size in sizes]
+    return [rng.integers(0, 100, size).astype(kind) for size in sizes]

@@ -1,0 +1,231 @@
+"""A driver's library as a Python object: the real binding calls it, so struct sizes, out-parameters and error classes are the real ones.
+
+It answers with C's ways about GPUs that are data. What a test wants to fail, it names.
+"""
+
+# ruff: noqa: N802, SLF001  (NVML's names; what ctypes.byref points at)
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, Array, c_void_p, cast, pointer
+from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
+import pytest
+
+from collbench.machine import gpus
+
+NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+INVALID = int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+HIDDEN = "FFFFFFFF:FF:FF.0"  # what virtual machines say of a switch
+
+
+@dataclass(kw_only=True)
+class FakeLink:
+    """An NVLink: remote is a bus id, remote_type NVML's."""
+
+    remote: str = HIDDEN
+    remote_type: int = 2
+    is_active: bool = True
+    replay: int = 0
+    crc: int = 0
+    can_p2p: bool = True
+
+
+@dataclass(kw_only=True)
+class FakeGpu:
+    name: str
+    address: str  # as sysfs spells it
+    arch: int
+    links: list[FakeLink] = field(default_factory=list)
+    c2c_mbps: list[int] = field(default_factory=list)
+    mig: int | None = None
+    pcie: tuple[int, int, int, int] = (5, 16, 5, 16)  # current generation and width, most
+    affinity: range = range(64)
+    link_mbps: int | None = None
+    version: int = 6
+    cluster: bytes = bytes(16)
+    fabric_state: int | None = None
+
+    @property
+    def bus_id(self) -> str:
+        domain, _, rest = self.address.upper().partition(":")
+        return f"{int(domain, 16):08X}:{rest}"
+
+    @property
+    def uuid(self) -> str:
+        return f"GPU-{self.address.replace(':', '').replace('.', '')}-5a07-4b39"
+
+
+class FakeNvml:
+    """ancestor and status: of two GPUs by number (and what is asked of them). errors: function -> its error; missing: what the driver lacks."""
+
+    def __init__(self, gpus_: list[FakeGpu], ancestor: Callable[[int, int], int], status: Callable[[int, int, int], int] = lambda a, b, what: 0) -> None:
+        self.gpus, self.ancestor, self.status = gpus_, ancestor, status
+        self.calls: set[str] = set()
+        self.errors: dict[str, int] = {}
+        self.missing: set[str] = set()
+        self.refused: dict[int, int] = {}  # GPU -> error of its handle
+        self.bad_fields: set[int] = set()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        function = type(self).__dict__.get(f"_{name}")
+        if function is None or name in self.missing:
+            raise AttributeError(name)
+
+        def call(*args: Any) -> int:
+            self.calls.add(name)
+            return int(self.errors.get(name) or function(self, *args) or 0)
+
+        return call
+
+    def _of(self, handle: Any) -> FakeGpu:
+        return self.gpus[index_of(handle)]
+
+    def _link(self, handle: Any, link: int) -> FakeLink | None:
+        links = self._of(handle).links
+        return links[link] if 0 <= link < len(links) else None
+
+    def _nvmlInitWithFlags(self, flags: int) -> None:
+        return None
+
+    def _nvmlSystemGetDriverVersion(self, out: Array[Any], size: Any) -> None:
+        out.value = b"580.159.03"
+
+    def _nvmlDeviceGetCount_v2(self, out: Any) -> None:
+        out._obj.value = len(self.gpus)
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, out: Any) -> int:
+        put(out._obj, index.value)
+        return self.refused.get(index.value, 0)
+
+    def _nvmlDeviceGetUUID(self, handle: Any, out: Array[Any], size: Any) -> None:
+        out.value = self._of(handle).uuid.encode()
+
+    def _nvmlDeviceGetName(self, handle: Any, out: Array[Any], size: Any) -> None:
+        out.value = self._of(handle).name.encode()
+
+    def _nvmlDeviceGetPciInfo_v3(self, handle: Any, out: Any) -> None:
+        out._obj.busId = self._of(handle).bus_id.encode()
+
+    def _nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> None:
+        major._obj.value, minor._obj.value = divmod(self._of(handle).arch, 10)
+
+    def _nvmlDeviceGetMigMode(self, handle: Any, now: Any, later: Any) -> int:
+        mode = self._of(handle).mig
+        now._obj.value = later._obj.value = mode or 0
+        return NOT_SUPPORTED if mode is None else 0
+
+    def _nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._of(handle).pcie[0]
+
+    def _nvmlDeviceGetCurrPcieLinkWidth(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._of(handle).pcie[1]
+
+    def _nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._of(handle).pcie[2]
+
+    def _nvmlDeviceGetMaxPcieLinkWidth(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._of(handle).pcie[3]
+
+    def _nvmlDeviceGetGpuMaxPcieLinkGeneration(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._of(handle).pcie[2]
+
+    def _nvmlDeviceGetCpuAffinity(self, handle: Any, size: Any, out: Any) -> None:
+        for one in self._of(handle).affinity:
+            out._obj[one // 64] |= 1 << one % 64
+
+    def _nvmlDeviceGetNumaNodeId(self, handle: Any, out: Any) -> int:
+        return NOT_SUPPORTED
+
+    def _nvmlDeviceGetNvLinkState(self, handle: Any, link: int, out: Any) -> int:
+        found = self._link(handle, link)
+        out._obj.value = found is not None and found.is_active
+        return INVALID if found is None else 0
+
+    def _nvmlDeviceGetNvLinkVersion(self, handle: Any, link: int, out: Any) -> None:
+        out._obj.value = self._of(handle).version
+
+    def _nvmlDeviceGetNvLinkCapability(self, handle: Any, link: int, capability: int, out: Any) -> None:
+        found = self._link(handle, link)
+        out._obj.value = found is not None and found.can_p2p
+
+    def _nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int, out: Any) -> int:
+        found = self._link(handle, link)
+        out._obj.value = found.remote_type if found is not None else 255
+        return 0 if found is not None and found.is_active else NOT_SUPPORTED
+
+    def _nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle: Any, link: int, out: Any) -> int:
+        found = self._link(handle, link)
+        if found is None or not found.is_active:
+            return NOT_SUPPORTED
+        out._obj.busId = found.remote.encode()
+        return 0
+
+    def _nvmlDeviceGetNvLinkErrorCounter(self, handle: Any, link: int, counter: int, out: Any) -> int:
+        found = self._link(handle, link)
+        out._obj.value = {0: found.replay, 2: found.crc}.get(counter, 0) if found is not None else 0
+        return 0 if found is not None else INVALID
+
+    def _nvmlDeviceGetFieldValues(self, handle: Any, count: Any, out: Any) -> None:
+        gpu = self._of(handle)
+        for value in out._obj:
+            link = self._link(handle, value.scopeId)
+            told = {
+                90: None, 91: len(gpu.links) or None, 170: len(gpu.c2c_mbps),
+                171: 1, 172: gpu.c2c_mbps[value.scopeId] if value.scopeId < len(gpu.c2c_mbps) else None,
+            }
+            if link is not None and gpu.arch >= 90:
+                told |= {161: link.replay, 162: 0, 163: link.crc, 164: gpu.link_mbps, 165: int(link.is_active), 166: gpu.version}
+            answer = None if value.fieldId in self.bad_fields else told.get(value.fieldId)
+            value.nvmlReturn = NOT_SUPPORTED if answer is None else 0
+            value.valueType = 1
+            value.value.uiVal = answer or 0
+
+    def _nvmlDeviceGetGpuFabricInfoV(self, handle: Any, out: Any) -> int:
+        gpu = self._of(handle)
+        if gpu.fabric_state is None:
+            return NOT_SUPPORTED
+        out._obj.state, out._obj.cliqueId = gpu.fabric_state, 7
+        for place, byte in enumerate(gpu.cluster):
+            out._obj.clusterUuid[place] = byte
+        return 0
+
+    def _nvmlDeviceGetTopologyCommonAncestor(self, first: Any, second: Any, out: Any) -> None:
+        out._obj.value = self.ancestor(index_of(first), index_of(second))
+
+    def _nvmlDeviceGetP2PStatus(self, first: Any, second: Any, what: int, out: Any) -> None:
+        out._obj.value = self.status(index_of(first), index_of(second), what)
+
+
+def put(handle: Any, index: int) -> None:
+    """Make a handle, which is a pointer to something hidden, say which GPU it is; index 0 is not null."""
+    cast(pointer(handle), POINTER(c_void_p))[0] = 0x1000 + index
+
+
+def index_of(handle: Any) -> int:
+    return int(cast(handle, c_void_p).value or 0) - 0x1000
+
+
+def forget() -> None:
+    """What the module and the binding remember of a library."""
+    gpus._refusal.cache_clear()
+    gpus._device.cache_clear()
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+@contextmanager
+def driver(library: object) -> Iterator[None]:
+    """Make the binding believe in a library, and forget it after; None: there is none."""
+
+    def no_library(name: str) -> None:
+        raise OSError(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pynvml, "nvmlLib", library)
+        patch.setattr(pynvml, "_nvmlLib_refcount", 0)
+        if library is None:
+            patch.setattr(pynvml, "CDLL", no_library)
+        forget()
+        yield
+    forget()

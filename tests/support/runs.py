@@ -1,0 +1,221 @@
+"""Real runs of the command line into which tests inject faults: start one, wait for rows, find its ranks, see what it leaves behind.
+
+Every process of a run carries a tag in its environment, which children inherit however they are started; so what is left of a run is
+found in /proc without knowing how its launcher arranges processes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from collbench.launch.launcher import find_mpirun
+from collbench.results.record import Record, read
+from collbench.util.errors import CollbenchError
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
+STUCK_LIMIT_S = 45.0  # in which a run with a stopped rank and a --timeout of STUCK_TIMEOUT_S must be over
+STUCK_TIMEOUT_S = 2
+TAG = "COLLBENCH_TEST_RUN"
+LONG = ("--algo", "ring", "--hot", "-b", "1M", "-e", "2M", "-i", "1K", "--iters", "20", "--repeats", "1")  # 1025 points of some milliseconds
+LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")
+HOST_VARIABLES = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")  # how Open MPI starts on this host, with or without a launcher above
+
+
+def mpirun() -> str | None:
+    """The mpirun that tests use, or None where MPI cannot be used."""
+    if find_spec("mpi4py") is None:
+        return None
+    try:
+        return find_mpirun()
+    except CollbenchError:
+        return None
+
+
+needs_mpi = pytest.mark.skipif(mpirun() is None, reason="needs mpi4py and mpirun: pip install 'collbench[mpi]'")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment without what a launcher above the tests put there."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES) or name.startswith(HOST_VARIABLES)}
+    path = os.pathsep.join(filter(None, [(extra or {}).get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return {**kept, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
+
+
+class Run:
+    """One run of the command line, in a process group of its own as a shell would start it. Use as a context: nothing outlives it."""
+
+    def __init__(self, folder: Path, command: Sequence[str], extra: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        self.tag = uuid.uuid4().hex
+        self.csv = folder / "rows.csv"
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        self._folder, self._memory = folder, set[Path]()
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(
+                [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, start_new_session=True,
+                env=environment({**(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}),
+            )
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self.pids():
+            kill(pid)
+        self.process.wait()
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text()
+
+    def pids(self) -> list[int]:
+        """Living processes of the run."""
+        wanted = f"{TAG}={self.tag}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return sorted(found)
+
+    def ranks(self, n: int) -> list[int]:
+        """Process ids of the ranks in rank order: under a launcher as it numbers them, otherwise the driver's forks as they were made."""
+        by_rank = {}
+        forks = []
+        for pid in self.pids():
+            variables = _environ(pid)
+            if "PMI_RANK" in variables or "OMPI_COMM_WORLD_RANK" in variables:
+                by_rank[int(variables.get("PMI_RANK") or variables["OMPI_COMM_WORLD_RANK"])] = pid
+            elif _parent(pid) == self.process.pid:
+                forks.append(pid)
+        found = [by_rank[rank] for rank in sorted(by_rank)] or sorted(forks, key=_started)
+        assert len(found) == n, f"{n} ranks expected, found {found}\n{self.stderr}"
+        return found
+
+    def wait_for_rows(self, rows: int = 3) -> str:
+        """Wait until so many rows are in the CSV file; returns it up to the last whole row."""
+        self.wait_until(lambda: self.csv.exists() and self.csv.read_text().count("\n") > rows)
+        self._memory |= {file for pid in self.pids() for file in _named_memory(pid)}
+        text = self.csv.read_text()
+        return text[: text.rindex("\n") + 1]
+
+    def wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Wait for a condition while the run goes on."""
+        deadline = time.monotonic() + LIMIT_S
+        while not is_done():
+            assert self.process.poll() is None, f"the run ended early with {self.process.returncode}:\n{self.stdout[-500:]}{self.stderr}"
+            assert time.monotonic() < deadline, f"the run does not get there:\n{self.stdout[-500:]}{self.stderr}"
+            time.sleep(0.02)
+
+    def finish(self, limit_s: float = LIMIT_S) -> int:
+        """The exit code, once the run ended by itself and nothing of it is left. Fails the test if it does not end, or ends in a traceback."""
+        try:
+            code = self.process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the run did not end in {limit_s:.0f} s:\n{self.stderr}")
+        self.assert_gone()
+        known = {self.csv, self._out, self._err}
+        assert not [file for file in self._folder.iterdir() if file not in known and file.is_file()], "files left behind"
+        assert "Traceback" not in self.stderr, self.stderr
+        return code
+
+    def assert_gone(self) -> None:
+        """No process of the run is left, and no shared memory: the kernel takes a moment to end those whose parent died."""
+        deadline = time.monotonic() + 20
+        while self.pids() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")) for pid in self.pids()]
+        assert not left, f"left behind: {left}"
+        assert not [file for file in self._memory if file.exists()], "shared memory left behind"
+
+    def rows(self) -> list[Record]:
+        """The whole rows in the CSV file."""
+        return read(self.csv)
+
+    def errors(self) -> list[str]:
+        """What the run says went wrong: one rank talks, once."""
+        return [line for line in self.stderr.splitlines() if line.startswith("Error: ")]
+
+
+def sweep(*args: str) -> list[str]:
+    """The command of a sweep."""
+    return [sys.executable, "-m", "collbench", "sweep", *args]
+
+
+def corrupt(defect: str, command: Sequence[str]) -> list[str]:
+    """That sweep with a defect of tests/_corrupt.py."""
+    return [sys.executable, "-m", "tests.support.corrupt", defect, *command[3:]]
+
+
+def under_mpirun(n: int, command: Sequence[str], *options: str) -> list[str]:
+    """A command under mpirun."""
+    return [mpirun() or "mpirun", *options, "-n", str(n), *command]
+
+
+def without_mpi4py(folder: Path) -> dict[str, str]:
+    """Variables under which Python finds no mpi4py, as where it is not installed."""
+    blocker = folder / "blocker"
+    blocker.mkdir()
+    (blocker / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *more: None if name.partition('.')[0] == 'mpi4py' else find(name, *more)\n"
+    )
+    return {"PYTHONPATH": str(blocker)}
+
+
+def _environ(pid: int) -> dict[str, str]:
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _started(pid: int) -> tuple[int, int]:
+    fields = _stat(pid)
+    return (int(fields[19]) if fields else 0), pid
+
+
+def _named_memory(pid: int) -> list[Path]:
+    """Files of /dev/shm that a process has mapped and that still have a name."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return []
+    return [Path(line.split(maxsplit=5)[5]) for line in lines if " /dev/shm/" in line and not line.endswith("(deleted)")]
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, whatever became of the process meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

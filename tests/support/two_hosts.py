@@ -1,0 +1,110 @@
+"""Two hosts that are network namespaces of this one, joined by two cables: `data0` for MPI, `mgmt0` for its launcher.
+
+Making them needs root and iproute2. What is made here is removed again, also when a test fails; processes are Run's business.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.runs import mpirun
+
+CABLES = ("data0", "mgmt0")
+CARRIER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoHosts:
+    """The namespaces by their names, which are the hosts' names too, and the script that MPICH's launcher enters them with."""
+
+    names: tuple[str, str]
+    enter: Path
+
+    def command(self, ranks: Sequence[int], command: Sequence[str]) -> list[str]:
+        """That command with so many ranks on each host; the launcher runs on the first."""
+        hosts = ",".join(f"{_address(k, 1)}:{count}" for k, count in enumerate(ranks))
+        return [
+            str(self.enter), _address(0, 1), mpirun() or "mpirun", "-launcher", "ssh", "-launcher-exec", str(self.enter), "-localhost", _address(0, 1),
+            "-hosts", hosts, "-genv", "MPIR_CVAR_CH4_NETMOD", "ofi", "-genv", "FI_PROVIDER", "tcp", "-genv", "FI_TCP_IFACE", "data0",
+            "-n", str(sum(ranks)), *command,
+        ]
+
+    def cut(self, host: int, cables: Sequence[str]) -> None:
+        """Take links of a host down."""
+        for link in cables:
+            _ip("-n", self.names[host], "link", "set", link, "down")
+
+
+def _address(host: int, cable: int) -> str:
+    return f"10.213.{cable}.{host + 1}"
+
+
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[TwoHosts]:
+    """Make both, or skip the test where that is not allowed or MPI is not MPICH."""
+    mpi = pytest.importorskip("mpi4py.MPI")
+    if mpirun() is None or "Open MPI" in mpi.Get_library_version():
+        pytest.skip("needs MPICH and its launcher")
+    if any(shutil.which(tool) is None for tool in ("ip", "unshare")):
+        pytest.skip("needs iproute2 and unshare")
+    names = (f"cb{os.getpid()}a", f"cb{os.getpid()}b")
+    made = []
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+            made.append(name)
+        for cable, link in enumerate(CABLES):
+            _ip("link", "add", link, "netns", names[0], "type", "veth", "peer", "name", link, "netns", names[1])
+            for host, name in enumerate(names):
+                _ip("-n", name, "addr", "add", f"{_address(host, cable)}/24", "dev", link)
+                _ip("-n", name, "link", "set", link, "addrgenmode", "none")  # an address of IPv6 is not usable for two seconds, and MPI would take it
+                _ip("-n", name, "link", "set", link, "up")
+    except subprocess.CalledProcessError as error:
+        _remove(made)
+        pytest.skip(f"needs leave to make network namespaces: {error.stderr.strip()}")
+    try:
+        for name in names:
+            _ip("-n", name, "link", "set", "lo", "up")
+        _wait_for_carriers(names)
+        yield TwoHosts(names=names, enter=_script(folder, names))
+    finally:
+        _remove(made)
+
+
+def _wait_for_carriers(names: Sequence[str]) -> None:
+    """A cable carries a moment after both its ends are up; before, MPI finds no interface."""
+    deadline = time.monotonic() + CARRIER_S
+    for name in names:
+        while _ip("-n", name, "-br", "link", "show", "up").count(" UP ") < len(CABLES):
+            assert time.monotonic() < deadline, "the cables of the namespaces do not come up"
+            time.sleep(0.05)
+
+
+def _remove(names: Sequence[str]) -> None:
+    for name in names:
+        subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def _script(folder: Path, names: tuple[str, str]) -> Path:
+    """What plays ssh: [-x] ADDRESS COMMAND... runs the command in the namespace of that address, under a host name of its own."""
+    script = folder / "bin" / "enter"
+    script.parent.mkdir()
+    cases = "\n".join(f"{_address(host, 1)}) name={name} ;;" for host, name in enumerate(names))
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = -x ] && ssh=1 && shift\ncase $1 in\n{cases}\nesac\nshift\n'
+        '[ $ssh ] && set -- sh -c "exec $*"\n'
+        "exec ip netns exec $name unshare -u sh -c 'hostname $0; exec \"$@\"' $name \"$@\"\n"
+    )
+    script.chmod(0o755)
+    return script

@@ -1,0 +1,89 @@
+"""The house: which package may import which, and what commands must not import."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "collbench"
+# Every package stands on a floor. A module imports from its own package and from floors below its own.
+FLOORS = ("util", "spec results machine", "schedules launch", "planning", "device", "backends", "bench", "analysis", "report", "cli")
+FLOOR_OF = {name: number for number, floor in enumerate(FLOORS) for name in floor.split()}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(file: Path) -> str:
+    """The dotted name of a module of the package."""
+    return ".".join(("collbench", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+MODULES = {name_of(file): file for file in FILES}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else node.module
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_only_from_floors_below(file: Path) -> None:
+    own = file.relative_to(PACKAGE).parts[0]
+    if own in ("__init__.py", "__main__.py"):
+        return
+    for module in imports(file):
+        parts = module.split(".")
+        if parts[0] == "collbench" and len(parts) > 1 and parts[1] != own:
+            assert FLOOR_OF[parts[1]] < FLOOR_OF[own], f"{name_of(file)} imports {module}, which stands above it"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_private_modules_are_imported_by_their_own_package(file: Path) -> None:
+    for module in set(imports(file)) & set(MODULES):
+        package, _, name = module.rpartition(".")
+        assert not name.startswith("_") or name_of(file).startswith(package), f"{name_of(file)} imports {module}"
+
+
+def test_every_package_has_a_floor() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages == set(FLOOR_OF)
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml", "matplotlib")
+
+
+def modules_after(*args: str) -> tuple[str, set[str]]:
+    """What a command says, and the modules that it imported."""
+    code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)
+    said, _, modules = done.stdout.rpartition("MODULES")
+    return said, set(modules.split())
+
+
+COMMANDS = ("sweep", "topo", "algos", "overlap", "compare")
+
+
+@pytest.mark.parametrize("args", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])
+def test_help_imports_nothing_heavy(args: list[str]) -> None:
+    said, modules = modules_after(*args)
+    assert "Usage" in said or "version" in said
+    assert not modules & set(HEAVY)
+
+
+def test_answers_of_one_file_import_no_matplotlib() -> None:
+    said, modules = modules_after("compare", str(PACKAGE.parent / "profiles/results/h200x4.csv"))
+    assert "allreduce, 4 ranks" in said
+    assert not modules & {"matplotlib", "cupy", "mpi4py"}
+
+
+def test_one_module_imports_matplotlib() -> None:
+    assert [file.name for file in FILES if "matplotlib" in {module.split(".")[0] for module in imports(file)}] == ["draw.py"]
