@@ -24,7 +24,9 @@ def test_the_example_algorithm_of_contributing_is_right_everywhere() -> None:
         for root in range(n):
             schedule = build("broadcast", "relay", relay.SERVES["broadcast"], World(n=n, root=root))
             check(lend(schedule, in_place=True), in_place=True)
-            assert_right(lay_out(problem("broadcast", n, root=root), schedule, chunk_bytes=64, slots=2))
+            assert_right(
+                lay_out(problem("broadcast", n, root=root), schedule, chunk_bytes=64, slots=2)
+            )
 
 
 def test_contributing_names_files_that_exist() -> None:
@@ -36,7 +38,9 @@ def test_contributing_names_files_that_exist() -> None:
 
 def test_readme_has_two_commands() -> None:
     """CI runs the second as it stands there."""
-    commands = re.findall(r"^    python3 -m venv .*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    commands = re.findall(
+        r"^    python3 -m venv .*$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     assert len(commands) == 2
     assert "collbench sweep --op allreduce" in commands[0]
     assert "pytest" in commands[1]
@@ -44,7 +48,9 @@ def test_readme_has_two_commands() -> None:
 
 def test_readme_has_every_option_of_topo_and_the_schema() -> None:
     text = (ROOT / "README.md").read_text()
-    table = text[text.index("## What is wired to what") : text.index("## A machine that you do not have")]
+    table = text[
+        text.index("## What is wired to what") : text.index("## A machine that you do not have")
+    ]
     options = {option for param in topo.params for option in param.opts} - {"--color"}
     assert sorted(option for option in options if f"`{option}" not in table) == []
     assert f"; schema {SCHEMA}:" in text

@@ -9,15 +9,29 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "collbench"
-# Every package stands on a floor. A module imports from its own package and from floors below its own.
-FLOORS = ("util", "spec results machine", "schedules launch", "planning", "device", "backends", "bench", "analysis", "report", "cli")
+# Every package stands on a floor. A module imports from its own package and from floors below its
+# own.
+FLOORS = (
+    "util",
+    "spec results machine",
+    "schedules launch",
+    "planning",
+    "device",
+    "backends",
+    "bench",
+    "analysis",
+    "report",
+    "cli",
+)
 FLOOR_OF = {name: number for number, floor in enumerate(FLOORS) for name in floor.split()}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def name_of(file: Path) -> str:
     """The dotted name of a module of the package."""
-    return ".".join(("collbench", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(("collbench", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {name_of(file): file for file in FILES}
@@ -42,14 +56,18 @@ def test_imports_only_from_floors_below(file: Path) -> None:
     for module in imports(file):
         parts = module.split(".")
         if parts[0] == "collbench" and len(parts) > 1 and parts[1] != own:
-            assert FLOOR_OF[parts[1]] < FLOOR_OF[own], f"{name_of(file)} imports {module}, which stands above it"
+            assert FLOOR_OF[parts[1]] < FLOOR_OF[own], (
+                f"{name_of(file)} imports {module}, which stands above it"
+            )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_private_modules_are_imported_by_their_own_package(file: Path) -> None:
     for module in set(imports(file)) & set(MODULES):
         package, _, name = module.rpartition(".")
-        assert not name.startswith("_") or name_of(file).startswith(package), f"{name_of(file)} imports {module}"
+        assert not name.startswith("_") or name_of(file).startswith(package), (
+            f"{name_of(file)} imports {module}"
+        )
 
 
 def test_every_package_has_a_floor() -> None:
@@ -63,8 +81,13 @@ HEAVY = ("numpy", "pandas", "cupy", "mpi4py", "ml_dtypes", "rich", "pynvml", "ma
 
 def modules_after(*args: str) -> tuple[str, set[str]]:
     """What a command says, and the modules that it imported."""
-    code = "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        "import sys\nfrom collbench.cli import run\nrun(sys.argv[1:])\nprint('MODULES',"
+        " *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=True
+    )
     said, _, modules = done.stdout.rpartition("MODULES")
     return said, set(modules.split())
 
@@ -72,7 +95,9 @@ def modules_after(*args: str) -> tuple[str, set[str]]:
 COMMANDS = ("sweep", "topo", "algos", "overlap", "compare")
 
 
-@pytest.mark.parametrize("args", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]]
+)
 def test_help_imports_nothing_heavy(args: list[str]) -> None:
     said, modules = modules_after(*args)
     assert "Usage" in said or "version" in said
@@ -86,4 +111,8 @@ def test_answers_of_one_file_import_no_matplotlib() -> None:
 
 
 def test_one_module_imports_matplotlib() -> None:
-    assert [file.name for file in FILES if "matplotlib" in {module.split(".")[0] for module in imports(file)}] == ["draw.py"]
+    assert [
+        file.name
+        for file in FILES
+        if "matplotlib" in {module.split(".")[0] for module in imports(file)}
+    ] == ["draw.py"]

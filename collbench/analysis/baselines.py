@@ -1,9 +1,12 @@
-"""Is a number normal? Curves of a file beside those of a reference, shipped or given: where it keeps up, and where it falls behind.
+"""Is a number normal? Curves of a file beside those of a reference, shipped or given: where it
+keeps up, and where it falls behind.
 
-A curve is one backend's best rate at each size of one collective, ranks, placement and way of measuring (launches alone, say), so that only what
-both files have is compared: NCCL's own choice with NCCL's, our kernels with ours. Between two sizes of the reference the lower of their rates
-counts, because a library changes its protocol somewhere between them, or the time of the larger, where that asks for more: no size takes longer
-than a larger one. Outside of its sizes nothing counts.
+A curve is one backend's best rate at each size of one collective, ranks, placement and way of
+measuring (launches alone, say), so that only what both files have is compared: NCCL's own choice
+with NCCL's, our kernels with ours. Between two sizes of the reference the lower of their rates
+counts, because a library changes its protocol somewhere between them, or the time of the larger,
+where that asks for more: no size takes longer than a larger one. Outside of its sizes nothing
+counts.
 """
 
 import re
@@ -22,8 +25,12 @@ from collbench.util.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-BEHIND = 0.9  # of the reference's rate: below it a size counts as behind; machines of one kind differ by less
-_MODEL = re.compile(r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b", re.IGNORECASE)
+# of the reference's rate: below it a size counts as behind; machines of one kind differ by less
+BEHIND = 0.9
+_MODEL = re.compile(
+    r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b",
+    re.IGNORECASE,
+)
 
 _OWN = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
 
@@ -33,7 +40,9 @@ Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to most."""
+    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to
+    most.
+    """
 
     first: int
     last: int
@@ -59,10 +68,11 @@ class Verdict:
 
 
 def reference(name: str, frame: "pd.DataFrame") -> Loaded:
-    """A shipped reference by name, any file by its path; without a name the shipped one of the nearest machine.
+    """A shipped reference by name, any file by its path; without a name the shipped one of the
+    nearest machine.
 
-    Nearest: the same GPU model, then the same form (PCIe cards or not), then the nearest number of ranks, then a curve of ours before a published
-    one. Raises UsageError if there is none.
+    Nearest: the same GPU model, then the same form (PCIe cards or not), then the nearest number of
+    ranks, then a curve of ours before a published one. Raises UsageError if there is none.
     """
     shipped = catalog.results()
     known = f"shipped: {', '.join(shipped)}"
@@ -75,10 +85,17 @@ def reference(name: str, frame: "pd.DataFrame") -> Loaded:
     for label, file in shipped.items():
         loaded = _named(label, file)
         if models(loaded.frame) & wanted:
-            apart = min(abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks)
-            found.append((not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded))
+            apart = min(
+                abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks
+            )
+            found.append(
+                (not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded)
+            )
     if not found:
-        raise UsageError(f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}", f"give one by name, or a file of your own; {known}")
+        raise UsageError(
+            f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}",
+            f"give one by name, or a file of your own; {known}",
+        )
     return min(found, key=lambda entry: entry[:4])[4]
 
 
@@ -87,21 +104,42 @@ def _named(label: str, file: Path) -> Loaded:
 
 
 def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND) -> list[Verdict]:
-    """Every curve of the frame that the reference has, with where it falls behind: below that share of the reference's rate."""
+    """Every curve of the frame that the reference has, with where it falls behind: below that share
+    of the reference's rate.
+    """
     theirs = curves(against)
     found = []
     for key, curve in curves(frame).items():
         if key in theirs:
-            shares = {size: rate / at for size, rate in sorted(curve.items()) if (at := rate_at(theirs[key], size)) is not None}
+            shares = {
+                size: rate / at
+                for size, rate in sorted(curve.items())
+                if (at := rate_at(theirs[key], size)) is not None
+            }
             if shares:
-                found.append(Verdict(op=key[0], backend=key[1], ranks=key[2], placement=key[3], conditions=key[4], spans=tuple(_spans(shares, behind))))
+                found.append(
+                    Verdict(
+                        op=key[0],
+                        backend=key[1],
+                        ranks=key[2],
+                        placement=key[3],
+                        conditions=key[4],
+                        spans=tuple(_spans(shares, behind)),
+                    )
+                )
     return found
 
 
 def rate_at(curve: Mapping[int, float], size: int) -> float | None:
-    """The curve's rate at a size; between its own sizes the lower of its neighbours, or that in the time of the larger; None outside of them.
+    """The curve's rate at a size; between its own sizes the lower of its neighbours, or that in the
+    time of the larger; None outside of them.
 
-    >>> rate_at({1024: 1.0, 4096: 4.0}, 2048), rate_at({1024: 3.0, 4096: 4.0}, 2048), rate_at({1024: 1.0}, 2048), rate_at({1024: 1.0}, 1024)
+    >>> (
+    ...     rate_at({1024: 1.0, 4096: 4.0}, 2048),
+    ...     rate_at({1024: 3.0, 4096: 4.0}, 2048),
+    ...     rate_at({1024: 1.0}, 2048),
+    ...     rate_at({1024: 1.0}, 1024),
+    ... )
     (2.0, 3.0, None, 1.0)
     """
     sizes = sorted(curve)
@@ -115,13 +153,30 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
 
 
 def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
-    """The best rate of every backend at each size; of a library its own choice, where it has rows of that."""
+    """The best rate of every backend at each size; of a library its own choice, where it has rows
+    of that.
+    """
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
     found: dict[Key, Curve] = {}
     own: dict[Key, Curve] = {}
-    names = ("op", "backend", "ranks", "placement", "algo", "proto", "channels", "buffsize", "notes", "size_bytes", "busbw_gbs")
-    for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(*(right[name].tolist() for name in names), strict=True):
-        conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")  # which costs nothing
+    names = (
+        "op",
+        "backend",
+        "ranks",
+        "placement",
+        "algo",
+        "proto",
+        "channels",
+        "buffsize",
+        "notes",
+        "size_bytes",
+        "busbw_gbs",
+    )
+    for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(
+        *(right[name].tolist() for name in names), strict=True
+    ):
+        # which costs nothing
+        conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
         is_own = (algo, proto, channels, buffsize) == _OWN
         for curve in (found, own) if is_own else (found,):
             here = curve.setdefault((op, backend, ranks, placement, conditions), {})
@@ -136,7 +191,13 @@ def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
         is_behind = share < behind
         if found and found[-1].is_behind == is_behind:
             before = found[-1]
-            found[-1] = Span(first=before.first, last=size, is_behind=is_behind, least=min(before.least, share), most=max(before.most, share))
+            found[-1] = Span(
+                first=before.first,
+                last=size,
+                is_behind=is_behind,
+                least=min(before.least, share),
+                most=max(before.most, share),
+            )
         else:
             found.append(Span(first=size, last=size, is_behind=is_behind, least=share, most=share))
     return found
@@ -144,7 +205,11 @@ def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
 
 def _forms(frame: "pd.DataFrame") -> set[bool]:
     """Whether GPUs are PCIe cards: the same model with fewer links."""
-    return {"PCIE" in str(device).upper() for device in frame["device"].unique() if _MODEL.search(str(device))}
+    return {
+        "PCIE" in str(device).upper()
+        for device in frame["device"].unique()
+        if _MODEL.search(str(device))
+    }
 
 
 def models(frame: "pd.DataFrame") -> set[str]:

@@ -1,14 +1,17 @@
-"""What changed between two sweeps: a verdict for every row and for every algorithm, with the interval that the ratio of times lies in.
+"""What changed between two sweeps: a verdict for every row and for every algorithm, with the
+interval that the ratio of times lies in.
 
 What is assumed, because two runs cannot show it:
-- A shift that rows of like size share, up to DRIFT (or the spread of one repeat, if that is more), may be drift between the runs: clocks,
-  temperature, neighbours. The interval reaches over it, on its side only. A larger shift counts as a change, by what exceeds that.
-- Most rows of like size did not change, so their scatter is what the same thing does in two runs; but at most MOST_BETWEEN times the
-  spread of the repeats counts as such.
+- A shift that rows of like size share, up to DRIFT (or the spread of one repeat, if that is more),
+  may be drift between the runs: clocks, temperature, neighbours. The interval reaches over it, on
+  its side only. A larger shift counts as a change, by what exceeds that.
+- Most rows of like size did not change, so their scatter is what the same thing does in two runs;
+  but at most MOST_BETWEEN times the spread of the repeats counts as such.
 - Logarithms of repeats are near normal, or have tails like Student's t.
-Intervals cover 95 of 100 true ratios, each by itself. Better and worse take the number of rows into account, so that of the rows called so
-one in twenty is expected to be by chance; where nothing changed, one such row in twenty comparisons. Changes under MINOR are called same
-even where they are certain.
+Intervals cover 95 of 100 true ratios, each by itself. Better and worse take the number of rows into
+account, so that of the rows called so one in twenty is expected to be by chance; where nothing
+changed, one such row in twenty comparisons. Changes under MINOR are called same even where they are
+certain.
 """
 
 import math
@@ -20,18 +23,37 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collbench.analysis.join import apart, differences, join, way_of
-from collbench.analysis.noise import DRIFT, MAD_TO_SD, MOST_BETWEEN, ONE_SHOT_SPREAD, SINGLE_Z, Array, Noise, is_sure, noise, t_of_z, z_of_t
+from collbench.analysis.noise import (
+    DRIFT,
+    MAD_TO_SD,
+    MOST_BETWEEN,
+    ONE_SHOT_SPREAD,
+    SINGLE_Z,
+    Array,
+    Noise,
+    is_sure,
+    noise,
+    t_of_z,
+    z_of_t,
+)
 from collbench.util.errors import UsageError
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 MINOR = 0.01  # a change that is not worth a word
-SAME = 0.05  # `same` rows lie within this; where repeats spread more, within RESOLVED times what a typical row resolves
+# `same` rows lie within this; where repeats spread more, within RESOLVED times what a typical row
+# resolves
+SAME = 0.05
 RESOLVED = 3.0
 MOST_SAME = 0.5  # files that resolve less than this cannot tell that anything is the same
 LEAST_GROUP = 4  # rows that make a group
 LEAST_GROUPS = 8  # that tell how far groups scatter
-LEVELS = (("backend",), ("backend", "algo"), ("op", "backend", "algo"), ("op", "backend", "algo", "proto"))
+LEVELS = (
+    ("backend",),
+    ("backend", "algo"),
+    ("op", "backend", "algo"),
+    ("op", "backend", "algo", "proto"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +70,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and verdict beside the columns of both files (base's as
-    name_base). not_compared: how many rows, by why; new_failures: of those, right in the base and wrong or failed in the new file. differences: name, new,
-    base. resolution: `same` means that the ratio lies within so much of 1. Spreads are of logarithms; shift is the median of all, drift the part of it
-    that is put down to drift.
+    """The outcome. rows: what was compared, with ratio, low, high (of times, new over base) and
+    verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
+    why; new_failures: of those, right in the base and wrong or failed in the new file. differences:
+    name, new, base. resolution: `same` means that the ratio lies within so much of 1. Spreads are
+    of logarithms; shift is the median of all, drift the part of it that is put down to drift.
     """
 
     rows: pd.DataFrame
@@ -71,27 +94,41 @@ class Changes:
         return int((self.rows["verdict"] == verdict).sum())
 
     def is_worse_by(self, percent: float) -> bool:
-        """Whether a row or a group is worse, and by more than so many percent of its time; rows that went wrong are."""
+        """Whether a row or a group is worse, and by more than so many percent of its time; rows
+        that went wrong are.
+        """
         least = 1 + percent / 100
         rows = (self.rows["verdict"] == "worse") & (self.rows["ratio"] > least)
-        return bool(rows.any()) or self.new_failures > 0 or any(one.verdict == "worse" and one.ratio > least for one in self.groups)
+        return (
+            bool(rows.any())
+            or self.new_failures > 0
+            or any(one.verdict == "worse" and one.ratio > least for one in self.groups)
+        )
 
 
 def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     """Why two files are not of like machines; empty if they are, as far as they tell."""
     found = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
-        ours, theirs = ({value for value in frame[name].unique() if value not in ("", 0)} for frame in (new, base))
+        ours, theirs = (
+            {value for value in frame[name].unique() if value not in ("", 0)}
+            for frame in (new, base)
+        )
         differ = ours != theirs if name == "device" else not ours & theirs
         if ours and theirs and differ:
-            found.append(f"the {title} differ: {', '.join(map(str, sorted(ours)))} and {', '.join(map(str, sorted(theirs)))}")
+            found.append(
+                f"the {title} differ: {', '.join(map(str, sorted(ours)))} and"
+                f" {', '.join(map(str, sorted(theirs)))}"
+            )
     return tuple(found)
 
 
 def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -> Changes:
-    """Join two sweeps (the columns of record.COLUMNS) and judge every row and every algorithm. is_forced: unlike machines too.
+    """Join two sweeps (the columns of record.COLUMNS) and judge every row and every algorithm.
+    is_forced: unlike machines too.
 
-    Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about two seconds.
+    Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
+    two seconds.
     """
     why = unlike(new, base)
     if why and not is_forced:
@@ -103,24 +140,54 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
     if not len(rows):
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
-            rows=empty, groups=(), not_compared=joined.counts, new_failures=joined.new_failures, differences=around, resolution=math.nan,
-            repeat_spread=math.nan, between_spread=math.nan, shift=math.nan, drift=math.nan, said=(*said, *apart(new, base)),
+            rows=empty,
+            groups=(),
+            not_compared=joined.counts,
+            new_failures=joined.new_failures,
+            differences=around,
+            resolution=math.nan,
+            repeat_spread=math.nan,
+            between_spread=math.nan,
+            shift=math.nan,
+            drift=math.nan,
+            said=(*said, *apart(new, base)),
         )
     is_alike = not why and way_of(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
-    found = noise(sides, rows["size_bytes"].to_numpy(dtype=np.float64), rows["backend"].to_numpy(dtype=object).astype(str), finest, is_alike=is_alike)
+    found = noise(
+        sides,
+        rows["size_bytes"].to_numpy(dtype=np.float64),
+        rows["backend"].to_numpy(dtype=object).astype(str),
+        finest,
+        is_alike=is_alike,
+    )
     away = _away(sides.change, found.drift)
     sure = is_sure(z_of_t(away / found.error, found.freedom))
     half = t_of_z(SINGLE_Z, found.freedom) * found.error
-    low, high = sides.change - half - np.maximum(found.drift, 0), sides.change + half - np.minimum(found.drift, 0)
-    resolution = min(max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME))
+    low, high = (
+        sides.change - half - np.maximum(found.drift, 0),
+        sides.change + half - np.minimum(found.drift, 0),
+    )
+    resolution = min(
+        max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME)
+    )
     verdicts = _verdicts(sides.change, low, high, sure, resolution)
     rows = rows.drop(columns=["_times", "_times_base", "side"])
-    rows = rows.assign(ratio=np.exp(sides.change), low=np.exp(low), high=np.exp(high), verdict=verdicts)
+    rows = rows.assign(
+        ratio=np.exp(sides.change), low=np.exp(low), high=np.exp(high), verdict=verdicts
+    )
     return Changes(
-        rows=rows, groups=_groups(rows, sides.change, found), not_compared=joined.counts, new_failures=joined.new_failures, differences=around,
-        resolution=math.expm1(resolution), repeat_spread=found.repeat_spread, between_spread=found.between_spread,
-        shift=float(np.median(sides.change)), drift=float(np.median(found.drift)), said=said,
+        rows=rows,
+        groups=_groups(rows, sides.change, found),
+        not_compared=joined.counts,
+        new_failures=joined.new_failures,
+        differences=around,
+        resolution=math.expm1(resolution),
+        repeat_spread=found.repeat_spread,
+        between_spread=found.between_spread,
+        shift=float(np.median(sides.change)),
+        drift=float(np.median(found.drift)),
+        said=said,
     )
 
 
@@ -133,45 +200,77 @@ def _away(change: Array, drift: Array) -> Array:
     return np.maximum(np.maximum(change - np.maximum(drift, 0), np.minimum(drift, 0) - change), 0.0)
 
 
-def _verdicts(change: Array, low: Array, high: Array, sure: NDArray[np.bool_], resolution: float) -> list[Verdict]:
+def _verdicts(
+    change: Array, low: Array, high: Array, sure: NDArray[np.bool_], resolution: float
+) -> list[Verdict]:
     is_near = (low >= -resolution) & (high <= resolution)
-    told = np.where(sure & (np.abs(change) >= MINOR), np.where(change > 0, 1, 0), np.where(is_near | (sure & (np.abs(change) < MINOR)), 2, 3))
+    told = np.where(
+        sure & (np.abs(change) >= MINOR),
+        np.where(change > 0, 1, 0),
+        np.where(is_near | (sure & (np.abs(change) < MINOR)), 2, 3),
+    )
     return [VERDICTS[place] for place in told]
 
 
 def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
-    """How far groups differ by chance beyond what their rows tell: those of a group were measured within seconds of each other, and share what came then.
+    """How far groups differ by chance beyond what their rows tell: those of a group were measured
+    within seconds of each other, and share what came then.
 
-    Taken from all groups, on the assumption that most did not change; no more than rows may scatter (see _noise).
+    Taken from all groups, on the assumption that most did not change; no more than rows may scatter
+    (see _noise).
     """
     if len(middles) < LEAST_GROUPS:
         return 0.0
     scatter = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
-    most = max(DRIFT, MOST_BETWEEN * found.repeat_spread) if math.isfinite(found.repeat_spread) else ONE_SHOT_SPREAD
+    most = (
+        max(DRIFT, MOST_BETWEEN * found.repeat_spread)
+        if math.isfinite(found.repeat_spread)
+        else ONE_SHOT_SPREAD
+    )
     return min(math.sqrt(max(scatter**2 - float(np.median(errors)) ** 2, 0.0)), most)
 
 
 def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ...]:
-    """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows show what one cannot."""
+    """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows
+    show what one cannot.
+    """
     names: list[tuple[str, ...]] = []
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []
     known: set[bytes] = set()
-    if "backend_base" in rows:  # matched by the problem: what stands against another backend is a group of its own
-        rows = rows.assign(backend=rows["backend"].where(rows["backend"] == rows["backend_base"], rows["backend"] + " vs " + rows["backend_base"]))
+    # matched by the problem: what stands against another backend is a group of its own
+    if "backend_base" in rows:
+        rows = rows.assign(
+            backend=rows["backend"].where(
+                rows["backend"] == rows["backend_base"],
+                rows["backend"] + " vs " + rows["backend_base"],
+            )
+        )
     for level in LEVELS:
         keys = rows.groupby(list(level), sort=True)
         numbered = keys.ngroup().to_numpy(dtype=np.intp)
         order = np.argsort(numbered, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(numbered[order])) + 1):
-            if len(places) < LEAST_GROUP or places.tobytes() in known:  # the same rows need no second test
+            # the same rows need no second test
+            if len(places) < LEAST_GROUP or places.tobytes() in known:
                 continue
             known.add(places.tobytes())
-            names.append(tuple(name for name in rows.iloc[places[0]][list(level)].astype(str) if name))
+            names.append(
+                tuple(name for name in rows.iloc[places[0]][list(level)].astype(str) if name)
+            )
             counted.append(len(places))
             middle = float(np.median(change[places]))
-            scatter = max(MAD_TO_SD * float(np.median(np.abs(change[places] - middle))), float(np.median(found.error[places])))
-            numbers.append((middle, scatter * math.sqrt(math.pi / 2 / len(places)), float(np.median(found.drift[places]))))
+            scatter = max(
+                MAD_TO_SD * float(np.median(np.abs(change[places] - middle))),
+                float(np.median(found.error[places])),
+            )
+            numbers.append(
+                (
+                    middle,
+                    scatter * math.sqrt(math.pi / 2 / len(places)),
+                    float(np.median(found.drift[places])),
+                )
+            )
     if not names:
         return ()
     middles, errors, drifts = np.array(numbers).T
@@ -182,6 +281,13 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
     low, high = middles - half - np.maximum(drifts, 0), middles + half - np.minimum(drifts, 0)
     verdicts = _verdicts(middles, low, high, sure, math.log1p(SAME))
     return tuple(
-        Change(names=names[k], rows=counted[k], ratio=math.exp(middles[k]), low=math.exp(low[k]), high=math.exp(high[k]), verdict=verdicts[k])
+        Change(
+            names=names[k],
+            rows=counted[k],
+            ratio=math.exp(middles[k]),
+            low=math.exp(low[k]),
+            high=math.exp(high[k]),
+            verdict=verdicts[k],
+        )
         for k in range(len(names))
     )

@@ -1,7 +1,9 @@
-"""Two sweeps row by row: which rows measured the same thing, what stands on one side only, and what differs around them.
+"""Two sweeps row by row: which rows measured the same thing, what stands on one side only, and what
+differs around them.
 
-Rows of our own files match by every knob and the conditions that the notes tell. Another tool's file does not tell its knobs: then rows
-match by the problem, and of several that solve one problem the fastest of each backend stands for them.
+Rows of our own files match by every knob and the conditions that the notes tell. Another tool's
+file does not tell its knobs: then rows match by the problem, and of several that solve one problem
+the fastest of each backend stands for them.
 """
 
 from collections import Counter
@@ -21,12 +23,21 @@ Way = Literal["knobs", "problem", "knobs but ranks"]
 _PROBLEM = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _NOT_TOLD = {"", "0", "auto", "none"}
-_TELLING_NOTES = ("throttled", "clocks-low", "other-processes", "noisy", "in-cache", "far-below-ceiling")
+_TELLING_NOTES = (
+    "throttled",
+    "clocks-low",
+    "other-processes",
+    "noisy",
+    "in-cache",
+    "far-below-ceiling",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """Rows of both sides: `compared` with columns of the new side by name and of the base as name_base; `counts` of the others by what became of them."""
+    """Rows of both sides: `compared` with columns of the new side by name and of the base as
+    name_base; `counts` of the others by what became of them.
+    """
 
     compared: pd.DataFrame
     sides: Sides
@@ -51,7 +62,11 @@ def way_of(new: pd.DataFrame, base: pd.DataFrame) -> Way:
 
 def _untold(frame: pd.DataFrame) -> set[str]:
     """The columns of a problem that no row of a file tells."""
-    return {name for name in _PROBLEM if name != "root" and set(frame[name].astype(str).unique()) <= _NOT_TOLD}
+    return {
+        name
+        for name in _PROBLEM
+        if name != "root" and set(frame[name].astype(str).unique()) <= _NOT_TOLD
+    }
 
 
 def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
@@ -65,17 +80,27 @@ def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
         sides.append(taken)
         said += told
     if way == "problem":
-        said.insert(0, "one file is another tool's, which does not tell its knobs: rows match by the problem")
+        said.insert(
+            0,
+            "one file is another tool's, which does not tell its knobs: rows match by the problem",
+        )
     if way == "knobs but ranks":
         said.insert(0, "the numbers of ranks differ: rows match by everything else")
     sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
     both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
-    both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")  # as in the new file: a merge sorts by the keys
+    # as in the new file: a merge sorts by the keys
+    both = both.sort_values("_place", kind="stable", ignore_index=True).drop(columns="_place")
     outcome = _outcomes(both)
     counted = Counter(outcome[outcome != "compared"])
     failed = int((both["status"].isin(["wrong", "error"]) & (both["status_base"] == "ok")).sum())
     compared = both[(outcome == "compared").to_numpy()].reset_index(drop=True)
-    return Joined(compared=compared, sides=_numbers(compared), counts=dict(sorted(counted.items())), new_failures=failed, said=tuple(said))
+    return Joined(
+        compared=compared,
+        sides=_numbers(compared),
+        counts=dict(sorted(counted.items())),
+        new_failures=failed,
+        said=tuple(said),
+    )
 
 
 def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
@@ -90,12 +115,17 @@ def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]
 
 def _conditions(notes: pd.Series) -> pd.Series:
     """The notes of rows that measured something else than rows without them, in one text."""
-    texts = {text: " ".join(sorted(note for note in text.split() if note.startswith(CONDITIONS))) for text in notes.unique()}
+    texts = {
+        text: " ".join(sorted(note for note in text.split() if note.startswith(CONDITIONS)))
+        for text in notes.unique()
+    }
     return notes.map(texts)
 
 
 def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
-    found = frame.reset_index(drop=True).assign(conditions=_conditions(frame["notes"].reset_index(drop=True)))
+    found = frame.reset_index(drop=True).assign(
+        conditions=_conditions(frame["notes"].reset_index(drop=True))
+    )
     if way == "problem":  # what is not reduced has no operation, whatever a tool writes there
         reduces = {op: is_reduction(op) for op in found["op"].unique()}
         found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
@@ -115,14 +145,25 @@ def is_reduction(op: str) -> bool:
         return True
 
 
-def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) -> tuple[pd.DataFrame, list[str]]:
-    """One row for every key: repeats of rows that were measured twice are taken together; by problem, the fastest of each backend stands for all."""
+def _one_a_key(
+    frame: pd.DataFrame, names: Sequence[str], way: Way, title: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """One row for every key: repeats of rows that were measured twice are taken together; by
+    problem, the fastest of each backend stands for all.
+    """
     if way == "problem":
         rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
-        return kept, [f"{title}: of rows that solve one problem the fastest of each backend is taken, {left} slower ones are not compared"] if left else []
+        return kept, (
+            [
+                f"{title}: of rows that solve one problem the fastest of each backend is taken,"
+                f" {left} slower ones are not compared"
+            ]
+            if left
+            else []
+        )
     again = frame.duplicated(list(names), keep=False)
     if not again.any():
         return frame, []
@@ -131,16 +172,29 @@ def _one_a_key(frame: pd.DataFrame, names: Sequence[str], way: Way, title: str) 
         together = rows.groupby(list(names), sort=False)["_times"].transform(";".join)
         frame = frame.copy()
         frame.loc[rows.index, "_times"] = together
-        frame.loc[rows.index, "time_us"] = together.map(lambda text: float(np.median([float(part) for part in text.split(";")])))
+        frame.loc[rows.index, "time_us"] = together.map(
+            lambda text: float(np.median([float(part) for part in text.split(";")]))
+        )
     # a row that was measured counts before one that was not, and a wrong one before both
     rank = frame["status"].map({"wrong": 0, "ok": 1, "error": 2, "waived": 3}).fillna(4)
-    kept = frame.assign(_rank=rank).sort_values("_rank", kind="stable").drop_duplicates(list(names)).sort_index().drop(columns="_rank")
+    kept = (
+        frame.assign(_rank=rank)
+        .sort_values("_rank", kind="stable")
+        .drop_duplicates(list(names))
+        .sort_index()
+        .drop(columns="_rank")
+    )
     left = len(frame) - len(kept)
-    return kept, [f"{title}: {left} rows are of something that is in the file before; repeats are taken together, a wrong one counts for all"]
+    return kept, [
+        f"{title}: {left} rows are of something that is in the file before; repeats are taken"
+        " together, a wrong one counts for all"
+    ]
 
 
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """A frame without rows that measure what a row before them does, whose repeats go to that row; and how many those were."""
+    """A frame without rows that measure what a row before them does, whose repeats go to that row;
+    and how many those were.
+    """
     if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
         return frame, 0
     kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
@@ -148,7 +202,11 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     slower = kept["time_us"] / before
     rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
     times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
-    found = kept.assign(**rates, repeat_times_us=times).drop(columns=["conditions", "_times"]).reset_index(drop=True)
+    found = (
+        kept.assign(**rates, repeat_times_us=times)
+        .drop(columns=["conditions", "_times"])
+        .reset_index(drop=True)
+    )
     return found, len(frame) - len(found)
 
 
@@ -165,8 +223,12 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
         found[here & (new != status) & (base == status)] = f"{status} in base"
     for status in ("waived", "error", "wrong"):
         found[(both["side"] == "left_only").to_numpy() & (new == status)] = f"only in new, {status}"
-        found[(both["side"] == "right_only").to_numpy() & (base == status)] = f"only in base, {status}"
-    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = "without a time"
+        found[(both["side"] == "right_only").to_numpy() & (base == status)] = (
+            f"only in base, {status}"
+        )
+    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
+        "without a time"
+    )
     return found
 
 
@@ -180,15 +242,23 @@ def _numbers(compared: pd.DataFrame) -> Sides:
         squares.append(square)
     freedom = counts[0] + counts[1] - 2
     return Sides(
-        change=medians[0] - medians[1], freedom=freedom, variance=(squares[0] + squares[1]) / np.maximum(freedom, 1.0),
+        change=medians[0] - medians[1],
+        freedom=freedom,
+        variance=(squares[0] + squares[1]) / np.maximum(freedom, 1.0),
         share=median_variance(counts[0]) + median_variance(counts[1]),
     )
 
 
 def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
-    """How many repeats, the median of their logarithms and the squared deviations from the mean; rows of as many repeats at once."""
+    """How many repeats, the median of their logarithms and the squared deviations from the mean;
+    rows of as many repeats at once.
+    """
     count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
-    times = np.log(np.array(";".join(texts).split(";"), dtype=np.float64)) if len(texts) else np.zeros(0)
+    times = (
+        np.log(np.array(";".join(texts).split(";"), dtype=np.float64))
+        if len(texts)
+        else np.zeros(0)
+    )
     begin = np.cumsum(count) - count
     median, square = np.zeros(len(count)), np.zeros(len(count))
     for size in np.unique(count):
@@ -200,7 +270,9 @@ def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
 
 
 def apart(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
-    """The columns to match by in which two files have no value in common: why nothing could be compared."""
+    """The columns to match by in which two files have no value in common: why nothing could be
+    compared.
+    """
     found = []
     for name in names_to_match(new, base, way_of(new, base)):
         if name not in ("conditions", "count"):  # in no frame, and from the others
@@ -216,14 +288,23 @@ def _few(values: Sequence[object]) -> str:
     >>> _few([1, 2]), _few(["", "a", "b", "c", "d"])
     ('1, 2', '-, a, b and 2 more')
     """
-    return ", ".join(str(value) or "-" for value in values[:3]) + (f" and {len(values) - 3} more" if len(values) > 3 else "")
+    return ", ".join(str(value) or "-" for value in values[:3]) + (
+        f" and {len(values) - 3} more" if len(values) > 3 else ""
+    )
 
 
-def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
+def differences(
+    new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame
+) -> tuple[tuple[str, str, str], ...]:
     """What differs around the numbers: name, of the new file, of the base."""
-    found = [(name, *_texts(new, base, name)) for name in ("host", "device") if _texts(new, base, name)[0] != _texts(new, base, name)[1]]
+    found = [
+        (name, *_texts(new, base, name))
+        for name in ("host", "device")
+        if _texts(new, base, name)[0] != _texts(new, base, name)[1]
+    ]
     versions = [versions_of(frame) for frame in (new, base)]
-    is_told_alike = is_foreign(new) == is_foreign(base)  # what another tool does not tell is no difference
+    # what another tool does not tell is no difference
+    is_told_alike = is_foreign(new) == is_foreign(base)
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
         if ours != theirs and (is_told_alike or "-" not in (ours, theirs)):
@@ -232,19 +313,31 @@ def differences(new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame) -
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
-            found.append((f"{name} ({len(places)} rows)", str(mine.iloc[places[0]]) or "-", str(other.iloc[places[0]]) or "-"))
+            found.append(
+                (
+                    f"{name} ({len(places)} rows)",
+                    str(mine.iloc[places[0]]) or "-",
+                    str(other.iloc[places[0]]) or "-",
+                )
+            )
     if not is_told_alike:
         return tuple(found)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
     for note in _TELLING_NOTES:
-        counts = [sum(int(count) for text, count in tally.items() if note in str(text)) for tally in tallies]
+        counts = [
+            sum(int(count) for text, count in tally.items() if note in str(text))
+            for tally in tallies
+        ]
         if counts[0] != counts[1]:
             found.append((f"rows with {note}", str(counts[0]), str(counts[1])))
     return tuple(found)
 
 
 def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
-    ours, theirs = (", ".join(sorted({text for text in frame[name].unique() if text})) or "-" for frame in (new, base))
+    ours, theirs = (
+        ", ".join(sorted({text for text in frame[name].unique() if text})) or "-"
+        for frame in (new, base)
+    )
     return ours, theirs
 
 

@@ -1,4 +1,6 @@
-"""The described machine that results most likely come from. A sweep's rows name their GPUs, not their wires."""
+"""The described machine that results most likely come from. A sweep's rows name their GPUs, not
+their wires.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """A described machine. is_same: it has as many GPUs, of the name that the rows tell; otherwise only their model is the same."""
+    """A described machine. is_same: it has as many GPUs, of the name that the rows tell; otherwise
+    only their model is the same.
+    """
 
     name: str
     topology: Topology
@@ -22,7 +26,8 @@ class Likeness:
 
 
 def likeness(frame: "pd.DataFrame") -> Likeness | None:
-    """The machine from profiles/machines with the GPUs of a file: by name and number, or else the smallest of that model that has room for its ranks.
+    """The machine from profiles/machines with the GPUs of a file: by name and number, or else the
+    smallest of that model that has room for its ranks.
 
     None where the file names no GPU, several machines, or one that nobody described.
     """

@@ -1,6 +1,8 @@
-"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU micro-benchmarks' text; the content says which it is.
+"""Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU
+micro-benchmarks' text; the content says which it is.
 
-Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one UsageError with the place.
+Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
+UsageError with the place.
 """
 
 import csv
@@ -15,7 +17,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu
 from collbench.analysis.readers.foreign import FLOATS, frame_of
-from collbench.results.record import COLUMNS, INTEGERS, MEASURED, SCHEMA, TIMES, Record, Status, parse
+from collbench.results.record import (
+    COLUMNS,
+    INTEGERS,
+    MEASURED,
+    SCHEMA,
+    TIMES,
+    Record,
+    Status,
+    parse,
+)
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,16 +36,23 @@ Kind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
 MOST_BYTES = 1 << 30  # of our CSV: two million rows
-MOST_FOREIGN_BYTES = 32 << 20  # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
-_KNOWN = "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU micro-benchmarks"
+# of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
+MOST_FOREIGN_BYTES = 32 << 20
+_KNOWN = (
+    "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
+    " micro-benchmarks"
+)
 _OWN = f"{COLUMNS[0]},{COLUMNS[1]},".encode()  # how our CSV begins
-_CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])  # but tab, line ends, form feed, and escape, which colours a log
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")  # colours of a log, and what else a terminal obeys
+# but tab, line ends, form feed, and escape, which colours a log
+_CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+# colours of a log, and what else a terminal obeys
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text ("" where missing).
+    """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
+    where missing).
 
     name: the file as it was given. said: what a reader must know, such as lines left out.
     """
@@ -46,7 +64,9 @@ class Loaded:
 
 
 def load(file: Path) -> Loaded:
-    """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is none of the known formats, is broken, or has no row."""
+    """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is
+    none of the known formats, is broken, or has no row.
+    """
     name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
     data = _bytes_of(place, name)
     if data.startswith(b"\xef\xbb\xbf"):
@@ -54,13 +74,20 @@ def load(file: Path) -> Loaded:
     if data.startswith(_OWN):
         if (found := _TERMINAL.search(data)) is not None:
             number = data.count(b"\n", 0, found.start()) + 1
-            raise UsageError(f"{name}, line {number}: a control character, which terminals would obey", "mend or delete that line")
+            raise UsageError(
+                f"{name}, line {number}: a control character, which terminals would obey",
+                "mend or delete that line",
+            )
         return _own(name, data)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
-            f"{name} has {len(data)} bytes; other tools' results are read up to {MOST_FOREIGN_BYTES}", "leave NCCL's own lines out: grep -v 'NCCL '",
+            f"{name} has {len(data)} bytes; other tools' results are read up to"
+            f" {MOST_FOREIGN_BYTES}",
+            "leave NCCL's own lines out: grep -v 'NCCL '",
         )
-    text = _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = (
+        _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    )
     kind, reader = _reader(text, name)
     rows, said = reader(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
@@ -69,8 +96,13 @@ def load(file: Path) -> Loaded:
         frame = frame_of(rows)
     except OverflowError as error:
         raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
-    told = {column: frame[column].str.replace("[\x00-\x1f\x7f-\x9f]", "", regex=True) for column in COLUMNS if column not in (*INTEGERS, *FLOATS)}
-    return Loaded(frame=frame.assign(**told), name=name, kind=kind, said=said)  # JSON spells out what its text may not hold
+    told = {
+        column: frame[column].str.replace("[\x00-\x1f\x7f-\x9f]", "", regex=True)
+        for column in COLUMNS
+        if column not in (*INTEGERS, *FLOATS)
+    }
+    # JSON spells out what its text may not hold
+    return Loaded(frame=frame.assign(**told), name=name, kind=kind, said=said)
 
 
 def holds_results(file: Path) -> bool:
@@ -82,7 +114,9 @@ def holds_results(file: Path) -> bool:
 
 
 def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
-    """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given twice."""
+    """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given
+    twice.
+    """
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
@@ -96,7 +130,9 @@ def _bytes_of(file: Path, name: str) -> bytes:
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(
+            f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(data) > MOST_BYTES:
         raise UsageError(f"{name} has more than {MOST_BYTES} bytes", "give a part of it")
     if not data.strip():
@@ -119,25 +155,36 @@ def _reader(text: str, name: str) -> tuple[Kind, Reader]:
 
 
 def _own(name: str, data: bytes) -> Loaded:
-    """Our CSV. Fast where every cell is what its column holds; where one is not, record.parse says which."""
+    """Our CSV. Fast where every cell is what its column holds; where one is not, record.parse says
+    which.
+    """
     import pandas as pd
 
     whole = data[: data.rfind(b"\n") + 1]
-    said = () if len(whole) == len(data) else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
+    said = (
+        ()
+        if len(whole) == len(data)
+        else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
+    )
     try:
         frame = _fast(whole)
-    except (ValueError, OverflowError, pd.errors.ParserWarning):  # ParserError and UnicodeDecodeError are ValueErrors
+    # ParserError and UnicodeDecodeError are ValueErrors
+    except (ValueError, OverflowError, pd.errors.ParserWarning):
         frame = _slow(name, whole)
     if frame.empty:
         raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
-    devices = sorted(frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique())
+    devices = sorted(
+        frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique()
+    )
     if len(devices) > 1:
         said = (*said, f"rows of several machines stand side by side here: {'; '.join(devices)}")
     return Loaded(frame=frame, name=name, kind="collbench", said=said)
 
 
 def _fast(data: bytes) -> "pd.DataFrame":
-    """The table by pandas' own parser. Raises ValueError, OverflowError or ParserWarning if a cell is not what its column holds."""
+    """The table by pandas' own parser. Raises ValueError, OverflowError or ParserWarning if a cell
+    is not what its column holds.
+    """
     import pandas as pd
 
     if tuple(data.partition(b"\n")[0].decode().strip().split(",")) != COLUMNS:
@@ -145,19 +192,30 @@ def _fast(data: bytes) -> "pd.DataFrame":
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         frame = pd.read_csv(
-            io.BytesIO(data), engine="c", index_col=False, keep_default_na=False, na_values={name: [""] for name in FLOATS},
-            dtype={name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str for name in COLUMNS},
+            io.BytesIO(data),
+            engine="c",
+            index_col=False,
+            keep_default_na=False,
+            na_values={name: [""] for name in FLOATS},
+            dtype={
+                name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str
+                for name in COLUMNS
+            },
         )
     is_fine = (frame["schema"] == SCHEMA).all() and frame["status"].isin(get_args(Status)).all()
     if not is_fine or not (frame["wrong"].isna() | (frame["wrong"] % 1 == 0)).all():
         raise ValueError("a schema, a status or a count")
-    if not _has_times(frame["repeat_times_us"]) or not all(_is_measured(frame[name], name) for name in MEASURED):
+    if not _has_times(frame["repeat_times_us"]) or not all(
+        _is_measured(frame[name], name) for name in MEASURED
+    ):
         raise ValueError("a time or a rate")
     return frame
 
 
 def _is_measured(cells: "pd.Series[float]", name: str) -> bool:
-    """Whether all are empty or what record.parse takes: times above zero, rates from zero on, both finite."""
+    """Whether all are empty or what record.parse takes: times above zero, rates from zero on, both
+    finite.
+    """
     known = cells.dropna()
     return bool((((known > 0) | (known == 0) & (name not in TIMES)) & (known < math.inf)).all())
 
@@ -170,7 +228,8 @@ def _has_times(cells: "pd.Series[str]") -> bool:
     if not joined:
         return True
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy warns where it stops early; the count tells
+        # numpy warns where it stops early; the count tells
+        warnings.simplefilter("ignore", DeprecationWarning)
         times = np.fromstring(joined, sep=";")
     return len(times) == joined.count(";") + 1 and bool(((times > 0) & (times < math.inf)).all())
 

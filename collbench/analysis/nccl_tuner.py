@@ -1,10 +1,14 @@
-"""What to tell NCCL: lines for its CSV tuner plugin, variables of its environment, and rows for its optimizer script. Pure.
+"""What to tell NCCL: lines for its CSV tuner plugin, variables of its environment, and rows for its
+optimizer script. Pure.
 
-Only from NCCL's own rows that were forced to an algorithm, a protocol or a number of channels, against its own choice in the same file: our
-kernels' best says nothing about NCCL's. What is not told to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
-ext-tuner/example (plugin.c, scripts/optimize_config.py). The plugin takes the first line that matches and reads unknown words as ring and simple.
-Where no line matches, or a line leaves channels open (-1), it asks for one channel (*nChannels = 1, up to NCCL 2.30 at least): so lines name
-channels and cover all sizes. While a CUDA graph is captured NCCL says that buffers are registered, whether they are or not: lines match any.
+Only from NCCL's own rows that were forced to an algorithm, a protocol or a number of channels,
+against its own choice in the same file: our kernels' best says nothing about NCCL's. What is not
+told to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
+ext-tuner/example (plugin.c, scripts/optimize_config.py). The plugin takes the first line that
+matches and reads unknown words as ring and simple. Where no line matches, or a line leaves channels
+open (-1), it asks for one channel (*nChannels = 1, up to NCCL 2.30 at least): so lines name
+channels and cover all sizes. While a CUDA graph is captured NCCL says that buffers are registered,
+whether they are or not: lines match any.
 """
 
 import re
@@ -15,7 +19,16 @@ from math import isqrt, log
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.analysis.rows import LEAST_GAIN, Problem, Row, by_problem, is_apart, middle, ratio, rows_of
+from collbench.analysis.rows import (
+    LEAST_GAIN,
+    Problem,
+    Row,
+    by_problem,
+    is_apart,
+    middle,
+    ratio,
+    rows_of,
+)
 from collbench.backends.nccl.backend import environment
 from collbench.results.statistics import Interval
 from collbench.spec.case import Case
@@ -25,16 +38,29 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-TUNER_COLUMNS = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff"
-NCCL_ROWS_COLUMNS = "collective,size_bytes,algorithm,protocol,channels,nodes,ranks,pipeOps,regBuff,cost_metric,bandwidth_gbps,latency_us"
+TUNER_COLUMNS = (
+    "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"
+    "nNodes,nRanks,numPipeOps,regBuff"
+)
+NCCL_ROWS_COLUMNS = (
+    "collective,size_bytes,algorithm,protocol,channels,nodes,ranks,pipeOps,regBuff,"
+    "cost_metric,bandwidth_gbps,latency_us"
+)
 OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 MOST_BYTES = 4294967295
-_ALGOS = {"ring": "ring", "chain": "tree", "tree": "tree"}  # inside a host NCCL's Tree is a chain, and so is called ours
+# inside a host NCCL's Tree is a chain, and so is called ours
+_ALGOS = {"ring": "ring", "chain": "tree", "tree": "tree"}
 _PROTOS = ("ll", "ll128", "simple")
 _ANY = -1
-_COMMENT_WIDTH = 200  # the plugin reads 255 characters at a time, and would take the rest of a longer comment for a line of its own
-_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")  # in `versions`, as backends.nccl writes it
-_HINT = "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo ring,chain --proto ll,ll128,simple --channels 8,16"
+# the plugin reads 255 characters at a time, and would take the rest of a longer comment for a line
+# of its own
+_COMMENT_WIDTH = 200
+# in `versions`, as backends.nccl writes it
+_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
+_HINT = (
+    "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo"
+    " ring,chain --proto ll,ll128,simple --channels 8,16"
+)
 
 
 class Setting(NamedTuple):
@@ -47,8 +73,15 @@ class Setting(NamedTuple):
 
     @property
     def is_for_tuner(self) -> bool:
-        """Whether a line of the plugin can say it: an algorithm, a protocol and channels; it has no word for a buffer."""
-        return self.algo in _ALGOS and self.proto in _PROTOS and self.channels > 0 and self.buffsize == 0
+        """Whether a line of the plugin can say it: an algorithm, a protocol and channels; it has no
+        word for a buffer.
+        """
+        return (
+            self.algo in _ALGOS
+            and self.proto in _PROTOS
+            and self.channels > 0
+            and self.buffsize == 0
+        )
 
 
 class Place(NamedTuple):
@@ -61,10 +94,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """NCCL's own choice's time over a setting's at one size; the worst of the problems (types, placements) that were measured.
+    """NCCL's own choice's time over a setting's at one size; the worst of the problems (types,
+    placements) that were measured.
 
-    chosen_by is of the even repeats, ratio of the odd ones, so that the best is not merely the luckiest (of all, if there is one repeat).
-    is_better, is_worse: told by the repeats of every problem, or of some problem, and by at least LEAST_GAIN.
+    chosen_by is of the even repeats, ratio of the odd ones, so that the best is not merely the
+    luckiest (of all, if there is one repeat). is_better, is_worse: told by the repeats of every
+    problem, or of some problem, and by at least LEAST_GAIN.
     """
 
     setting: Setting
@@ -79,24 +114,43 @@ Gains = Mapping[Place, Mapping[int, Sequence[Gain]]]
 
 def setting_of(row: Row) -> Setting:
     """What a row of NCCL was forced to."""
-    return Setting(algo="" if row.algo == "library" else row.algo, proto=row.proto, channels=row.channels, buffsize=row.buffsize)
+    return Setting(
+        algo="" if row.algo == "library" else row.algo,
+        proto=row.proto,
+        channels=row.channels,
+        buffsize=row.buffsize,
+    )
 
 
 def gains(rows: Iterable[Row]) -> Gains:
-    """Every forced setting against NCCL's own choice. Disturbed rows take no part. Raises UsageError if nothing was forced, or nothing can be compared."""
+    """Every forced setting against NCCL's own choice. Disturbed rows take no part. Raises
+    UsageError if nothing was forced, or nothing can be compared.
+    """
     theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
-    known = by_problem(row._replace(group="") for row in theirs)  # a line is for both one process and several
-    if not any(not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here):
-        raise UsageError("no row of NCCL was forced to an algorithm, protocol or number of channels: there is nothing to tell it", _HINT)
+    # a line is for both one process and several
+    known = by_problem(row._replace(group="") for row in theirs)
+    if not any(
+        not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here
+    ):
+        raise UsageError(
+            "no row of NCCL was forced to an algorithm, protocol or number of channels: there is"
+            " nothing to tell it",
+            _HINT,
+        )
     found: dict[Place, dict[int, list[Gain]]] = {}
     for place, problems in _places(known).items():
         sizes = sorted({size for problem in problems for size in known[problem]})
         for size in sizes:
-            told = _gains_at([known[problem][size] for problem in problems if size in known[problem]])
+            told = _gains_at(
+                [known[problem][size] for problem in problems if size in known[problem]]
+            )
             if told is not None:
                 found.setdefault(place, {})[size] = told
     if not any(told for sizes in found.values() for told in sizes.values()):
-        raise UsageError("no size has both a forced row of NCCL and NCCL's own choice: there is no gain to tell", "measure both in one sweep; " + _HINT)
+        raise UsageError(
+            "no size has both a forced row of NCCL and NCCL's own choice: there is no gain to tell",
+            "measure both in one sweep; " + _HINT,
+        )
     return found
 
 
@@ -108,7 +162,9 @@ def _places(known: Mapping[Problem, object]) -> dict[Place, list[Problem]]:
 
 
 def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
-    """Settings that were measured in every problem in which NCCL's own choice was, none without that; None if it never was."""
+    """Settings that were measured in every problem in which NCCL's own choice was, none without
+    that; None if it never was.
+    """
     told: list[dict[Setting, tuple[Row, Row]]] = []
     for rows in cells:
         own = next((row for row in rows if row.is_own_choice), None)
@@ -116,27 +172,46 @@ def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
             told.append({setting_of(row): (own, row) for row in rows if not row.is_own_choice})
     if not told:
         return None
-    return [_gain(setting, [pairs[setting] for pairs in told]) for setting in told[0] if all(setting in pairs for pairs in told)]
+    return [
+        _gain(setting, [pairs[setting] for pairs in told])
+        for setting in told[0]
+        if all(setting in pairs for pairs in told)
+    ]
 
 
 def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
     halves = [
-        [found for own, row in pairs if (found := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2))) is not None] for start in (0, 1)
+        [
+            found
+            for own, row in pairs
+            if (found := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
+            is not None
+        ]
+        for start in (0, 1)
     ]
     held_out = min(halves[1] or halves[0], key=lambda one: one.median)
     return Gain(
-        setting=setting, chosen_by=min(one.median for one in halves[0]), ratio=held_out,
-        is_better=held_out.median >= LEAST_GAIN and all(_is_better(row, own) for own, row in pairs), is_worse=any(_is_better(own, row) for own, row in pairs),
+        setting=setting,
+        chosen_by=min(one.median for one in halves[0]),
+        ratio=held_out,
+        is_better=held_out.median >= LEAST_GAIN and all(_is_better(row, own) for own, row in pairs),
+        is_worse=any(_is_better(own, row) for own, row in pairs),
     )
 
 
 def _is_better(row: Row, other: Row) -> bool:
-    return is_apart(row.times_us, other.times_us) and middle(other.times_us) >= LEAST_GAIN * middle(row.times_us)
+    return is_apart(row.times_us, other.times_us) and middle(other.times_us) >= LEAST_GAIN * middle(
+        row.times_us
+    )
 
 
 def best_gain(told: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
-    """The setting that gains most among those that are told to be better; of equals the one that forces least."""
-    better = [one for one in told if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)]
+    """The setting that gains most among those that are told to be better; of equals the one that
+    forces least.
+    """
+    better = [
+        one for one in told if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
+    ]
     return max(better, key=lambda one: (one.chosen_by, -sum(map(bool, one.setting))), default=None)
 
 
@@ -156,9 +231,11 @@ class Range:
 
 
 def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[Range]:
-    """Measured sizes in a row with the same best setting (None: no change). They do not overlap and leave gaps between them.
+    """Measured sizes in a row with the same best setting (None: no change). They do not overlap and
+    leave gaps between them.
 
-    is_for_tuner: where nothing gains, the setting that comes closest to NCCL's own choice; None where nothing that a line can say was measured.
+    is_for_tuner: where nothing gains, the setting that comes closest to NCCL's own choice; None
+    where nothing that a line can say was measured.
     """
     found: list[Range] = []
     for size, told in sizes.items():
@@ -168,7 +245,12 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
         setting = best.setting if best is not None else None
         more = ((size, best),) if best is not None else ()
         if found and found[-1].setting == setting:
-            found[-1] = Range(first_bytes=found[-1].first_bytes, last_bytes=size, setting=setting, gains=found[-1].gains + more)
+            found[-1] = Range(
+                first_bytes=found[-1].first_bytes,
+                last_bytes=size,
+                setting=setting,
+                gains=found[-1].gains + more,
+            )
         else:
             found.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
     return found
@@ -179,31 +261,69 @@ def _closest(told: Iterable[Gain], before: Setting | None) -> Gain | None:
     able = [one for one in told if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.chosen_by, default=None)
     kept = next((one for one in able if one.setting == before), None)
-    return kept if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by else least
+    return (
+        kept
+        if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by
+        else least
+    )
 
 
 def tuner_lines(frame: "pd.DataFrame") -> list[str]:
-    """The configuration of NCCL's CSV tuner plugin, comments with the gains among its lines. Raises UsageError if there is nothing to go by.
+    """The configuration of NCCL's CSV tuner plugin, comments with the gains among its lines. Raises
+    UsageError if there is nothing to go by.
 
-    All sizes have a line; two ranges meet at the geometric middle of the sizes that were measured. Sizes of NCCL are total bytes, as ours. Without
-    any gain there is no line.
+    All sizes have a line; two ranges meet at the geometric middle of the sizes that were measured.
+    Sizes of NCCL are total bytes, as ours. Without any gain there is no line.
     """
     rows = rows_of(frame)
-    told = {place: ranges(sizes, is_for_tuner=True) for place, sizes in sorted(gains(rows).items()) if place.op in OPS}
+    told = {
+        place: ranges(sizes, is_for_tuner=True)
+        for place, sizes in sorted(gains(rows).items())
+        if place.op in OPS
+    }
     chosen = [one for found in told.values() for one in found if one.setting is not None]
     if not chosen:
-        raise UsageError("no row of NCCL was forced to an algorithm, a protocol and channels, beside its own choice: a line of the plugin needs all", _HINT)
+        raise UsageError(
+            "no row of NCCL was forced to an algorithm, a protocol and channels, beside its own"
+            " choice: a line of the plugin needs all",
+            _HINT,
+        )
     told_first = [*_measured(rows), *(_plugin(told) if any(one.is_gain for one in chosen) else ())]
-    lines = [*(f"# {part}" for text in told_first for part in wrap(text, _COMMENT_WIDTH)), f"# {TUNER_COLUMNS}"]
+    lines = [
+        *(f"# {part}" for text in told_first for part in wrap(text, _COMMENT_WIDTH)),
+        f"# {TUNER_COLUMNS}",
+    ]
     if not any(one.is_gain for one in chosen):
-        return [*lines, "# no change: nothing gained more than the noise over NCCL's own choice; do not load the plugin"]
+        return [
+            *lines,
+            (
+                "# no change: nothing gained more than the noise over NCCL's own choice; do not"
+                " load the plugin"
+            ),
+        ]
     for place, found in told.items():
         for one, first, last in _limits([one for one in found if one.setting is not None]):
             setting = one.setting
             assert setting is not None
-            lines.append(f"# {place.op} {_between(one)}: {_gain_text(one)}{'' if one.is_gain else ', no gain: what comes closest to its own choice'}")
+            remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
+            lines.append(f"# {place.op} {_between(one)}: {_gain_text(one)}{remark}")
             where = place.hosts or _ANY, place.ranks or _ANY, _ANY, _ANY
-            lines.append(",".join(map(str, (place.op, first, last, _ALGOS[setting.algo], setting.proto, setting.channels, *where))))
+            lines.append(
+                ",".join(
+                    map(
+                        str,
+                        (
+                            place.op,
+                            first,
+                            last,
+                            _ALGOS[setting.algo],
+                            setting.proto,
+                            setting.channels,
+                            *where,
+                        ),
+                    )
+                )
+            )
     return lines
 
 
@@ -212,15 +332,26 @@ def _plugin(told: Mapping[Place, object]) -> list[str]:
     open_ops = [op for op in OPS if op not in {place.op for place in told}]
     rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
     return [
-        "NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=<this file>; the plugin of NCCL 2.27 to 2.29 crashes at its first match"
-        " (NVIDIA/nccl issue 1974): take that of a later NCCL",
-        f"The plugin takes one channel where no line matches. {rest} numbers of ranks or nodes, and sizes above 4 GiB have none.",
+        (
+            "NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=<this file>; the"
+            " plugin of NCCL 2.27 to 2.29 crashes at its first match (NVIDIA/nccl issue 1974): take"
+            " that of a later NCCL"
+        ),
+        (
+            f"The plugin takes one channel where no line matches. {rest} numbers of ranks or nodes,"
+            " and sizes above 4 GiB have none."
+        ),
     ]
 
 
 def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
-    """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the largest, without a gap."""
-    last = [min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1) for one, after in pairwise(found)]
+    """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the
+    largest, without a gap.
+    """
+    last = [
+        min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
+        for one, after in pairwise(found)
+    ]
     bounds = zip(found, [0, *(end + 1 for end in last)], [*last, MOST_BYTES], strict=True)
     return [(one, low, min(high, MOST_BYTES)) for one, low, high in bounds if low <= MOST_BYTES]
 
@@ -233,10 +364,16 @@ def _between(one: Range) -> str:
 
 def _gain_text(one: Range) -> str:
     """The gains at the measured sizes of a range: NCCL's own choice takes so many times as long."""
-    low, high = min(one.gains, key=lambda pair: pair[1].ratio.median), max(one.gains, key=lambda pair: pair[1].ratio.median)
+    low, high = (
+        min(one.gains, key=lambda pair: pair[1].ratio.median),
+        max(one.gains, key=lambda pair: pair[1].ratio.median),
+    )
     if f"{low[1].ratio.median:.2f}" == f"{high[1].ratio.median:.2f}":
         return f"{low[1].ratio.median:.2f}x"
-    return f"{low[1].ratio.median:.2f}x at {format_size(low[0])}, {high[1].ratio.median:.2f}x at {format_size(high[0])}"
+    return (
+        f"{low[1].ratio.median:.2f}x at {format_size(low[0])}, {high[1].ratio.median:.2f}x at"
+        f" {format_size(high[0])}"
+    )
 
 
 def _measured(rows: Iterable[Row]) -> list[str]:
@@ -245,18 +382,37 @@ def _measured(rows: Iterable[Row]) -> list[str]:
     matches = {match for row in theirs if (match := _VERSION.search(row.versions)) is not None}
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
-    lines = [" ".join(["measured with NCCL", *([", ".join(numbers)] if numbers else []), *([f"on {', '.join(devices)}"] if devices else [])])]
-    told = [{word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")} for match in matches]
-    variables = sorted(set.intersection(*told)) if told else []  # what only some rows have is what they were forced by
+    lines = [
+        " ".join(
+            [
+                "measured with NCCL",
+                *([", ".join(numbers)] if numbers else []),
+                *([f"on {', '.join(devices)}"] if devices else []),
+            ]
+        )
+    ]
+    told = [
+        {word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")}
+        for match in matches
+    ]
+    # what only some rows have is what they were forced by
+    variables = sorted(set.intersection(*told)) if told else []
     if variables:
-        lines.append(f"{' '.join(variables)} was set for all of it, NCCL's own choice included: without it the gains may be others")
+        lines.append(
+            f"{' '.join(variables)} was set for all of it, NCCL's own choice included: without it"
+            " the gains may be others"
+        )
     if any(row.group == "local" and row.has_note("processes") for row in theirs):
-        lines.append("what was forced ran in a process for each rank, NCCL's own choice in one process: measure under mpirun to compare like with like")
+        lines.append(
+            "what was forced ran in a process for each rank, NCCL's own choice in one process:"
+            " measure under mpirun to compare like with like"
+        )
     return lines
 
 
 def env_lines(frame: "pd.DataFrame") -> list[str]:
-    """The NCCL_* settings that come closest to the best of each size, with their gains; no change where none is above the noise.
+    """The NCCL_* settings that come closest to the best of each size, with their gains; no change
+    where none is above the noise.
 
     Raises UsageError if there is nothing to go by.
     """
@@ -264,36 +420,69 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     told = gains(rows)
     lines = [*_measured(rows), "", *_everywhere(told)]
     for place, sizes in sorted(told.items()):
-        lines += ["", f"{place.op}, {place.ranks} ranks{f' on {place.hosts} hosts' if place.hosts > 1 else ''}, by size"]
+        lines += [
+            "",
+            (
+                f"{place.op}, {place.ranks}"
+                f" ranks{f' on {place.hosts} hosts' if place.hosts > 1 else ''}, by size"
+            ),
+        ]
         for one in ranges(sizes, is_for_tuner=False):
             if one.setting is None:
                 lines.append(f"  {_between(one)}: no change")
             else:
-                lines += [f"  {_between(one)}: {_gain_text(one)}", f"    {_variables(place, one.setting)}"]
+                lines += [
+                    f"  {_between(one)}: {_gain_text(one)}",
+                    f"    {_variables(place, one.setting)}",
+                ]
     return lines
 
 
 def _everywhere(told: Gains) -> list[str]:
-    """The setting for a process that does everything that was measured: it gains somewhere and loses nowhere."""
-    cells = [(place, size, {one.setting: one for one in here}) for place, sizes in told.items() for size, here in sizes.items()]
+    """The setting for a process that does everything that was measured: it gains somewhere and
+    loses nowhere.
+    """
+    cells = [
+        (place, size, {one.setting: one for one in here})
+        for place, sizes in told.items()
+        for size, here in sizes.items()
+    ]
     lines = ["These variables hold for a whole process, at all sizes and for all collectives."]
     settings = dict.fromkeys(setting for _, _, here in cells for setting in here)
     kept: list[tuple[float, Setting]] = []
     for setting in settings:
         found = [here.get(setting) for _, _, here in cells]
-        if any(one is not None and one.is_better for one in found) and all(one is not None and not one.is_worse for one in found):
-            kept.append((sum(log(one.ratio.median) for one in found if one is not None and one.is_better), setting))
+        if any(one is not None and one.is_better for one in found) and all(
+            one is not None and not one.is_worse for one in found
+        ):
+            kept.append(
+                (
+                    sum(
+                        log(one.ratio.median) for one in found if one is not None and one.is_better
+                    ),
+                    setting,
+                )
+            )
     if not kept:
         somewhere = any(one.is_better for _, _, here in cells for one in here.values())
-        why = "what gains at some sizes loses, or was not measured, at others" if somewhere else "nothing gains more than the noise"
+        why = (
+            "what gains at some sizes loses, or was not measured, at others"
+            if somewhere
+            else "nothing gains more than the noise"
+        )
         return [*lines, f"For all that was measured: no change ({why})."]
     setting = max(kept, key=lambda pair: (pair[0], -sum(map(bool, pair[1]))))[1]
-    better = [(place, size, here[setting]) for place, size, here in cells if here[setting].is_better]
+    better = [
+        (place, size, here[setting]) for place, size, here in cells if here[setting].is_better
+    ]
     top_place, top_size, top = max(better, key=lambda cell: cell[2].ratio.median)
     return [
         *lines,
-        f"For all that was measured: gains at {len(better)} of {len(cells)} sizes, most {top.ratio.median:.2f}x for {top_place.op} at "
-        f"{format_size(top_size)}, and loses nowhere",
+        (
+            f"For all that was measured: gains at {len(better)} of {len(cells)} sizes, most"
+            f" {top.ratio.median:.2f}x for {top_place.op} at {format_size(top_size)}, and loses"
+            " nowhere"
+        ),
         f"    {_variables(top_place, setting)}",
     ]
 
@@ -301,22 +490,41 @@ def _everywhere(told: Gains) -> list[str]:
 def _variables(place: Place, setting: Setting) -> str:
     algo = "chain" if setting.algo == "tree" else setting.algo or "library"
     case = Case(
-        op=place.op, backend="nccl", algo=algo, proto=setting.proto, channels=setting.channels, buffsize=setting.buffsize,  # type: ignore[arg-type]
-        ranks=max(2, place.ranks), size_bytes=8,
+        op=place.op,  # type: ignore[arg-type]
+        backend="nccl",
+        algo=algo,
+        proto=setting.proto,
+        channels=setting.channels,
+        buffsize=setting.buffsize,
+        ranks=max(2, place.ranks),
+        size_bytes=8,
     )
     return " ".join(f"{name}={value}" for name, value in environment(case))
 
 
 def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
-    """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are none that it can use.
+    """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are
+    none that it can use.
 
-    The script takes the fastest row of a size and knows no types or placements: of several problems of one operation only the one with most
-    rows is written. It has no row for NCCL's own choice, so it cannot tell whether anything is gained: tuner_lines can. Rows that left channels to
-    NCCL are left out, because the plugin reads what the script would make of them as one channel.
+    The script takes the fastest row of a size and knows no types or placements: of several problems
+    of one operation only the one with most rows is written. It has no row for NCCL's own choice, so
+    it cannot tell whether anything is gained: tuner_lines can. Rows that left channels to NCCL are
+    left out, because the plugin reads what the script would make of them as one channel.
     """
-    known = by_problem(row for row in rows_of(frame) if row.backend == "nccl" and row.op in OPS and setting_of(row).is_for_tuner and not row.is_disturbed)
+    known = by_problem(
+        row
+        for row in rows_of(frame)
+        if row.backend == "nccl"
+        and row.op in OPS
+        and setting_of(row).is_for_tuner
+        and not row.is_disturbed
+    )
     if not known:
-        raise UsageError("no row of NCCL was forced to an algorithm, a protocol and channels: its optimizer script needs all", _HINT)
+        raise UsageError(
+            "no row of NCCL was forced to an algorithm, a protocol and channels: its optimizer"
+            " script needs all",
+            _HINT,
+        )
     lines = [NCCL_ROWS_COLUMNS]
     for place, problems in sorted(_places(known).items()):
         problem = max(problems, key=lambda one: sum(map(len, known[one].values())))
@@ -324,8 +532,18 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
             for row in rows:
                 setting, time_us = setting_of(row), middle(row.times_us)
                 cells = (
-                    place.op, size, _ALGOS[setting.algo], setting.proto, setting.channels, place.hosts or _ANY, place.ranks, _ANY, _ANY,
-                    f"{time_us:.6g}", f"{row.busbw_gbs:.6g}", f"{time_us:.6g}",
+                    place.op,
+                    size,
+                    _ALGOS[setting.algo],
+                    setting.proto,
+                    setting.channels,
+                    place.hosts or _ANY,
+                    place.ranks,
+                    _ANY,
+                    _ANY,
+                    f"{time_us:.6g}",
+                    f"{row.busbw_gbs:.6g}",
+                    f"{time_us:.6g}",
                 )
                 lines.append(",".join(map(str, cells)))
     return lines

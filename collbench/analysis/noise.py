@@ -1,10 +1,12 @@
 """How far two runs of one thing may differ by chance, row by row: the statistics below `changes`.
 
-A row has three repeats or so, too few to know its spread; so rows lend each other theirs. The spread of a row is drawn towards that of rows
-of like size and the same backend (moderated variance, Smyth 2004, "Linear models and empirical Bayes methods", section 4). What repeats
-within one run cannot show, the difference between two runs of the same thing, is taken from how far the rows' ratios scatter around
-their neighbours', on the assumption that most rows did not change. Rows are judged together by the step-up rule of Benjamini and Hochberg
-(1995). Logarithms of times throughout: 0.01 is one percent.
+A row has three repeats or so, too few to know its spread; so rows lend each other theirs. The
+spread of a row is drawn towards that of rows of like size and the same backend (moderated variance,
+Smyth 2004, "Linear models and empirical Bayes methods", section 4). What repeats within one run
+cannot show, the difference between two runs of the same thing, is taken from how far the rows'
+ratios scatter around their neighbours', on the assumption that most rows did not change. Rows are
+judged together by the step-up rule of Benjamini and Hochberg (1995). Logarithms of times
+throughout: 0.01 is one percent.
 """
 
 import math
@@ -21,23 +23,34 @@ Array: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
-WINDOW_ROWS = 24  # rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is off by a third
-FALSE_SHARE = 0.05  # of the rows called better or worse, how many may be so by chance (Benjamini and Hochberg's q)
-DRIFT = 0.015  # that all rows of like size may share between two runs without anything having changed, where repeats spread less than this
+# rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is
+# off by a third
+WINDOW_ROWS = 24
+# of the rows called better or worse, how many may be so by chance (Benjamini and Hochberg's q)
+FALSE_SHARE = 0.05
+# that all rows of like size may share between two runs without anything having changed, where
+# repeats spread less than this
+DRIFT = 0.015
 MOST_DRIFT = 0.25
-UNSEEN_SPREAD = 0.01  # between runs, where rows cannot tell it because they are not of the same thing
+# between runs, where rows cannot tell it because they are not of the same thing
+UNSEEN_SPREAD = 0.01
 ONE_SHOT_SPREAD = 0.03  # the same where there are no repeats either
-MOST_BETWEEN = 3.0  # times the repeats' spread: rows that scatter more than this between two runs changed, each in its own way
+# times the repeats' spread: rows that scatter more than this between two runs changed, each in its
+# own way
+MOST_BETWEEN = 3.0
 MOST_INFLATION = 3.0
 SINGLE_Z = NormalDist().inv_cdf(1 - (1 - COVERAGE) / 2)  # of one interval by itself
 MOST_DF, LEAST_DF = 200.0, 2.0
 _TINY = 1e-5  # spread of times that are equal in the six digits of a CSV file
-_MEDIAN_VARIANCE = (math.nan, 1.0, 0.5, 0.4487, 0.2982, 0.2868, 0.2147, 0.2104)  # of the median of n normal values, in variances
+# of the median of n normal values, in variances
+_MEDIAN_VARIANCE = (math.nan, 1.0, 0.5, 0.4487, 0.2982, 0.2868, 0.2147, 0.2104)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """Joined rows as numbers: change = ln(new/base); spread = of one repeat, NaN without repeats, with `freedom` degrees; share = of a spread's variance."""
+    """Joined rows as numbers: change = ln(new/base); spread = of one repeat, NaN without repeats,
+    with `freedom` degrees; share = of a spread's variance.
+    """
 
     change: Array
     variance: Array
@@ -47,7 +60,9 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Of every row: the standard error of its change, degrees of freedom, and the drift it shares with its neighbours; and the typical repeat's spread."""
+    """Of every row: the standard error of its change, degrees of freedom, and the drift it shares
+    with its neighbours; and the typical repeat's spread.
+    """
 
     error: Array
     freedom: Array
@@ -89,7 +104,11 @@ def t_of_z(z: float, freedom: Array) -> Array:
 def is_sure(z: Array) -> NDArray[np.bool_]:
     """Which deviates count, of so many tested together (Benjamini and Hochberg).
 
-    >>> is_sure(np.array([2.0])).tolist(), is_sure(np.array([2.0, 0.1, 0.1])).tolist(), is_sure(np.array([2.5, 2.5, 0.1])).tolist()
+    >>> (
+    ...     is_sure(np.array([2.0])).tolist(),
+    ...     is_sure(np.array([2.0, 0.1, 0.1])).tolist(),
+    ...     is_sure(np.array([2.5, 2.5, 0.1])).tolist(),
+    ... )
     ([True], [False, False, False], [True, True, False])
     """
     chance = np.array([math.erfc(value / math.sqrt(2)) for value in z])
@@ -98,8 +117,11 @@ def is_sure(z: Array) -> NDArray[np.bool_]:
     return chance <= ordered[passed[-1]] if len(passed) else np.zeros(len(z), dtype=np.bool_)
 
 
-def noise(sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np.intp], *, is_alike: bool) -> Noise:
-    """What chance does to every row. is_alike: both sides measured the same things, so that most rows should agree.
+def noise(
+    sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np.intp], *, is_alike: bool
+) -> Noise:
+    """What chance does to every row. is_alike: both sides measured the same things, so that most
+    rows should agree.
 
     groups: a number for rows that may have changed together, whose common change is no scatter.
     """
@@ -112,14 +134,26 @@ def noise(sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np
     if not is_alike:
         between = UNSEEN_SPREAD if has_repeats else ONE_SHOT_SPREAD
         error = np.sqrt(within2 + between**2)
-        return Noise(error=error, freedom=freedom, drift=np.zeros(rows), repeat_spread=repeat_spread, between_spread=between)
+        return Noise(
+            error=error,
+            freedom=freedom,
+            drift=np.zeros(rows),
+            repeat_spread=repeat_spread,
+            between_spread=between,
+        )
     allowed = min(max(DRIFT, repeat_spread), MOST_DRIFT) if has_repeats else ONE_SHOT_SPREAD
     centre = np.array([np.median(sides.change[window]) for window in windows])[places]
     rest = _without_groups(sides.change - centre, groups)
     between2 = np.empty(len(windows))
     for number, window in enumerate(windows):
-        scatter2 = (MAD_TO_SD * float(np.median(np.abs(rest[window] - np.median(rest[window]))))) ** 2
-        own = float(np.sqrt(np.nanmedian(spread2[window]))) if np.isfinite(spread2[window]).any() else 0.0
+        scatter2 = (
+            MAD_TO_SD * float(np.median(np.abs(rest[window] - np.median(rest[window]))))
+        ) ** 2
+        own = (
+            float(np.sqrt(np.nanmedian(spread2[window])))
+            if np.isfinite(spread2[window]).any()
+            else 0.0
+        )
         most = max(DRIFT, MOST_BETWEEN * own) if own else max(ONE_SHOT_SPREAD, allowed)
         between2[number] = min(max(scatter2 - float(np.median(within2[window])), 0.0), most**2)
     error = np.sqrt(within2 + between2[places] + _TINY**2)
@@ -127,7 +161,10 @@ def noise(sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np
     wide = float(np.quantile(z_of_t(rest / error, freedom), 0.8)) / NormalDist().inv_cdf(0.9)
     error = error * min(max(wide, 1.0), MOST_INFLATION)
     return Noise(
-        error=error, freedom=freedom, drift=np.clip(centre, -allowed, allowed), repeat_spread=repeat_spread,
+        error=error,
+        freedom=freedom,
+        drift=np.clip(centre, -allowed, allowed),
+        repeat_spread=repeat_spread,
         between_spread=float(np.sqrt(np.median(between2[places]))),
     )
 
@@ -143,7 +180,9 @@ def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
 
 
 def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places]:
-    """Rows of one backend and like size, and for every row the number of its window. A backend with few rows is lent those of all."""
+    """Rows of one backend and like size, and for every row the number of its window. A backend with
+    few rows is lent those of all.
+    """
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
     everyone = np.argsort(sizes, kind="stable")
@@ -152,34 +191,59 @@ def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places
         pool = mine if len(mine) >= WINDOW_ROWS else everyone
         sorted_sizes = sizes[pool]
         for size in np.unique(sizes[mine]):
-            low, high = int(np.searchsorted(sorted_sizes, size, "left")), int(np.searchsorted(sorted_sizes, size, "right"))
+            low, high = (
+                int(np.searchsorted(sorted_sizes, size, "left")),
+                int(np.searchsorted(sorted_sizes, size, "right")),
+            )
             missing = max(0, WINDOW_ROWS - (high - low))
             low, high = max(0, low - (missing + 1) // 2), min(len(pool), high + (missing + 1) // 2)
             if high - low < WINDOW_ROWS:  # at an end of the sizes
-                low, high = (0, min(len(pool), WINDOW_ROWS)) if low == 0 else (max(0, high - WINDOW_ROWS), high)
+                low, high = (
+                    (0, min(len(pool), WINDOW_ROWS))
+                    if low == 0
+                    else (max(0, high - WINDOW_ROWS), high)
+                )
             places[mine[sizes[mine] == size]] = len(windows)
             windows.append(pool[low:high])
     return windows, places
 
 
 def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Array, Array]:
-    """Variance of a repeat for every row, drawn towards its window's, and its degrees of freedom; NaN where nobody has repeats."""
+    """Variance of a repeat for every row, drawn towards its window's, and its degrees of freedom;
+    NaN where nobody has repeats.
+    """
     has_repeats = sides.freedom > 0
     floored = np.maximum(sides.variance, _TINY**2)
-    unbiased = floored / (1 - 2 / (9 * np.maximum(sides.freedom, 1.0))) ** 3  # the median of chi square over its mean (Wilson and Hilferty 1931)
+    # the median of chi square over its mean (Wilson and Hilferty 1931)
+    unbiased = floored / (1 - 2 / (9 * np.maximum(sides.freedom, 1.0))) ** 3
     everyone = float(np.median(unbiased[has_repeats])) if has_repeats.any() else math.nan
-    typical = np.array([np.median(unbiased[window[has_repeats[window]]]) if has_repeats[window].any() else everyone for window in windows])[places]
+    typical = np.array(
+        [
+            (
+                np.median(unbiased[window[has_repeats[window]]])
+                if has_repeats[window].any()
+                else everyone
+            )
+            for window in windows
+        ]
+    )[places]
     if not has_repeats.any():
         return typical, np.full(len(places), MOST_DF)
     prior = _prior_freedom((floored / typical)[has_repeats], sides.freedom[has_repeats])
     total = sides.freedom + prior
-    return (prior * typical + np.where(has_repeats, sides.freedom * floored, 0.0)) / total, np.clip(total, LEAST_DF, MOST_DF)
+    return (prior * typical + np.where(has_repeats, sides.freedom * floored, 0.0)) / total, np.clip(
+        total, LEAST_DF, MOST_DF
+    )
 
 
 def _prior_freedom(ratio: Array, freedom: Array) -> float:
-    """How much the neighbours' spread is worth, in degrees of freedom: little where rows' spreads differ more than chance explains."""
+    """How much the neighbours' spread is worth, in degrees of freedom: little where rows' spreads
+    differ more than chance explains.
+    """
     kinds, counts = np.unique(freedom, return_counts=True)
-    expected = sum(_trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)) / max(len(ratio), 1)
+    expected = sum(
+        _trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)
+    ) / max(len(ratio), 1)
     excess = float(np.var(np.log(ratio))) - expected
     if excess <= _trigamma(MOST_DF / 2):
         return MOST_DF

@@ -1,7 +1,9 @@
-"""Rows of a frame as plain tuples, grouped into problems and curves, and when two rows are told apart. Pure: no pandas at run time.
+"""Rows of a frame as plain tuples, grouped into problems and curves, and when two rows are told
+apart. Pure: no pandas at run time.
 
-A problem is what was to be done (ranks and their processes, op, type, reduction, root, placement, the conditions that the notes tell) at any size; a
-configuration is how: backend, algorithm, protocol and those knobs that took several values where the rest was the same. Knobs that follow
+A problem is what was to be done (ranks and their processes, op, type, reduction, root, placement,
+the conditions that the notes tell) at any size; a configuration is how: backend, algorithm,
+protocol and those knobs that took several values where the rest was the same. Knobs that follow
 from the others, such as the channels that the tool chose for a size, do not break a curve.
 """
 
@@ -22,9 +24,26 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-# In the order in which they are taken to tell configurations apart: each before those that the tool chooses by it, as a buffer by its chunk.
-KNOBS = ("transport", "channels", "threads", "chunk", "buffsize", "slots", "slices", "unroll", "cluster", "direct", "p2p", "reload", "specialize")
-LEAST_GAIN = 1.02  # below it nothing is called faster, however close the repeats: two runs differ by as much. A choice, not a measurement
+# In the order in which they are taken to tell configurations apart: each before those that the tool
+# chooses by it, as a buffer by its chunk.
+KNOBS = (
+    "transport",
+    "channels",
+    "threads",
+    "chunk",
+    "buffsize",
+    "slots",
+    "slices",
+    "unroll",
+    "cluster",
+    "direct",
+    "p2p",
+    "reload",
+    "specialize",
+)
+# below it nothing is called faster, however close the repeats: two runs differ by as much. A
+# choice, not a measurement
+LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {"chunk", "buffsize"}  # knobs that are bytes
 KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
@@ -47,9 +66,11 @@ class Problem(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a frame, with the columns that comparisons need; times_us are its repeats, chosen_by_us the median of the even ones.
+    """A row of a frame, with the columns that comparisons need; times_us are its repeats,
+    chosen_by_us the median of the even ones.
 
-    Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out to have types.
+    Not a Record, which takes ten times as long to make: a tuple, whose columns must be spelled out
+    to have types.
     """
 
     op: str
@@ -93,7 +114,17 @@ class Row(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.op, self.ranks, self.hosts, self.dtype, self.redop, self.root, self.placement, self.group, conditions_of(self.notes))
+        return Problem(
+            self.op,
+            self.ranks,
+            self.hosts,
+            self.dtype,
+            self.redop,
+            self.root,
+            self.placement,
+            self.group,
+            conditions_of(self.notes),
+        )
 
     @property
     def is_library(self) -> bool:
@@ -103,7 +134,11 @@ class Row(NamedTuple):
     @property
     def is_own_choice(self) -> bool:
         """Whether a library did it as it does by itself."""
-        return self.algo == _OWN and self.is_library and all(getattr(self, name) == unasked for name, unasked in UNASKED.items())
+        return (
+            self.algo == _OWN
+            and self.is_library
+            and all(getattr(self, name) == unasked for name, unasked in UNASKED.items())
+        )
 
     @property
     def is_disturbed(self) -> bool:
@@ -125,7 +160,9 @@ def conditions_of(notes: str) -> tuple[str, ...]:
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Python's search for cycles off: it would pass over the rows again and again as they come, a third of the time for 100,000; they have none."""
+    """Python's search for cycles off: it would pass over the rows again and again as they come, a
+    third of the time for 100,000; they have none.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -137,18 +174,31 @@ def collector_at_rest() -> Iterator[None]:
 
 @collector_at_rest()
 def rows_of(frame: "pd.DataFrame") -> list[Row]:
-    """All rows. A row that is ok and has no repeats, as of a tool that tells only a mean, has its time as the only one."""
+    """All rows. A row that is ok and has no repeats, as of a tool that tells only a mean, has its
+    time as the only one.
+    """
     names = [name for name in Row._fields if name not in ("times_us", "chosen_by_us")]
     columns = [frame[name].tolist() for name in names]
-    parsed = [tuple(map(float, text.split(";"))) if text else () for text in frame["repeat_times_us"].tolist()]
+    parsed = [
+        tuple(map(float, text.split(";"))) if text else ()
+        for text in frame["repeat_times_us"].tolist()
+    ]
     place = names.index("time_us")
-    times = [found or ((time,) if time == time else ()) for found, time in zip(parsed, columns[place], strict=True)]  # NaN differs from itself
-    early = [median(found[0::2]) if len(found) > 2 else found[0] if found else float("nan") for found in times]
+    # NaN differs from itself
+    times = [
+        found or ((time,) if time == time else ())
+        for found, time in zip(parsed, columns[place], strict=True)
+    ]
+    early = [
+        median(found[0::2]) if len(found) > 2 else found[0] if found else float("nan")
+        for found in times
+    ]
     return [Row(*values) for values in zip(*columns, times, early, strict=True)]
 
 
 def is_apart(faster: Sequence[float], slower: Sequence[float]) -> bool:
-    """Whether repeats tell that one is faster: at least two of each, and the intervals of their medians do not touch.
+    """Whether repeats tell that one is faster: at least two of each, and the intervals of their
+    medians do not touch.
 
     >>> is_apart([1.0, 1.1], [1.2, 1.3]), is_apart([1.0, 1.25], [1.2, 1.3]), is_apart([1.0], [2.0])
     (True, False, False)
@@ -156,22 +206,33 @@ def is_apart(faster: Sequence[float], slower: Sequence[float]) -> bool:
     return len(faster) > 1 and len(slower) > 1 and interval(faster).high < interval(slower).low
 
 
-def ratio(slower: Sequence[float], faster: Sequence[float], repeats: Iterable[int] | None = None) -> Interval | None:
-    """Times over times, repeat by repeat; None where they share no repeat. One shared repeat gives bounds that say nothing: NaN.
+def ratio(
+    slower: Sequence[float], faster: Sequence[float], repeats: Iterable[int] | None = None
+) -> Interval | None:
+    """Times over times, repeat by repeat; None where they share no repeat. One shared repeat gives
+    bounds that say nothing: NaN.
 
     >>> ratio([2.0, 3.0, 4.0], [2.0, 2.0, 2.0])
     Interval(median=1.5, low=1.0, high=2.0)
     """
     both = min(len(slower), len(faster))
-    shared = [slower[k] / faster[k] for k in (range(both) if repeats is None else repeats) if k < both]
+    shared = [
+        slower[k] / faster[k] for k in (range(both) if repeats is None else repeats) if k < both
+    ]
     if not shared:
         return None
     found = interval(shared)
-    return found if len(shared) > 1 else Interval(median=found.median, low=float("nan"), high=float("nan"))
+    return (
+        found
+        if len(shared) > 1
+        else Interval(median=found.median, low=float("nan"), high=float("nan"))
+    )
 
 
 def by_problem(rows: Iterable[Row]) -> dict[Problem, dict[int, list[Row]]]:
-    """Rows with times, of each problem and size; sizes ascending, problems in the order of the file."""
+    """Rows with times, of each problem and size; sizes ascending, problems in the order of the
+    file.
+    """
     found: dict[Problem, dict[int, list[Row]]] = {}
     for row in rows:
         if row.status == "ok" and row.times_us:
@@ -179,8 +240,12 @@ def by_problem(rows: Iterable[Row]) -> dict[Problem, dict[int, list[Row]]]:
     return {problem: dict(sorted(sizes.items())) for problem, sizes in found.items()}
 
 
-def asked_knobs(problems: Mapping[Problem, Mapping[int, Sequence[Row]]]) -> dict[str, tuple[str, ...]]:
-    """Of each backend, the fewest knobs that tell rows of the same problem, size, algorithm and protocol apart."""
+def asked_knobs(
+    problems: Mapping[Problem, Mapping[int, Sequence[Row]]],
+) -> dict[str, tuple[str, ...]]:
+    """Of each backend, the fewest knobs that tell rows of the same problem, size, algorithm and
+    protocol apart.
+    """
     cells: dict[str, list[list[Row]]] = {}
     for sizes in problems.values():
         for rows in sizes.values():
@@ -213,7 +278,12 @@ def _telling(groups: list[list[Row]]) -> tuple[str, ...]:
 
 def configuration(row: Row, asked: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """What makes two rows of different sizes the same configuration."""
-    return row.backend, row.algo, row.proto, *(getattr(row, name) for name in asked.get(row.backend, ()))
+    return (
+        row.backend,
+        row.algo,
+        row.proto,
+        *(getattr(row, name) for name in asked.get(row.backend, ())),
+    )
 
 
 def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
@@ -223,7 +293,9 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
     for name in asked.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
-            parts.append(f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}")
+            parts.append(
+                f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}"
+            )
     return " ".join(part for part in parts if part)
 
 
@@ -233,8 +305,21 @@ _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
     """Problems in words: the operation and ranks, and what else tells them apart."""
     known = list(problems)
-    telling = [name for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions") if len({getattr(one, name) for one in known}) > 1]
-    return {one: ", ".join([one.op, f"{one.ranks or 'unknown'} ranks", *[text for name in telling if (text := _said(one, name))]]) for one in known}
+    telling = [
+        name
+        for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions")
+        if len({getattr(one, name) for one in known}) > 1
+    ]
+    return {
+        one: ", ".join(
+            [
+                one.op,
+                f"{one.ranks or 'unknown'} ranks",
+                *[text for name in telling if (text := _said(one, name))],
+            ]
+        )
+        for one in known
+    }
 
 
 def _said(problem: Problem, name: str) -> str:

@@ -1,8 +1,10 @@
-"""The model: plays a plan's actions event by event on the cores and the memory of a described machine, and invents times from that.
+"""The model: plays a plan's actions event by event on the cores and the memory of a described
+machine, and invents times from that.
 
-Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in closed form (cost.py). On processors each
-rank runs on core `rank mod cores`, one action at a time; an action takes its step time and its bytes at the core's rate, and its bytes also
-queue at the shared memory. Nothing is computed or checked.
+Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in
+closed form (cost.py). On processors each rank runs on core `rank mod cores`, one action at a time;
+an action takes its step time and its bytes at the core's rate, and its bytes also queue at the
+shared memory. Nothing is computed or checked.
 """
 
 import heapq
@@ -23,7 +25,9 @@ _Event = tuple[str, int, int]  # "filled" or "freed", connection, slice
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    return "the model runs in one process: start it without a launcher" if group.kind == "mpi" else ""
+    return (
+        "the model runs in one process: start it without a launcher" if group.kind == "mpi" else ""
+    )
 
 
 def host_of(machine_name: str) -> str:
@@ -32,7 +36,9 @@ def host_of(machine_name: str) -> str:
 
 
 def play(plan: Plan, on: Machine) -> list[float]:
-    """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a proved schedule always can)."""
+    """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a
+    proved schedule always can).
+    """
     players = [(rank, actor.actions) for rank in range(plan.n) for actor in actors(plan, rank)]
     times: dict[_Event, float] = {}
     waiting: dict[_Event, list[int]] = {}
@@ -42,7 +48,9 @@ def play(plan: Plan, on: Machine) -> list[float]:
     ready: list[tuple[float, int]] = []
 
     def enqueue(index: int) -> None:
-        """Put an actor's next action in the queue, or make it wait for the first event that is missing."""
+        """Put an actor's next action in the queue, or make it wait for the first event that is
+        missing.
+        """
         _, actions = players[index]
         if position[index] == len(actions):
             return
@@ -66,7 +74,9 @@ def play(plan: Plan, on: Machine) -> list[float]:
         end = max(start + on.step_us * 1e-6 + touched / (on.rank_gbs * 1e9), memory)
         clock[index] = cores[core] = end
         position[index] += 1
-        events: list[_Event] = [("filled", *turn) for turn in action.post] + [("freed", *turn) for turn in action.free]
+        events: list[_Event] = [("filled", *turn) for turn in action.post] + [
+            ("freed", *turn) for turn in action.free
+        ]
         times.update(dict.fromkeys(events, end))
         for event in events:
             for waiter in waiting.pop(event, ()):
@@ -74,13 +84,24 @@ def play(plan: Plan, on: Machine) -> list[float]:
         enqueue(index)
     if any(position[index] < len(actions) for index, (_, actions) in enumerate(players)):
         raise StuckError("the model is stuck: some rank waits for ever")
-    return [max((clock[index] for index, (owner, _) in enumerate(players) if owner == rank), default=0.0) for rank in range(plan.n)]
+    return [
+        max(
+            (clock[index] for index, (owner, _) in enumerate(players) if owner == rank), default=0.0
+        )
+        for rank in range(plan.n)
+    ]
 
 
 def _needs(plan: Plan, action: Action) -> list[_Event]:
-    """What must have happened before an action: data, loans, and slots used before in the same launch."""
-    needs: list[_Event] = [("filled", *turn) for turn in action.take] + [("freed", *turn) for turn in action.back]
-    return needs + [("freed", edge, number - plan.slots) for edge, number in action.room if number >= plan.slots]
+    """What must have happened before an action: data, loans, and slots used before in the same
+    launch.
+    """
+    needs: list[_Event] = [("filled", *turn) for turn in action.take] + [
+        ("freed", *turn) for turn in action.back
+    ]
+    return needs + [
+        ("freed", edge, number - plan.slots) for edge, number in action.room if number >= plan.slots
+    ]
 
 
 class Session:
@@ -88,7 +109,9 @@ class Session:
 
     version = ""
 
-    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str) -> None:
+    def __init__(
+        self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str
+    ) -> None:
         self._wires = described(machine_name)
         self._machine = machine(machine_name) if self._wires is None else None
         self.host = self.device = host_of(machine_name)

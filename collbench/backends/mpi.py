@@ -1,6 +1,8 @@
-"""The mpi backend: the MPI library's own collective, timed by the same harness, as the peer of ours.
+"""The mpi backend: the MPI library's own collective, timed by the same harness, as the peer of
+ours.
 
-Its buffers rotate and are checked like ours. Blocking calls are MPI's, so a watchdog thread ends the process if one does not return.
+Its buffers rotate and are checked like ours. Blocking calls are MPI's, so a watchdog thread ends
+the process if one does not return.
 """
 
 import time
@@ -11,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends.base import Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
+from collbench.backends.base import (
+    Answer,
+    Batch,
+    Samples,
+    compare_output,
+    prepare_buffers,
+    repeat,
+    rotations,
+    stride_bytes,
+)
 from collbench.launch.group import Group, RankContext
 from collbench.launch.launcher import INSTALL_HINT, described_library
 from collbench.machine.host import processor_name
@@ -22,7 +33,14 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 IS_PEER = True  # runs a case its own way: no schedule, no plan
-_TYPES = {"int8": "INT8_T", "uint8": "UINT8_T", "int32": "INT32_T", "int64": "INT64_T", "float32": "FLOAT", "float64": "DOUBLE"}
+_TYPES = {
+    "int8": "INT8_T",
+    "uint8": "UINT8_T",
+    "int32": "INT32_T",
+    "int64": "INT64_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+}
 _OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -66,7 +84,12 @@ class Rank:
     def __init__(self, context: RankContext) -> None:
         from mpi4py import MPI
 
-        self.mpi, self.comm, self.rank, self.watchdog = MPI, context.comm, context.rank, context.watchdog
+        self.mpi, self.comm, self.rank, self.watchdog = (
+            MPI,
+            context.comm,
+            context.rank,
+            context.watchdog,
+        )
         self.prepared: tuple[Problem, _Prepared] | None = None
 
     def describe(self) -> str:
@@ -74,14 +97,26 @@ class Rank:
         return described_library(self.mpi.Get_library_version())
 
     def _make(self, problem: Problem, hot: bool) -> _Prepared:
-        at, sets, stride = problem.buffers(self.rank), rotations(problem, hot=hot), stride_bytes(problem)
+        at, sets, stride = (
+            problem.buffers(self.rank),
+            rotations(problem, hot=hot),
+            stride_bytes(problem),
+        )
         memory, element = np.zeros(sets * stride + 4096, np.uint8), dtype(problem.dtype).numpy()
         memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
         inputs, outputs = (
-            [memory[base + first : base + first + size].view(element) for base in range(0, sets * stride, stride)]
+            [
+                memory[base + first : base + first + size].view(element)
+                for base in range(0, sets * stride, stride)
+            ]
             for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
         )
-        return _Prepared(problem, inputs, outputs, [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)])
+        return _Prepared(
+            problem,
+            inputs,
+            outputs,
+            [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)],
+        )
 
     def _call(self, problem: Problem, source: "Array", target: "Array") -> Call:
         """The library's function for a problem and its arguments."""
@@ -104,12 +139,38 @@ class Rank:
         calls: dict[str, Call] = {
             "allreduce": (comm.Allreduce, (own, take, op)),
             "allgather": (comm.Allgather, (own, [target.view(np.uint8), block, kind])),
-            "reducescatter": (comm.Reduce_scatter_block, ([source.view(np.uint8), block, kind], take, op)),
-            "reduce": (comm.Reduce, (own if is_root else give, take if is_root else None, op, root)),
-            "alltoall": (comm.Alltoall, ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind])),
-            "gather": (comm.Gather, (own if is_root else give, [target.view(np.uint8), block, kind] if is_root else None, root)),
-            "scatter": (comm.Scatter, ([source.view(np.uint8), block, kind] if is_root else None, kept if is_root else take, root)),
-            "sendrecv": (comm.Sendrecv, (give, (self.rank + 1) % problem.n, 0, take, (self.rank - 1) % problem.n, 0)),
+            "reducescatter": (
+                comm.Reduce_scatter_block,
+                ([source.view(np.uint8), block, kind], take, op),
+            ),
+            "reduce": (
+                comm.Reduce,
+                (own if is_root else give, take if is_root else None, op, root),
+            ),
+            "alltoall": (
+                comm.Alltoall,
+                ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind]),
+            ),
+            "gather": (
+                comm.Gather,
+                (
+                    own if is_root else give,
+                    [target.view(np.uint8), block, kind] if is_root else None,
+                    root,
+                ),
+            ),
+            "scatter": (
+                comm.Scatter,
+                (
+                    [source.view(np.uint8), block, kind] if is_root else None,
+                    kept if is_root else take,
+                    root,
+                ),
+            ),
+            "sendrecv": (
+                comm.Sendrecv,
+                (give, (self.rank + 1) % problem.n, 0, take, (self.rank - 1) % problem.n, 0),
+            ),
         }
         return calls[problem.op]
 
@@ -118,7 +179,9 @@ class Rank:
         self.comm.Bcast(spec, root)
         target[...] = source
 
-    def prepare(self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> Answer:
+    def prepare(
+        self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float
+    ) -> Answer:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
         if self.prepared is None or self.prepared[0] != problem:
@@ -141,8 +204,17 @@ class Rank:
             seconds = (time.perf_counter() - start) / max(warmup, 1)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, problem: Problem, hot: bool, how: tuple[int, int, bool], is_checked: bool, deadline_s: float) -> Answer:
-        """Time calls behind a barrier; out of place, compare what the last of them left. `how` is iterations, aggregate, blocking."""
+    def timed(
+        self,
+        problem: Problem,
+        hot: bool,
+        how: tuple[int, int, bool],
+        is_checked: bool,
+        deadline_s: float,
+    ) -> Answer:
+        """Time calls behind a barrier; out of place, compare what the last of them left. `how` is
+        iterations, aggregate, blocking.
+        """
         assert self.prepared is not None
         busy, ready, wrong = time.process_time(), self.prepared[1], None
         iterations, aggregate, blocking = how
@@ -172,7 +244,9 @@ class Session:
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         problem = case.problem()
-        return repeat(self._crew, problem, problem, batch, hot=self.hot, sets=rotations(problem, hot=self.hot))
+        return repeat(
+            self._crew, problem, problem, batch, hot=self.hot, sets=rotations(problem, hot=self.hot)
+        )
 
     def close(self) -> None:
         self._crew.close()

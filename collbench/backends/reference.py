@@ -1,6 +1,8 @@
-"""The reference: NumPy, one process, real FIFOs, the fixed operand order. What every other backend must equal bit for bit.
+"""The reference: NumPy, one process, real FIFOs, the fixed operand order. What every other backend
+must equal bit for bit.
 
-Slow on purpose: it resolves every region anew, moves real bytes through real slots, and takes the tracks of all ranks in turn.
+Slow on purpose: it resolves every region anew, moves real bytes through real slots, and takes the
+tracks of all ranks in turn.
 """
 
 import time
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -> "Array":
-    """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg is complete here."""
+    """What one step computes: its operands in order, accumulated as dtypes.py says, divided if avg
+    is complete here.
+    """
     kind = dtype(plan.problem.dtype)
     if len(operands) == 1:
         return operands[0]
@@ -58,7 +62,9 @@ class Machine:
     def view(self, region: Region) -> "Array":
         """The elements of a region."""
         if region.space == "slot":
-            memory = self.slots.setdefault(region.owner, np.zeros(self.plan.slots * self.plan.slot_bytes, np.uint8))
+            memory = self.slots.setdefault(
+                region.owner, np.zeros(self.plan.slots * self.plan.slot_bytes, np.uint8)
+            )
         elif region.space == "tmp":
             memory = self.tmp[region.owner]
         else:
@@ -68,7 +74,11 @@ class Machine:
     def launch(self) -> None:
         """Run the plan once on all ranks. Raises StuckError if nobody can go on."""
         base_filled, base_freed = list(self.filled), list(self.freed)
-        waiting = [(rank, actor, iter(actor.actions)) for rank in range(self.plan.n) for actor in actors(self.plan, rank)]
+        waiting = [
+            (rank, actor, iter(actor.actions))
+            for rank in range(self.plan.n)
+            for actor in actors(self.plan, rank)
+        ]
         pending = [next(actions, None) for _, _, actions in waiting]
         while any(action is not None for action in pending):
             moved = False
@@ -80,18 +90,28 @@ class Machine:
                 pending[index] = action
             if not moved:
                 stuck = next(action for action in pending if action is not None)
-                raise StuckError(f"the reference is stuck: rank {stuck.place.program}, track {stuck.place.track}, round {stuck.place.round}")
+                raise StuckError(
+                    f"the reference is stuck: rank {stuck.place.program}, track"
+                    f" {stuck.place.track}, round {stuck.place.round}"
+                )
 
     def _is_ready(self, action: Action, base_filled: list[int], base_freed: list[int]) -> bool:
         return (
             all(self.filled[edge] > base_filled[edge] + number for edge, number in action.take)
-            and all(self.freed[edge] > base_freed[edge] + number - self.plan.slots for edge, number in action.room)
+            and all(
+                self.freed[edge] > base_freed[edge] + number - self.plan.slots
+                for edge, number in action.room
+            )
             and all(self.freed[edge] > base_freed[edge] + number for edge, number in action.back)
         )
 
     def _do(self, action: Action) -> None:
         if action.operands and action.operands[0].size:
-            result = reduce_step([self.view(region) for region in action.operands], self.plan, is_complete=action.divide)
+            result = reduce_step(
+                [self.view(region) for region in action.operands],
+                self.plan,
+                is_complete=action.divide,
+            )
             for region in action.targets:
                 self.view(region)[...] = result
         for edge, _ in action.post:
@@ -102,7 +122,11 @@ class Machine:
 
 def why_not(group: Group) -> str:
     """Why this backend cannot run on that group, or an empty text."""
-    return "the reference runs all ranks in one process: start it without a launcher" if group.kind == "mpi" else ""
+    return (
+        "the reference runs all ranks in one process: start it without a launcher"
+        if group.kind == "mpi"
+        else ""
+    )
 
 
 def private_bytes(plan: Plan, *, hot: bool) -> int:
@@ -120,9 +144,15 @@ class Session:
         pass
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """Time whole launches; every rank is given the time of all of them, because one process does all the work."""
+        """Time whole launches; every rank is given the time of all of them, because one process
+        does all the work.
+        """
         machine = Machine(plan)
-        wrong = verify_in_process(plan.problem, machine.buffer, machine.launch) if batch.is_checked else ()
+        wrong = (
+            verify_in_process(plan.problem, machine.buffer, machine.launch)
+            if batch.is_checked
+            else ()
+        )
         iterations = batch.iterations or 1
         start = time.perf_counter()
         for _ in range(iterations):

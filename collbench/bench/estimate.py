@@ -1,7 +1,9 @@
-"""How long a measurement should take: for the progress bar, for --dry-run and for deadlines. Rough by design; no row shows it.
+"""How long a measurement should take: for the progress bar, for --dry-run and for deadlines. Rough
+by design; no row shows it.
 
-Processors are priced by their machine's profile. For GPUs three constants do, measured on 4 x H200: 308 points of a sweep without options, three
-repeats each, took 33 s. What a model says of a machine takes no time there: 1530 repeats, of nine collectives up to 16 MiB, took 6 s.
+Processors are priced by their machine's profile. For GPUs three constants do, measured on 4 x H200:
+308 points of a sweep without options, three repeats each, took 33 s. What a model says of a machine
+takes no time there: 1530 repeats, of nine collectives up to 16 MiB, took 6 s.
 """
 
 from collbench.backends import FAMILY
@@ -11,9 +13,11 @@ from collbench.planning.cost import Machine, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
 
-_GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11  # a launch, and bytes of S that it moves a second, slow configurations included
+# a launch, and bytes of S that it moves a second, slow configurations included
+_GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11
 _GPU_REPEAT_S = 0.015  # calls, fills, a graph, comparisons
-_MODEL_REPEAT_S = 0.004  # of Python's work; tens of times that for processors played at hundreds of MiB
+# of Python's work; tens of times that for processors played at hundreds of MiB
+_MODEL_REPEAT_S = 0.004
 _FILL_BYTES_S = 2e9  # of user data that a processor writes and compares
 
 
@@ -27,7 +31,17 @@ def launch_s(case: Case, plan: Plan | None, on: Machine) -> float:
     return on.crowd(case.ranks) * size_s + 10 * on.hop_s(case.ranks)
 
 
-def repeat_s(case: Case, plan: Plan | None, on: Machine, *, iterations: int, aggregate: int, warmup: int, hot: bool, is_checked: bool) -> float:
+def repeat_s(
+    case: Case,
+    plan: Plan | None,
+    on: Machine,
+    *,
+    iterations: int,
+    aggregate: int,
+    warmup: int,
+    hot: bool,
+    is_checked: bool,
+) -> float:
     """Seconds of one repeat, its data included; iterations 0: as many as the backend would take."""
     if getattr(FAMILY.load(case.backend), "WANTS_MACHINE", False):
         return _MODEL_REPEAT_S

@@ -1,8 +1,11 @@
-"""What communication costs computation: launches alone, matrix products alone, and both at once on every GPU.
+"""What communication costs computation: launches alone, matrix products alone, and both at once on
+every GPU.
 
-Both are queued to last about as long alone, and rates are taken over the time in which both ran: from the later of the two beginnings to the
-earlier of the two ends, with the part of a turn that lies inside counted as that part. So neither is flattered by having the GPU to itself at
-the end. A row is the sweep's row of the launches alone, with what came of both behind it; the slowest rank counts, as there.
+Both are queued to last about as long alone, and rates are taken over the time in which both ran:
+from the later of the two beginnings to the earlier of the two ends, with the part of a turn that
+lies inside counted as that part. So neither is flattered by having the GPU to itself at the end. A
+row is the sweep's row of the launches alone, with what came of both behind it; the slowest rank
+counts, as there.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -16,7 +19,14 @@ from collbench.backends import FAMILY
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import Beside
 from collbench.backends.gpu.session import GpuOptions
-from collbench.bench.runner import Point, circumstances, ctas_of, describe_wrong, new_run, plan_points
+from collbench.bench.runner import (
+    Point,
+    circumstances,
+    ctas_of,
+    describe_wrong,
+    new_run,
+    plan_points,
+)
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
 from collbench.planning.choice_gpu import DEFAULT_MEMORY
@@ -34,7 +44,9 @@ COPIES = "copies"  # what rows of plain copies say instead of a backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What to measure: one collective in some sizes, with these channels of ours, beside products of gemm x gemm matrices."""
+    """What to measure: one collective in some sizes, with these channels of ours, beside products
+    of gemm x gemm matrices.
+    """
 
     op: OpName = "allreduce"
     sizes: tuple[int, ...]
@@ -54,9 +66,10 @@ class Asked:
 class Overlap:
     """A row of launches alone, and what both came to at once; None where it was not measured.
 
-    gemm: size of the matrices. *_us: of one product, of one launch. *_slower: time beside the other over time alone. mb_per_lost_ms: megabytes
-    (S a launch) that the launches move for each millisecond of computing lost, None where the loss is within the noise: by how much the
-    repeats of products alone differ, in percent.
+    gemm: size of the matrices. *_us: of one product, of one launch. *_slower: time beside the other
+    over time alone. mb_per_lost_ms: megabytes (S a launch) that the launches move for each
+    millisecond of computing lost, None where the loss is within the noise: by how much the repeats
+    of products alone differ, in percent.
     """
 
     record: Record
@@ -83,24 +96,35 @@ COLUMNS = (*row.COLUMNS, *ADDED)
 
 def to_line(overlap: Overlap) -> str:
     """The row as a CSV line with its line end."""
-    return row.line_of([*(getattr(overlap.record, name) for name in row.COLUMNS), *(getattr(overlap, name) for name in ADDED)])
+    return row.line_of(
+        [
+            *(getattr(overlap.record, name) for name in row.COLUMNS),
+            *(getattr(overlap, name) for name in ADDED),
+        ]
+    )
 
 
 # Times
 
 
 def progress(marks: Sequence[float], start: float, stop: float) -> float:
-    """Turns done between two times, if a turn ends at every mark but the first; of a turn that lies partly inside, that part.
+    """Turns done between two times, if a turn ends at every mark but the first; of a turn that lies
+    partly inside, that part.
 
     >>> progress([0.0, 1.0, 2.0, 4.0], 0.5, 3.0)
     2.0
     """
-    return sum(max(0.0, min(end, stop) - max(begin, start)) / max(end - begin, 1e-12) for begin, end in pairwise(marks))
+    return sum(
+        max(0.0, min(end, stop) - max(begin, start)) / max(end - begin, 1e-12)
+        for begin, end in pairwise(marks)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of one product and of one launch, each alone and beside the other, on the slowest rank."""
+    """Seconds of one product and of one launch, each alone and beside the other, on the slowest
+    rank.
+    """
 
     product_alone: float
     product_beside: float
@@ -113,16 +137,37 @@ def times_of(one: Beside) -> Times:
 
     >>> from collbench.backends.gpu.concurrent import Marks
     >>> both = Marks(computing=(0.0, 2.0, 4.0), launches=(0.0, 4.0, 5.0))
-    >>> times_of(Beside(
-    ...     products=1, launches=2, computing_alone=(Marks(computing=(0.0, 1.0, 2.0)),), launches_alone=(Marks(launches=(0.0, 2.0, 4.0)),), both=(both,)))
+    >>> times_of(
+    ...     Beside(
+    ...         products=1,
+    ...         launches=2,
+    ...         computing_alone=(Marks(computing=(0.0, 1.0, 2.0)),),
+    ...         launches_alone=(Marks(launches=(0.0, 2.0, 4.0)),),
+    ...         both=(both,),
+    ...     )
+    ... )
     Times(product_alone=1.0, product_beside=2.0, launch_alone=1.0, launch_beside=2.0)
     """
-    windows = [(max(of.computing[0], of.launches[0]), min(of.computing[-1], of.launches[-1])) for of in one.both]
+    windows = [
+        (max(of.computing[0], of.launches[0]), min(of.computing[-1], of.launches[-1]))
+        for of in one.both
+    ]
     return Times(
-        product_alone=max(of.computing[-1] / ((len(of.computing) - 1) * one.products) for of in one.computing_alone),
-        launch_alone=max(of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone),
-        product_beside=max(_each(of.computing, *window) / one.products for of, window in zip(one.both, windows, strict=True)),
-        launch_beside=max(_each(of.launches, *window) / one.launches for of, window in zip(one.both, windows, strict=True)),
+        product_alone=max(
+            of.computing[-1] / ((len(of.computing) - 1) * one.products)
+            for of in one.computing_alone
+        ),
+        launch_alone=max(
+            of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone
+        ),
+        product_beside=max(
+            _each(of.computing, *window) / one.products
+            for of, window in zip(one.both, windows, strict=True)
+        ),
+        launch_beside=max(
+            _each(of.launches, *window) / one.launches
+            for of, window in zip(one.both, windows, strict=True)
+        ),
     )
 
 
@@ -138,10 +183,18 @@ def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
     beside_s = median(one.launch_beside for one in times)
     algbw = rate_gbs(record.size_bytes, beside_s)
     return Overlap(
-        record=record, gemm=asked.gemm, priority=asked.priority, gemm_us=to_us(median(alone)),
-        gemm_beside_us=to_us(median(one.product_beside for one in times)), gemm_slower=gemm_slower, beside_us=to_us(beside_s),
-        beside_busbw_gbs=algbw * collective(record.op).factor(record.ranks), slower=median(one.launch_beside / one.launch_alone for one in times),
-        mb_per_lost_ms=algbw / (1 - 1 / gemm_slower) if gemm_slower - 1 > noise else None, noise_percent=100 * noise,  # GB/s are MB/ms
+        record=record,
+        gemm=asked.gemm,
+        priority=asked.priority,
+        gemm_us=to_us(median(alone)),
+        gemm_beside_us=to_us(median(one.product_beside for one in times)),
+        gemm_slower=gemm_slower,
+        beside_us=to_us(beside_s),
+        beside_busbw_gbs=algbw * collective(record.op).factor(record.ranks),
+        slower=median(one.launch_beside / one.launch_alone for one in times),
+        # GB/s are MB/ms
+        mb_per_lost_ms=algbw / (1 - 1 / gemm_slower) if gemm_slower - 1 > noise else None,
+        noise_percent=100 * noise,
     )
 
 
@@ -152,11 +205,21 @@ def points_of(asked: Asked, group: Group) -> list[Point]:
     """What is measured: the collective by each backend, from two ranks on, and plain copies."""
     backends = tuple(name for name in asked.backends if name != COPIES and asked.ranks > 1)
     by_stores = tuple(name for name in asked.transports if name != "ce")
-    common = Sweep(op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",))
-    sweeps = [replace(common, transport=by_stores, channels=asked.channels, cluster=(asked.cluster,))] if by_stores else []
+    common = Sweep(
+        op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",)
+    )
+    sweeps = (
+        [replace(common, transport=by_stores, channels=asked.channels, cluster=(asked.cluster,))]
+        if by_stores
+        else []
+    )
     if "ce" in asked.transports and "cuda" in backends:  # its copies have no channels to choose
         sweeps.append(replace(common, backend=("cuda",), transport=("ce",)))
-    found = [point for sweep in sweeps for point in plan_points(cases(sweep, {"nccl": {}}), group, DEFAULT_MEMORY)]
+    found = [
+        point
+        for sweep in sweeps
+        for point in plan_points(cases(sweep, {"nccl": {}}), group, DEFAULT_MEMORY)
+    ]
     if COPIES in asked.backends:
         why = copies.why_not(group)
         found += [Point(case, waived=why) for case in _copy_cases(asked)]
@@ -168,14 +231,27 @@ def _copy_cases(asked: Asked) -> Iterator[Case]:
     for size in asked.sizes:
         for way in copies.WAYS:
             for channels in asked.channels if way == "kernel" else (0,):
-                yield Case(op="sendrecv", backend=COPIES, algo=way, proto="", channels=channels, ranks=asked.ranks, size_bytes=size).rounded()
+                yield Case(
+                    op="sendrecv",
+                    backend=COPIES,
+                    algo=way,
+                    proto="",
+                    channels=channels,
+                    ranks=asked.ranks,
+                    size_bytes=size,
+                ).rounded()
 
 
 def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
-    """The rows as they finish, one backend after the other. Raises what ends the measurement, after the row that says so."""
+    """The rows as they finish, one backend after the other. Raises what ends the measurement, after
+    the row that says so.
+    """
     points, run = points_of(asked, group), new_run()
     options = GpuOptions(
-        gpus=asked.gpus, timeout_s=asked.timeout_s, is_spread=len(set(group.hosts)) > 1, is_urgent=asked.priority == "high",
+        gpus=asked.gpus,
+        timeout_s=asked.timeout_s,
+        is_spread=len(set(group.hosts)) > 1,
+        is_urgent=asked.priority == "high",
     )
     for backend in dict.fromkeys(point.case.backend for point in points):
         mine = [point for point in points if point.case.backend == backend]
@@ -202,7 +278,9 @@ def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Any:
     return None
 
 
-def _measured(point: Point, session: Any, asked: Asked, group: Group, run: str) -> Iterator[Overlap]:
+def _measured(
+    point: Point, session: Any, asked: Asked, group: Group, run: str
+) -> Iterator[Overlap]:
     """The row of a point, and its end if it must end all."""
     base = circumstances(point.case, group, session, run)
     base["ctas"] = point.case.channels if point.case.backend == COPIES else ctas_of(point)
@@ -220,20 +298,38 @@ def _measured(point: Point, session: Any, asked: Asked, group: Group, run: str) 
         raise
     if wrong:
         reason, count = describe_wrong(wrong[0], point.plan), sum(one.count for one in wrong)
-        yield untimed(record=Record(**base, status="wrong", wrong=count, repeats=len(found), reason=reason))
+        yield untimed(
+            record=Record(**base, status="wrong", wrong=count, repeats=len(found), reason=reason)
+        )
         return
     times = [times_of(one) for one in found]
     yield compared(_record(point, base, found, [one.launch_alone for one in times]), asked, times)
 
 
-def _record(point: Point, base: dict[str, Any], found: Sequence[Beside], alone: Sequence[float]) -> Record:
+def _record(
+    point: Point, base: dict[str, Any], found: Sequence[Beside], alone: Sequence[float]
+) -> Record:
     """The sweep's row of the launches alone."""
     bounds, case = interval(alone), point.case
     algbw = rate_gbs(case.size_bytes, bounds.median)
     notes = dict.fromkeys(note for one in found for note in one.notes)
     return Record(
-        **base, time_us=to_us(bounds.median), time_low_us=to_us(bounds.low), time_high_us=to_us(bounds.high), repeats=len(alone),
-        repeat_times_us=tuple(map(to_us, alone)), iters=found[0].launches * (len(found[0].launches_alone[0].launches) - 1), algbw_gbs=algbw,
-        busbw_gbs=algbw * collective(case.op).factor(case.ranks), wrong=0, status="ok",
-        notes=" ".join([*notes, *(["noisy"] if is_noisy(alone) else []), *(["auto"] if point.is_choice else [])]),
+        **base,
+        time_us=to_us(bounds.median),
+        time_low_us=to_us(bounds.low),
+        time_high_us=to_us(bounds.high),
+        repeats=len(alone),
+        repeat_times_us=tuple(map(to_us, alone)),
+        iters=found[0].launches * (len(found[0].launches_alone[0].launches) - 1),
+        algbw_gbs=algbw,
+        busbw_gbs=algbw * collective(case.op).factor(case.ranks),
+        wrong=0,
+        status="ok",
+        notes=" ".join(
+            [
+                *notes,
+                *(["noisy"] if is_noisy(alone) else []),
+                *(["auto"] if point.is_choice else []),
+            ]
+        ),
     )

@@ -1,8 +1,10 @@
-"""What every pair of ranks reaches: one transfer at a time, one way and both ways, through the measuring code of the sweep.
+"""What every pair of ranks reaches: one transfer at a time, one way and both ways, through the
+measuring code of the sweep.
 
-Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange), verified as everything is; copies of the copy
-engines, and through pinned host memory, are plain copies, compared byte by byte. Latency is an exchange of 8 bytes by ll, its launch in a
-graph included.
+Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange),
+verified as everything is; copies of the copy engines, and through pinned host memory, are plain
+copies, compared byte by byte. Latency is an exchange of 8 bytes by ll, its launch in a graph
+included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +25,15 @@ SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
 WAYS = ("stores", "loads", "copies", "host")
 _BEHIND = 0.9  # of the median of pairs of the same class: what falls below is named
-_COPY_PACKETS = 0.87  # of an NVLink's line rate: copy engines send 256 bytes a packet (4 x H200: 395 of 450 GB/s)
+# of an NVLink's line rate: copy engines send 256 bytes a packet (4 x H200: 395 of 450 GB/s)
+_COPY_PACKETS = 0.87
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """From rank a to rank b, or both ways at once. way: one of WAYS, or latency. value: GB/s per direction, or us; None: refused, see reason."""
+    """From rank a to rank b, or both ways at once. way: one of WAYS, or latency. value: GB/s per
+    direction, or us; None: refused, see reason.
+    """
 
     a: int
     b: int
@@ -39,23 +44,42 @@ class Pair:
 
 
 def measure(group: Group, backend: str, ranks: Sequence[int], settings: Settings) -> Iterator[Pair]:
-    """Every pair of some GPUs (CUDA's numbers), or of two ranks on processors; pair by pair, as they are known."""
+    """Every pair of some GPUs (CUDA's numbers), or of two ranks on processors; pair by pair, as
+    they are known.
+    """
     for a, b in combinations(range(len(ranks)), 2):
-        yield from _by_schedules(group, backend, (a, b), replace(settings, gpus=(ranks[a], ranks[b]) if backend == "cuda" else ()))
+        yield from _by_schedules(
+            group,
+            backend,
+            (a, b),
+            replace(settings, gpus=(ranks[a], ranks[b]) if backend == "cuda" else ()),
+        )
         if backend == "cuda":
             yield from _by_copies((a, b), (ranks[a], ranks[b]))
 
 
-def _by_schedules(group: Group, backend: str, pair: tuple[int, int], settings: Settings) -> Iterator[Pair]:
+def _by_schedules(
+    group: Group, backend: str, pair: tuple[int, int], settings: Settings
+) -> Iterator[Pair]:
     wanted: dict[Case, Pair] = {}
     a, b = pair
     size, direct = (SIZE_BYTES, "on") if backend == "cuda" else (CPU_SIZE_BYTES, "auto")
-    base = Case(op="sendrecv", backend=backend, proto="simple" if backend == "cuda" else "auto", ranks=2, size_bytes=size)
-    for way, p2p in (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),):
+    base = Case(
+        op="sendrecv",
+        backend=backend,
+        proto="simple" if backend == "cuda" else "auto",
+        ranks=2,
+        size_bytes=size,
+    )
+    for way, p2p in (
+        (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),)
+    ):
         there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")  # type: ignore[arg-type]
         wanted[there] = Pair(a=a, b=b, way=way)
         wanted[replace(there, root=1)] = Pair(a=b, b=a, way=way)
-        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(a=a, b=b, way=way, is_both=True)  # type: ignore[arg-type]
+        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(  # type: ignore[arg-type]
+            a=a, b=b, way=way, is_both=True
+        )
     small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)
     wanted[small] = Pair(a=a, b=b, way="latency", is_both=True)
     points = plan_points(list(wanted), group, settings.max_memory)
@@ -87,7 +111,11 @@ def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
             except UnavailableError as error:
                 yield replace(one, reason=error.message)
                 continue
-            yield replace(one, reason=f"{found.wrong} bytes came out wrong") if found.wrong else replace(one, value=found.gbs)
+            yield (
+                replace(one, reason=f"{found.wrong} bytes came out wrong")
+                if found.wrong
+                else replace(one, value=found.gbs)
+            )
 
 
 def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
@@ -100,11 +128,17 @@ def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
         return min(rates) if len(rates) == len(found.links) else None
     if way == "copies":
         return found.usable_gbs
-    rates = [near.usable_gbs for gpu in (a, b) if (near := to_processor(topology, gpu)) is not None and near.usable_gbs is not None]
+    rates = [
+        near.usable_gbs
+        for gpu in (a, b)
+        if (near := to_processor(topology, gpu)) is not None and near.usable_gbs is not None
+    ]
     return min(rates) if len(rates) == 2 else None
 
 
-def behind(pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]) -> list[tuple[Pair, float]]:
+def behind(
+    pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]
+) -> list[tuple[Pair, float]]:
     """Pairs that fall behind those of the same way and class, with the median of those."""
     groups: dict[tuple[str, bool, str], list[Pair]] = {}
     for pair in pairs:
@@ -115,16 +149,29 @@ def behind(pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]) -> li
     for same in groups.values():
         middle = median(pair.value or 0.0 for pair in same)
         is_late = same[0].way == "latency"
-        found += [(one, middle) for one in same if one.value is not None and (one.value * _BEHIND > middle if is_late else one.value < _BEHIND * middle)]
+        found += [
+            (one, middle)
+            for one in same
+            if one.value is not None
+            and (one.value * _BEHIND > middle if is_late else one.value < _BEHIND * middle)
+        ]
     return found
 
 
-def with_rates(topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str) -> Topology:
-    """The topology with what stores reached in the place of usable rates, on every link that is the narrowest of a measured way.
+def with_rates(
+    topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str
+) -> Topology:
+    """The topology with what stores reached in the place of usable rates, on every link that is the
+    narrowest of a measured way.
 
-    Where a way stays below that, a link that was taken to be wider is not: it gets the most that any pair moved over it.
+    Where a way stays below that, a link that was taken to be wider is not: it gets the most that
+    any pair moved over it.
     """
-    measured = [(path(topology, gpus[pair.a], gpus[pair.b]), pair.value) for pair in pairs if pair.way == "stores" and not pair.is_both and pair.value]
+    measured = [
+        (path(topology, gpus[pair.a], gpus[pair.b]), pair.value)
+        for pair in pairs
+        if pair.way == "stores" and not pair.is_both and pair.value
+    ]
     reached: dict[Link, float] = {}
     passed: dict[Link, float] = {}
     for way, value in measured:
@@ -134,7 +181,19 @@ def with_rates(topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], s
                 reached[link] = max(value, reached.get(link, 0.0))
     narrower: dict[Link, float] = {}
     for way, value in measured:
-        if value < _BEHIND * min((reached[link] for link in way.links if link in reached), default=0.0):
-            narrower |= {link: passed[link] for link in way.links if link not in reached and passed[link] < (link.usable_gbs or 0.0)}
+        if value < _BEHIND * min(
+            (reached[link] for link in way.links if link in reached), default=0.0
+        ):
+            narrower |= {
+                link: passed[link]
+                for link in way.links
+                if link not in reached and passed[link] < (link.usable_gbs or 0.0)
+            }
     rates = reached | narrower
-    return replace(topology, links=tuple(replace(link, usable_gbs=rates[link], source=source) if link in rates else link for link in topology.links))
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, usable_gbs=rates[link], source=source) if link in rates else link
+            for link in topology.links
+        ),
+    )

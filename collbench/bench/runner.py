@@ -1,7 +1,9 @@
-"""Case to record: plans every point, measures its repeats spread over the sweep, verifies, and turns samples into rows.
+"""Case to record: plans every point, measures its repeats spread over the sweep, verifies, and
+turns samples into rows.
 
-Points are taken in a sliding order: repeat k of a point comes some points after repeat k - 1, so that drift shows in the spread of the
-repeats while rows still finish all along. Backends are reached only through their sessions.
+Points are taken in a sliding order: repeat k of a point comes some points after repeat k - 1, so
+that drift shows in the spread of the repeats while rows still finish all along. Backends are
+reached only through their sessions.
 """
 
 import hashlib
@@ -39,7 +41,8 @@ from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, U
 from collbench.util.units import rate_gbs, to_us
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
-FOREIGN_SHARE = 0.25  # of a core taken by others while a point was measured, above which the row is noisy
+# of a core taken by others while a point was measured, above which the row is noisy
+FOREIGN_SHARE = 0.25
 FOREIGN_MIN_S = 0.05  # and at least this much: the kernel counts in hundredths of seconds
 
 
@@ -65,12 +68,15 @@ class Settings:
     net_threads: int | None = None
 
 
-SessionKey = tuple[str | int | tuple[str, str], ...]  # backend, ranks, and the variables that its processes are started with
+# backend, ranks, and the variables that its processes are started with
+SessionKey = tuple[str | int | tuple[str, str], ...]
 
 
 @dataclass(slots=True)
 class Point:
-    """A case on its way to a record: resolved, planned, or waived with a reason. is_choice: it is what the tool itself would take."""
+    """A case on its way to a record: resolved, planned, or waived with a reason. is_choice: it is
+    what the tool itself would take.
+    """
 
     case: Case
     plan: Plan | None = None
@@ -95,24 +101,34 @@ def is_peer(backend: str) -> bool:
 
 
 def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
-    """The knobs of ours that a library can be forced to, each with the values that it has (none named: any number)."""
+    """The knobs of ours that a library can be forced to, each with the values that it has (none
+    named: any number).
+    """
     return getattr(FAMILY.load(peer), "KNOBS", {})
 
 
 def forced_by(case: Case) -> Variables:
-    """The variables that force a library to do as the case says; nothing if it is its own choice, or no library."""
+    """The variables that force a library to do as the case says; nothing if it is its own choice,
+    or no library.
+    """
     module = FAMILY.load(case.backend)
     found: Variables = module.environment(case) if hasattr(module, "environment") else ()
     return found
 
 
 def plan_points(
-    cases: Sequence[Case], group: Group, max_memory: int = DEFAULT_MEMORY, orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
-    algorithm: Callable[[Case], str] = lambda case: "auto", hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
+    cases: Sequence[Case],
+    group: Group,
+    max_memory: int = DEFAULT_MEMORY,
+    orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
+    algorithm: Callable[[Case], str] = lambda case: "auto",
+    hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
 ) -> list[Point]:
-    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to the same is taken once.
+    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to
+    the same is taken once.
 
-    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where wires decide that; hosts of its ranks, if not the group's.
+    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where
+    wires decide that; hosts of its ranks, if not the group's.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
@@ -123,18 +139,39 @@ def plan_points(
         if case.backend not in refused:
             refused[case.backend] = module.why_not(group)
             has_limits = hasattr(module, "limits") and not refused[case.backend]
-            limits[case.backend] = module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
+            limits[case.backend] = (
+                module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
+            )
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
-            why = f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or leave --ranks out"
-        point = Point(case, waived=why) if why else _planned(case, module, replace(limits[case.backend], hosts=hosts(case) or here), orders, algorithm(case))
+            why = (
+                f"the launcher started {group.ranks} ranks, not {case.ranks}: start as many, or"
+                " leave --ranks out"
+            )
+        point = (
+            Point(case, waived=why)
+            if why
+            else _planned(
+                case,
+                module,
+                replace(limits[case.backend], hosts=hosts(case) or here),
+                orders,
+                algorithm(case),
+            )
+        )
         if point.plan is not None and hasattr(module, "why_waived"):
             point.waived = module.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
 
-def _planned(case: Case, module: Any, limits: Limits, orders: Callable[[Case], tuple[tuple[int, ...], ...]], best: str) -> Point:
+def _planned(
+    case: Case,
+    module: Any,
+    limits: Limits,
+    orders: Callable[[Case], tuple[tuple[int, ...], ...]],
+    best: str,
+) -> Point:
     if getattr(module, "IS_PEER", False):
         return Point(case, waived=module.why_waived(case, collective(case.op).is_reduction))
     case = replace(case, algo=best) if case.algo == "auto" else case
@@ -143,7 +180,9 @@ def _planned(case: Case, module: Any, limits: Limits, orders: Callable[[Case], t
         choice = resolve(case, limits)
     except ScheduleError as error:
         return Point(case, waived=error.text)
-    return Point(choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best))
+    return Point(
+        choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best)
+    )
 
 
 def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
@@ -151,13 +190,20 @@ def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
     if point.waived:
         return 0.0
     return settings.repeats * repeat_s(
-        point.case, point.plan, on, iterations=settings.iterations, aggregate=settings.aggregate, warmup=settings.warmup, hot=settings.hot,
+        point.case,
+        point.plan,
+        on,
+        iterations=settings.iterations,
+        aggregate=settings.aggregate,
+        warmup=settings.warmup,
+        hot=settings.hot,
         is_checked=settings.is_checked,
     )
 
 
 def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
-    """(point, repeat) in the order of measurement: every repeat `stride` points after the one before.
+    """(point, repeat) in the order of measurement: every repeat `stride` points after the one
+    before.
 
     >>> list(order(3, 2))
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
@@ -173,8 +219,9 @@ def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
 class Measurement:
     """Measures points and hands out records in the order in which they finish.
 
-    A library that is forced to something needs processes that are started so: its points come after all others, one set of processes after
-    the other, because no more than one should wait on the GPUs.
+    A library that is forced to something needs processes that are started so: its points come after
+    all others, one set of processes after the other, because no more than one should wait on the
+    GPUs.
 
     progress is called after every repeat with the seconds of work that the estimate says are done.
     """
@@ -188,12 +235,16 @@ class Measurement:
         self.run_id = new_run()
 
     def key_of(self, point: Point) -> tuple[object, ...]:
-        """The key that the point's row will have, with the conditions that the settings make; a waived row has none of these."""
+        """The key that the point's row will have, with the conditions that the settings make; a
+        waived row has none of these.
+        """
         key = self._record(point, error=CollbenchError("")).key
         return key if point.waived else (*key, *sorted(self._conditions(point)))
 
     def _conditions(self, point: Point) -> list[str]:
-        """Notes that tell rows of one key apart, because they measured something else; of settings that the point's backend heeds."""
+        """Notes that tell rows of one key apart, because they measured something else; of settings
+        that the point's backend heeds.
+        """
         settings, on_gpus = self.settings, is_gpu(point.case)
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
@@ -205,13 +256,19 @@ class Measurement:
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
         if on_gpus and point.plan is not None and point.plan.islands:
-            threads = settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
+            threads = (
+                settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
+            )
             given = (settings.net_memory, "auto", ""), (threads, None, "threads-")
-            conditions += [f"net-{name}{value}" for value, default, name in given if value != default]
+            conditions += [
+                f"net-{name}{value}" for value, default, name in given if value != default
+            ]
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
-        """Open a session for each backend and number of ranks; points whose session cannot be opened are waived."""
+        """Open a session for each backend and number of ranks; points whose session cannot be
+        opened are waived.
+        """
         for key, points in self._by_session().items():
             if not is_forced(key):
                 self._open(key, points)
@@ -229,7 +286,12 @@ class Measurement:
             self._waive_too_large(module, points)
             jobs = [point.job for point in points if not point.waived]
             if jobs:
-                self.sessions[key] = module.Session(self.group, jobs, hot=self.settings.hot, **module_options(module, self.settings, self.group))
+                self.sessions[key] = module.Session(
+                    self.group,
+                    jobs,
+                    hot=self.settings.hot,
+                    **module_options(module, self.settings, self.group),
+                )
         except UnavailableError as error:
             for point in points:
                 point.waived = error.text
@@ -240,23 +302,42 @@ class Measurement:
         for point in points:
             needs = []
             if hasattr(module, "shared_bytes"):
-                needs.append((module.shared_bytes(point.job, hot=hot), self.group.shared_bytes_left(), "shared memory"))
+                needs.append(
+                    (
+                        module.shared_bytes(point.job, hot=hot),
+                        self.group.shared_bytes_left(),
+                        "shared memory",
+                    )
+                )
             if hasattr(module, "private_bytes"):
-                needs.append((module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case), memory_left_bytes(), "memory"))
+                needs.append(
+                    (
+                        module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case),
+                        memory_left_bytes(),
+                        "memory",
+                    )
+                )
             for needed, left, what in needs:
                 if needed > left:
-                    point.waived = f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller --sizes, --slots or --chunk, or fewer --ranks"
+                    point.waived = (
+                        f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller"
+                        " --sizes, --slots or --chunk, or fewer --ranks"
+                    )
 
     def _ranks_here(self, case: Case) -> int:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks
 
     def records(self) -> Iterator[Record]:
-        """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after the row that says so."""
+        """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after
+        the row that says so.
+        """
         for point in self.points:
             if point.waived:
                 yield self._record(point)
         later = {key: points for key, points in self._by_session().items() if is_forced(key)}
-        yield from self._measured([point for point in self.points if not point.waived and point.session not in later])
+        yield from self._measured(
+            [point for point in self.points if not point.waived and point.session not in later]
+        )
         for key, points in later.items():
             self._open(key, points)
             yield from (self._record(point) for point in points if point.waived)
@@ -289,7 +370,11 @@ class Measurement:
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
         expected_s = estimate_s(point, settings, self.machine) / settings.repeats
         batch = Batch(
-            warmup=settings.warmup, iterations=iterations, is_checked=settings.is_checked, aggregate=settings.aggregate, blocking=settings.blocking,
+            warmup=settings.warmup,
+            iterations=iterations,
+            is_checked=settings.is_checked,
+            aggregate=settings.aggregate,
+            blocking=settings.blocking,
             deadline_s=settings.timeout_s + expected_s,
         )
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
@@ -298,7 +383,9 @@ class Measurement:
         point.repeats.append(samples)
         point.elapsed_s += elapsed
         if samples.busy_s:
-            point.foreign_s += max(0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s)
+            point.foreign_s += max(
+                0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s
+            )
 
     def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
         case, settings = point.case, self.settings
@@ -311,7 +398,11 @@ class Measurement:
         wrong = [found for samples in point.repeats for found in samples.wrong]
         if wrong:
             return Record(
-                **base, status="wrong", wrong=sum(found.count for found in wrong), repeats=len(point.repeats), iters=point.repeats[0].iterations,
+                **base,
+                status="wrong",
+                wrong=sum(found.count for found in wrong),
+                repeats=len(point.repeats),
+                iters=point.repeats[0].iterations,
                 reason=describe_wrong(wrong[0], point.plan),
             )
         times = [max(samples.seconds) for samples in point.repeats]
@@ -326,15 +417,27 @@ class Measurement:
         if top is not None and is_far_below(busbw, bounds.median, top.gbs):
             notes.append("far-below-ceiling")
         return Record(
-            **base, time_us=to_us(bounds.median), time_low_us=to_us(bounds.low), time_high_us=to_us(bounds.high), repeats=len(times),
-            repeat_times_us=tuple(map(to_us, times)), iters=point.repeats[0].iterations, algbw_gbs=algbw,
-            busbw_gbs=busbw, wrong=0 if settings.is_checked and not is_modelled(point) else None, status="ok",
+            **base,
+            time_us=to_us(bounds.median),
+            time_low_us=to_us(bounds.low),
+            time_high_us=to_us(bounds.high),
+            repeats=len(times),
+            repeat_times_us=tuple(map(to_us, times)),
+            iters=point.repeats[0].iterations,
+            algbw_gbs=algbw,
+            busbw_gbs=busbw,
+            wrong=0 if settings.is_checked and not is_modelled(point) else None,
+            status="ok",
             notes=" ".join(notes),
         )
 
     def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
-        notes += [condition for condition in self._conditions(point) if condition not in notes and not is_modelled(point)]
+        notes += [
+            condition
+            for condition in self._conditions(point)
+            if condition not in notes and not is_modelled(point)
+        ]
         is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
         if (len(times) > 1 and is_noisy(times)) or is_busy:
             notes.append("noisy")
@@ -352,15 +455,31 @@ class Measurement:
 def new_run() -> str:
     """A name for the rows of one run."""
     started = datetime.now(UTC)
-    return started.strftime("%Y%m%dT%H%M%S") + "-" + hashlib.sha256(f"{started}{socket.gethostname()}{os.getpid()}".encode()).hexdigest()[:6]
+    return (
+        started.strftime("%Y%m%dT%H%M%S")
+        + "-"
+        + hashlib.sha256(f"{started}{socket.gethostname()}{os.getpid()}".encode()).hexdigest()[:6]
+    )
 
 
 def circumstances(case: Case, group: Group, session: Any, run: str) -> dict[str, Any]:
-    """What every row of a case says, whatever came out: its knobs, and who measured it where and when. session: None if there is none."""
+    """What every row of a case says, whatever came out: its knobs, and who measured it where and
+    when. session: None if there is none.
+    """
     return {of.name: getattr(case, of.name) for of in fields(Case)} | {
-        "group": group.kind, "hosts": len(set(group.hosts)), "count": case.block_count, "run": run,
-        "host": getattr(session, "host", socket.gethostname()), "device": session.device if session else "",
-        "versions": "; ".join([f"collbench {__version__}", f"python {platform.python_version()}", *([session.version] if session else [])]),
+        "group": group.kind,
+        "hosts": len(set(group.hosts)),
+        "count": case.block_count,
+        "run": run,
+        "host": getattr(session, "host", socket.gethostname()),
+        "device": session.device if session else "",
+        "versions": "; ".join(
+            [
+                f"collbench {__version__}",
+                f"python {platform.python_version()}",
+                *([session.version] if session else []),
+            ]
+        ),
         "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
@@ -386,8 +505,14 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
     """What a backend's session is told beyond the usual."""
     if getattr(module, "IS_GPU", False):
         options = GpuOptions(
-            gpus=settings.gpus, launch=settings.launch, isolated=settings.isolated, timeout_s=settings.timeout_s, inject=settings.inject,
-            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread", net_memory=settings.net_memory, net_threads=settings.net_threads,
+            gpus=settings.gpus,
+            launch=settings.launch,
+            isolated=settings.isolated,
+            timeout_s=settings.timeout_s,
+            inject=settings.inject,
+            is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
+            net_memory=settings.net_memory,
+            net_threads=settings.net_threads,
         )
         return {"options": options}
     return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}
@@ -396,5 +521,9 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
 def describe_wrong(wrong: Any, plan: Plan | None) -> str:
     """Rank, index, values, and which round should have written the first wrong element."""
     text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
-    writer = writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes) if plan is not None else ""
+    writer = (
+        writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes)
+        if plan is not None
+        else ""
+    )
     return f"{text}; {writer}" if writer else text

@@ -1,7 +1,8 @@
-"""Soaks: launches back to back in random sizes, with random pauses on every rank, each compared, until the time is up.
+"""Soaks: launches back to back in random sizes, with random pauses on every rank, each compared,
+until the time is up.
 
-It finds what single measurements cannot: faults that need a rank to be early or late, a channel to be empty, or a launch to be of another
-size than the one before.
+It finds what single measurements cannot: faults that need a rank to be early or late, a channel to
+be empty, or a launch to be of another size than the one before.
 """
 
 import random
@@ -30,9 +31,12 @@ class Burst:
     refused: str = ""  # why the plan cannot run here: it does not come again
 
 
-def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, seed: int) -> Iterator[Burst]:
-    """Bursts of random plans and sizes until the time is up; every plan comes once before any comes again. Raises what a session raises, but
-    ScheduleError and RefusedError, which say that a plan cannot run here.
+def soak(
+    points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, seed: int
+) -> Iterator[Burst]:
+    """Bursts of random plans and sizes until the time is up; every plan comes once before any comes
+    again. Raises what a session raises, but ScheduleError and RefusedError, which say that a plan
+    cannot run here.
     """
     chance = random.Random(seed)
     end = time.monotonic() + seconds
@@ -44,7 +48,9 @@ def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, s
             assert point.plan is not None
             counts, pause_ns = _counts(chance, point.plan), chance.choice(PAUSES_NS)
             try:
-                wrong = sessions[point.case.backend, point.case.ranks].soak(point.plan, counts, pause_ns)
+                wrong = sessions[point.case.backend, point.case.ranks].soak(
+                    point.plan, counts, pause_ns
+                )
             except (RefusedError, ScheduleError) as error:
                 left.remove(point)
                 yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.text)
@@ -53,8 +59,13 @@ def soak(points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, s
 
 
 def _counts(chance: random.Random, plan: Plan) -> tuple[int, ...]:
-    """Block counts: the plan's own for half of the bursts, which runs its own kernel; else anything up to it, small ones as often as large."""
+    """Block counts: the plan's own for half of the bursts, which runs its own kernel; else anything
+    up to it, small ones as often as large.
+    """
     most = plan.problem.block_count
     if chance.random() < 0.5:
         return (most,) * LAUNCHES
-    return tuple(max(1, min(most, int(most ** chance.random()) + chance.randrange(4))) for _ in range(LAUNCHES))
+    return tuple(
+        max(1, min(most, int(most ** chance.random()) + chance.randrange(4)))
+        for _ in range(LAUNCHES)
+    )

@@ -1,4 +1,6 @@
-"""A sweep: lists of values for every knob and a range of sizes, and the cases that their product makes."""
+"""A sweep: lists of values for every knob and a range of sizes, and the cases that their product
+makes.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,9 +18,11 @@ MAX_POINTS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Values of every knob; a case for each combination. Whole-number knobs are 0 where the tool decides.
+    """Values of every knob; a case for each combination. Whole-number knobs are 0 where the tool
+    decides.
 
-    algo None means every algorithm of each collective. asked: the knobs whose values somebody gave, which libraries that have them are forced to.
+    algo None means every algorithm of each collective. asked: the knobs whose values somebody gave,
+    which libraries that have them are forced to.
     """
 
     sizes: tuple[int, ...]
@@ -48,7 +52,8 @@ class Sweep:
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
-    """Sizes from first to last, each `factor` times or `step` more than the one before. Raises UsageError.
+    """Sizes from first to last, each `factor` times or `step` more than the one before. Raises
+    UsageError.
 
     >>> sizes_between(8, 100, factor=2), sizes_between(8, 20, step=6)
     ((8, 16, 32, 64), (8, 14, 20))
@@ -56,9 +61,15 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
     if first <= 0:
         raise UsageError(f"the smallest size is {first}", "give at least one byte with -b")
     if first > last:
-        raise UsageError(f"the smallest size {format_size(first)} is above the largest {format_size(last)}", "give -b and -e in order")
+        raise UsageError(
+            f"the smallest size {format_size(first)} is above the largest {format_size(last)}",
+            "give -b and -e in order",
+        )
     if step <= 0 and factor <= 1:
-        raise UsageError(f"the factor between sizes is {factor:g}", "give -f above 1, or an additive step with -i")
+        raise UsageError(
+            f"the factor between sizes is {factor:g}",
+            "give -f above 1, or an additive step with -i",
+        )
     sizes: list[int] = []
     size = float(first)
     while size <= last:
@@ -66,7 +77,9 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
             sizes.append(int(size))
         size = size + step if step > 0 else size * factor
         if len(sizes) > MAX_POINTS:
-            raise UsageError(f"more than {MAX_POINTS} sizes", "give a larger step with -i or factor with -f")
+            raise UsageError(
+                f"more than {MAX_POINTS} sizes", "give a larger step with -i or factor with -f"
+            )
     return tuple(sizes)
 
 
@@ -76,9 +89,10 @@ Knobs = Mapping[str, tuple[str, ...]]
 def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -> list[Case]:
     """All cases, sizes together, so that what is compared is measured close in time; each once.
 
-    Backends in `peers` choose their own way: they are asked once for every problem, not once for every algorithm and knob of ours. Of the
-    knobs that a peer has, and the values (none named: any number), those in sweep.asked add a case for each combination. Without several hosts,
-    algorithms that need them are left out unless they are named. Raises UsageError if there are too many.
+    Backends in `peers` choose their own way: they are asked once for every problem, not once for
+    every algorithm and knob of ours. Of the knobs that a peer has, and the values (none named: any
+    number), those in sweep.asked add a case for each combination. Without several hosts, algorithms
+    that need them are left out unless they are named. Raises UsageError if there are too many.
     """
     points = dict.fromkeys(_cases(sweep, peers, has_hosts))
     if len(points) > MAX_POINTS:
@@ -89,35 +103,73 @@ def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -
 def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterator[Case]:
     from collbench.planning.choice import algorithms_of
 
-    outer = product(sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes)
+    outer = product(
+        sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes
+    )
     count = 0
     for ranks, op, dtype, redop, root, placement, size in outer:
         for backend in sweep.backend:
-            ours = product(sweep.algo or algorithms_of(op, has_hosts=has_hosts), *(getattr(sweep, name) for name in UNASKED if name != "algo"))
+            ours = product(
+                sweep.algo or algorithms_of(op, has_hosts=has_hosts),
+                *(getattr(sweep, name) for name in UNASKED if name != "algo"),
+            )
             for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
                 count += 1
                 if count > 10 * MAX_POINTS:
-                    raise UsageError(f"more than {count - 1} combinations", f"at most {MAX_POINTS} points: give fewer values")
+                    raise UsageError(
+                        f"more than {count - 1} combinations",
+                        f"at most {MAX_POINTS} points: give fewer values",
+                    )
                 yield Case(
-                    op=op, backend=backend, dtype=dtype, redop=redop, root=root, placement=placement, ranks=ranks, size_bytes=size,
+                    op=op,
+                    backend=backend,
+                    dtype=dtype,
+                    redop=redop,
+                    root=root,
+                    placement=placement,
+                    ranks=ranks,
+                    size_bytes=size,
                     **dict(zip(UNASKED, chosen, strict=True)),
                 ).rounded()
 
 
 def _of_library(sweep: Sweep, knobs: Knobs) -> Iterator[tuple[Any, ...]]:
-    """The values of all knobs for a library: its own choice, then every combination of what it is asked for and has."""
+    """The values of all knobs for a library: its own choice, then every combination of what it is
+    asked for and has.
+    """
     yield tuple(UNASKED.values())
     values: list[list[Any]] = []
     for name, unasked in UNASKED.items():
         is_asked = name in knobs and name in sweep.asked
         known = ("auto", *knobs.get(name, ()))
-        values.append([unasked if value == "auto" else value for value in getattr(sweep, name) if value in known or not known[1:]] if is_asked else [unasked])
+        values.append(
+            [
+                unasked if value == "auto" else value
+                for value in getattr(sweep, name)
+                if value in known or not known[1:]
+            ]
+            if is_asked
+            else [unasked]
+        )
     yield from product(*values)
 
 
 # Our own knobs, and what stands in the row of a library that was not asked for any.
 UNASKED: dict[str, Any] = {
-    "algo": "library", "proto": "", "transport": "auto", "direct": "auto", "channels": 0, "threads": 0, "buffsize": 0, "slots": 0, "chunk": 0,
-    "slices": 0, "unroll": 0, "cluster": 0, "p2p": "auto", "reload": "auto", "specialize": "auto",
+    "algo": "library",
+    "proto": "",
+    "transport": "auto",
+    "direct": "auto",
+    "channels": 0,
+    "threads": 0,
+    "buffsize": 0,
+    "slots": 0,
+    "chunk": 0,
+    "slices": 0,
+    "unroll": 0,
+    "cluster": 0,
+    "p2p": "auto",
+    "reload": "auto",
+    "specialize": "auto",
 }
 KNOBS = tuple(knob.name for knob in fields(Sweep))

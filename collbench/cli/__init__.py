@@ -1,4 +1,6 @@
-"""The command line: parse, call, render. Commands are loaded when they run, so that --help stays fast."""
+"""The command line: parse, call, render. Commands are loaded when they run, so that --help stays
+fast.
+"""
 
 import io
 import os
@@ -14,12 +16,22 @@ from collbench.util.errors import CollbenchError, StuckError, UnavailableError, 
 # name -> (module, what it does in a line)
 _COMMANDS = {
     "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
-    "topo": ("collbench.cli.topo", "Show what is wired to what, how fast that is, and what limits it."),
-    "overlap": ("collbench.cli.overlap", "Measure what communication costs the computing beside it, on GPUs."),
-    "compare": ("collbench.cli.compare", "Say what is best in a file of results, and what changed between files."),
+    "topo": (
+        "collbench.cli.topo",
+        "Show what is wired to what, how fast that is, and what limits it.",
+    ),
+    "overlap": (
+        "collbench.cli.overlap",
+        "Measure what communication costs the computing beside it, on GPUs.",
+    ),
+    "compare": (
+        "collbench.cli.compare",
+        "Say what is best in a file of results, and what changed between files.",
+    ),
     "algos": ("collbench.cli.algos", "Say what serves what, or draw one algorithm's schedule."),
 }
-_BY_ALL_RANKS = {"sweep", "topo", "overlap"}  # what else is asked for under a launcher, help included, its first rank alone answers
+# what else is asked for under a launcher, help included, its first rank alone answers
+_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
 INTERRUPTED = 130
 
 
@@ -45,34 +57,50 @@ class _Commands(click.Group):
 def cli() -> None:
     """How fast the ranks of a machine can talk to each other, why not faster, and what to change.
 
-    collbench runs its own collectives, every knob of which can be turned, and verifies every result.
+    collbench runs its own collectives, every knob of which can be turned, and verifies every
+    result.
     """
 
 
 def main() -> None:
     """The console script: run a command, print errors in one place, pick the exit code."""
     code = run(sys.argv[1:])
-    if code == StuckError.exit_code:  # what never came may also keep a thread, or a GPU's library, from ending in order
+    # what never came may also keep a thread, or a GPU's library, from ending in order
+    if code == StuckError.exit_code:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
 
 def run(args: list[str]) -> int:
-    """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4 timeout or lost rank, 130 Ctrl-C."""
+    """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4
+    timeout or lost rank, 130 Ctrl-C.
+    """
     if sys.stdout is None:
         return complain(UnavailableError("stdout is closed", "send it to a file, or to /dev/null"))
     found = launcher()
-    if found is not None and found.rank > 0 and (not _BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args)):
+    if (
+        found is not None
+        and found.rank > 0
+        and (not _BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
+    ):
         return 0
     try:
         result = cli.main(args, prog_name="collbench", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except (BrokenPipeError, SystemExit):  # the reader has gone, which click turns into an exit: nothing more to say
+    # the reader has gone, which click turns into an exit: nothing more to say
+    except (BrokenPipeError, SystemExit):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (click.ClickException, click.Abort, CollbenchError, KeyboardInterrupt, MemoryError, OSError) as error:
+    except (
+        click.ClickException,
+        click.Abort,
+        CollbenchError,
+        KeyboardInterrupt,
+        MemoryError,
+        OSError,
+    ) as error:
         return complain(error)
 
 
@@ -87,13 +115,22 @@ def complain(error: BaseException) -> int:
 
 def _described(error: BaseException) -> tuple[str, int]:
     if isinstance(error, CollbenchError):
-        return f"Error: {error.message}" + (f"\nHint: {error.hint}" if error.hint else ""), error.exit_code
+        return (
+            f"Error: {error.message}" + (f"\nHint: {error.hint}" if error.hint else ""),
+            error.exit_code,
+        )
     if isinstance(error, click.ClickException):
         message = io.StringIO()
         error.show(message)
         return message.getvalue().rstrip("\n"), UsageError.exit_code
     if isinstance(error, MemoryError):
-        return f"Error: {str(error) or 'out of memory'}\nHint: use smaller sizes or fewer ranks", UnavailableError.exit_code
+        return (
+            f"Error: {str(error) or 'out of memory'}\nHint: use smaller sizes or fewer ranks",
+            UnavailableError.exit_code,
+        )
     if isinstance(error, OSError):
-        return f"Error: {error.filename or 'output'}: {error.strerror or error}", UnavailableError.exit_code
+        return (
+            f"Error: {error.filename or 'output'}: {error.strerror or error}",
+            UnavailableError.exit_code,
+        )
     return "Interrupted. What was measured before is kept.", INTERRUPTED

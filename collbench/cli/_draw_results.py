@@ -17,13 +17,23 @@ _ANOTHER = "give another file with --plot"
 
 
 def check_plot(target: Path, files: Sequence[Path]) -> None:
-    """Refuse before any work what could not be drawn or written after it. Raises UsageError and UnavailableError."""
+    """Refuse before any work what could not be drawn or written after it. Raises UsageError and
+    UnavailableError.
+    """
     if _ending(target) not in ENDINGS:
-        raise UsageError(f"--plot draws png and svg, told by the ending of the file, not {target.suffix or 'a file without one'}", "for example results.svg")
+        raise UsageError(
+            "--plot draws png and svg, told by the ending of the file, not"
+            f" {target.suffix or 'a file without one'}",
+            "for example results.svg",
+        )
     if len(files) > 2:
-        raise UsageError(f"--plot draws one file or two, not {len(files)}", "give the new one and one base")
+        raise UsageError(
+            f"--plot draws one file or two, not {len(files)}", "give the new one and one base"
+        )
     if find_spec("matplotlib") is None:
-        raise UnavailableError("--plot needs matplotlib, which is not installed", "pip install 'collbench[report]'")
+        raise UnavailableError(
+            "--plot needs matplotlib, which is not installed", "pip install 'collbench[report]'"
+        )
     is_new = not target.exists()
     try:
         with target.open("ab"):
@@ -35,12 +45,20 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
 
 
 def plot(target: Path, sides: Sequence["Loaded"]) -> None:
-    """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to draw, UnavailableError if it cannot be written."""
+    """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to
+    draw, UnavailableError if it cannot be written.
+    """
     from collbench.analysis.curves import curves, heat_maps, pairs
     from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
 
-    names = ["".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name) for side in sides]  # a name may be no text
-    devices = sorted({device for side in sides for device in side.frame["device"].unique() if device})
+    # a name may be no text
+    names = [
+        "".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name)
+        for side in sides
+    ]
+    devices = sorted(
+        {device for side in sides for device in side.frame["device"].unique() if device}
+    )
     heading = ", ".join([" and ".join(names), *devices])
     if len(sides) == 1:
         known = curves(sides[0].frame)
@@ -51,12 +69,20 @@ def plot(target: Path, sides: Sequence["Loaded"]) -> None:
         groups = len({pair.new.group for pair in both})
         data = draw_pairs(both, (names[0], names[1]), heading, _ending(target)) if both else b""
     if not data:
-        raise UsageError("nothing to draw: no row has a time" if len(sides) == 1 else "nothing to draw: the files measured nothing alike")
+        raise UsageError(
+            "nothing to draw: no row has a time"
+            if len(sides) == 1
+            else "nothing to draw: the files measured nothing alike"
+        )
     try:
         target.write_bytes(data)
     except OSError as error:
         raise _unwritten(target, error) from None
-    click.echo(f"# wrote {target}" + (f": the first {MOST_GROUPS} of {groups} problems" if groups > MOST_GROUPS else ""), err=True)
+    click.echo(
+        f"# wrote {target}"
+        + (f": the first {MOST_GROUPS} of {groups} problems" if groups > MOST_GROUPS else ""),
+        err=True,
+    )
 
 
 def _ending(target: Path) -> str:

@@ -1,4 +1,6 @@
-"""What commands that measure begin and end with: the group that the environment gives, its leading rank, and how all ranks leave."""
+"""What commands that measure begin and end with: the group that the environment gives, its leading
+rank, and how all ranks leave.
+"""
 
 from collections.abc import Callable
 

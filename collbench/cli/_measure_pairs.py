@@ -1,4 +1,6 @@
-"""Carry out `topo --measure`: every pair of GPUs, or two ranks on processors, beside what their wires should carry."""
+"""Carry out `topo --measure`: every pair of GPUs, or two ranks on processors, beside what their
+wires should carry.
+"""
 
 import time
 from collections.abc import Sequence
@@ -18,12 +20,15 @@ from collbench.util.errors import UsageError
 
 
 def measure_pairs(topology: Topology) -> Topology:
-    """Measure, show, and give back the topology with what stores reached in the place of expected rates.
+    """Measure, show, and give back the topology with what stores reached in the place of expected
+    rates.
 
     However it ends, what was measured until then is shown.
     """
     if launcher() is not None:
-        raise UsageError("--measure drives all GPUs of one host from one process", "start it without a launcher")
+        raise UsageError(
+            "--measure drives all GPUs of one host from one process", "start it without a launcher"
+        )
     gpus = topology.gpus
     count = device_count() if has_nvidia_gpus() else 0
     backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
@@ -40,15 +45,36 @@ def measure_pairs(topology: Topology) -> Topology:
         group.close(0)
         if pairs:
             _show(topology, ids, names, pairs)
-            click.echo(f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result compared", err=True)
-    source = f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair at a time" if ids else ""
+            click.echo(
+                f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
+                " compared",
+                err=True,
+            )
+    source = (
+        f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair"
+        " at a time"
+        if ids
+        else ""
+    )
     return with_rates(topology, ids, pairs, source) if ids else topology
 
 
-def _show(topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]) -> None:
-    """What pairs reached, and those that fall behind. ids: the nodes of the ranks, where they are GPUs."""
-    expected = {(pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way) for pair in pairs for way in WAYS if ids}
+def _show(
+    topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]
+) -> None:
+    """What pairs reached, and those that fall behind. ids: the nodes of the ranks, where they are
+    GPUs.
+    """
+    expected = {
+        (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
+        for pair in pairs
+        for way in WAYS
+        if ids
+    }
     click.echo("\n".join(lines(pairs, names, expected)).lstrip("\n"))
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
-        click.echo(f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g} {unit}, the median is {middle:.4g}")
+        click.echo(
+            f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g}"
+            f" {unit}, the median is {middle:.4g}"
+        )

@@ -16,15 +16,31 @@ T = TypeVar("T")
 
 
 class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
-    """A comma list of values read by `parse`; `all` stands for every one of `choices`. One that is given twice counts once, or is refused."""
+    """A comma list of values read by `parse`; `all` stands for every one of `choices`. One that is
+    given twice counts once, or is refused.
+    """
 
-    def __init__(self, name: str, parse: Callable[[str], T], choices: Sequence[T] = (), *, is_each_once: bool = False) -> None:
-        self.name, self._parse, self._choices, self._is_each_once = name, parse, tuple(choices), is_each_once
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], T],
+        choices: Sequence[T] = (),
+        *,
+        is_each_once: bool = False,
+    ) -> None:
+        self.name, self._parse, self._choices, self._is_each_once = (
+            name,
+            parse,
+            tuple(choices),
+            is_each_once,
+        )
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[T, ...]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[T, ...]:
         if isinstance(value, tuple):
             return value
         if value == "all" and self._choices:
@@ -34,9 +50,13 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
             try:
                 found.append(self._parse(item.strip()))
             except CollbenchError as error:
-                self.fail(f"{error.message}: {error.hint}" if error.hint else error.message, param, ctx)
+                self.fail(
+                    f"{error.message}: {error.hint}" if error.hint else error.message, param, ctx
+                )
             if self._choices and found[-1] not in self._choices:
-                self.fail(f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx)
+                self.fail(
+                    f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx
+                )
             if self._is_each_once and found[-1] in found[:-1]:
                 self.fail(f"'{item}' is given twice", param, ctx)
         return tuple(dict.fromkeys(found))
@@ -59,7 +79,9 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 class Finite(click.FloatRange):
     """A number in a range; `nan`, which compares with nothing, and `inf` are none."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a number", param, ctx)
@@ -89,7 +111,11 @@ def some_bytes(text: str) -> int:
 
 def width(stream: IO[str]) -> int:
     """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
-    return shutil.get_terminal_size((80, 24)).columns if is_terminal(stream) or "COLUMNS" in os.environ else 80
+    return (
+        shutil.get_terminal_size((80, 24)).columns
+        if is_terminal(stream) or "COLUMNS" in os.environ
+        else 80
+    )
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -20,34 +20,66 @@ from collbench.util.errors import UnavailableError, UsageError
 
 
 def run_overlap(
-    *, op: OpName, sizes: tuple[int, ...], channels: tuple[int, ...], backend: tuple[str, ...], gemm: int, priority: Priority, cluster: int,
-    transport: tuple[str, ...], gpus: tuple[int, ...], repeats: int, timeout: float, csv: str | None,
+    *,
+    op: OpName,
+    sizes: tuple[int, ...],
+    channels: tuple[int, ...],
+    backend: tuple[str, ...],
+    gemm: int,
+    priority: Priority,
+    cluster: int,
+    transport: tuple[str, ...],
+    gpus: tuple[int, ...],
+    repeats: int,
+    timeout: float,
+    csv: str | None,
 ) -> int:
     """The whole command; returns the exit code."""
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     if why := why_no_gpus():
-        raise UnavailableError(f"overlap measures GPUs: {why}", "start it on a machine with NVIDIA GPUs")
+        raise UnavailableError(
+            f"overlap measures GPUs: {why}", "start it on a machine with NVIDIA GPUs"
+        )
     load_cublas()
     found = launcher()
     ranks = found.size if found is not None else len(gpus) or device_count()
     if ranks == 1 and COPIES not in backend:
-        raise UnavailableError("one GPU: nothing travels between ranks", "plain copies can be measured: --backend copies")
+        raise UnavailableError(
+            "one GPU: nothing travels between ranks",
+            "plain copies can be measured: --backend copies",
+        )
     asked = Asked(
-        op=op, sizes=sizes, channels=channels, backends=backend, ranks=ranks, gemm=gemm, cluster=cluster, transports=transport, priority=priority, gpus=gpus,
-        repeats=repeats, timeout_s=timeout,
+        op=op,
+        sizes=sizes,
+        channels=channels,
+        backends=backend,
+        ranks=ranks,
+        gemm=gemm,
+        cluster=cluster,
+        transports=transport,
+        priority=priority,
+        gpus=gpus,
+        repeats=repeats,
+        timeout_s=timeout,
     )
     group = group_here()
     return lead(group, lambda: _drive(asked, group, csv))
 
 
 def _drive(asked: Asked, group: Group, csv: str | None) -> int:
-    """Measure, write and show; returns the exit code. However it ends, what was measured until then is in the file and has its advice."""
+    """Measure, write and show; returns the exit code. However it ends, what was measured until then
+    is in the file and has its advice.
+    """
     out = sys.stderr if csv == "-" else sys.stdout
     writer = Writer(sys.stdout if csv == "-" else Path(csv), COLUMNS) if csv is not None else None
     rows: list[Overlap] = []
     if asked.ranks == 1:
-        click.echo("# One GPU: nothing travels between ranks, so no collective is measured, only plain copies.", err=True)
+        click.echo(
+            "# One GPU: nothing travels between ranks, so no collective is measured, only plain"
+            " copies.",
+            err=True,
+        )
     try:
         click.echo("\n".join(heading(asked)), file=out)
         with closing(measure(asked, group)) as found:
@@ -68,5 +100,7 @@ def _exit_code(rows: list[Overlap]) -> int:
     if any(row.record.status == "wrong" for row in rows):
         return 1
     if all(row.record.status == "waived" for row in rows):
-        raise UnavailableError(f"nothing could be measured: {rows[0].record.reason if rows else 'no point'}")
+        raise UnavailableError(
+            f"nothing could be measured: {rows[0].record.reason if rows else 'no point'}"
+        )
     return 0

@@ -1,4 +1,6 @@
-"""Carry out a sweep: options and profile to cases, group and measurement, rows to file and screen."""
+"""Carry out a sweep: options and profile to cases, group and measurement, rows to file and
+screen.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +11,16 @@ from typing import IO, Any
 import click
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, Point, Settings, estimate_s, forced_by, is_peer, knobs_of, plan_points
+from collbench.bench.runner import (
+    Measurement,
+    Point,
+    Settings,
+    estimate_s,
+    forced_by,
+    is_peer,
+    knobs_of,
+    plan_points,
+)
 from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import sweep as options_of
 from collbench.cli._lead import group_here, lead
@@ -30,15 +41,45 @@ from collbench.util.errors import UsageError
 from collbench.util.units import format_duration
 
 _SETTINGS = {
-    "repeats": "repeats", "iters": "iterations", "warmup": "warmup", "timeout": "timeout_s", "hot": "hot", "agg_iters": "aggregate", "machine": "machine",
-    "gpus": "gpus", "launch": "launch", "isolated": "isolated", "max_memory": "max_memory", "inject": "inject",
-    "net_memory": "net_memory", "net_threads": "net_threads",
+    "repeats": "repeats",
+    "iters": "iterations",
+    "warmup": "warmup",
+    "timeout": "timeout_s",
+    "hot": "hot",
+    "agg_iters": "aggregate",
+    "machine": "machine",
+    "gpus": "gpus",
+    "launch": "launch",
+    "isolated": "isolated",
+    "max_memory": "max_memory",
+    "inject": "inject",
+    "net_memory": "net_memory",
+    "net_threads": "net_threads",
 }
 
 
-_STYLES: dict[str, dict[str, Any]] = {"ok": {}, "waived": {"dim": True}, "wrong": {"fg": "red", "bold": True}, "error": {"fg": "red", "bold": True}}
+_STYLES: dict[str, dict[str, Any]] = {
+    "ok": {},
+    "waived": {"dim": True},
+    "wrong": {"fg": "red", "bold": True},
+    "error": {"fg": "red", "bold": True},
+}
 _OUR_KNOBS = (
-    "algo", "proto", "transport", "direct", "p2p", "channels", "threads", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "reload", "specialize",
+    "algo",
+    "proto",
+    "transport",
+    "direct",
+    "p2p",
+    "channels",
+    "threads",
+    "buffsize",
+    "slots",
+    "chunk",
+    "slices",
+    "unroll",
+    "cluster",
+    "reload",
+    "specialize",
 )
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly
@@ -49,17 +90,30 @@ _NOT_IN_PROFILES = ("profile", "csv", "resume", "dry_run", "color", "soak", "see
 
 def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     """The whole command; returns the exit code."""
-    options = {**_profile(options["profile"]), **{name: value for name, value in options.items() if value is not None}}
+    options = {
+        **_profile(options["profile"]),
+        **{name: value for name, value in options.items() if value is not None},
+    }
     found = launcher()
     if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
         options["backend"] = _ON_GPUS
-    if found is None and any(name in _ON_GPUS for name in options.get("backend", ())) and _gpu_count(options) == 1:
-        click.echo("One GPU: nothing travels between ranks. Use --backend cpu to measure the processors.")
+    if (
+        found is None
+        and any(name in _ON_GPUS for name in options.get("backend", ()))
+        and _gpu_count(options) == 1
+    ):
+        click.echo(
+            "One GPU: nothing travels between ranks. Use --backend cpu to measure the processors."
+        )
         return 0
     _refuse_senseless(options)
     settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
     if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
-        click.echo(f"# One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it would without.", err=True)
+        click.echo(
+            f"# One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
+            " would without.",
+            err=True,
+        )
     if options.get("dry_run") and found is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
     group = group_here()
@@ -78,36 +132,73 @@ def _gpu_count(options: Mapping[str, Any]) -> int:
 
 
 def _refuse_senseless(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for what no backend of the sweep would heed, rather than measure something else than was asked for."""
+    """Raise UsageError for what no backend of the sweep would heed, rather than measure something
+    else than was asked for.
+    """
     on_gpus = any(name in _ON_GPUS for name in options.get("backend", ()))
     given = [
-        name for name, is_given in (
-            ("--gpus", "gpus" in options), ("--isolate", options.get("isolated")), ("--launch", "launch" in options), ("--net-memory", "net_memory" in options),
+        name
+        for name, is_given in (
+            ("--gpus", "gpus" in options),
+            ("--isolate", options.get("isolated")),
+            ("--launch", "launch" in options),
+            ("--net-memory", "net_memory" in options),
             ("--net-threads", "net_threads" in options),
-        ) if is_given
+        )
+        if is_given
     ]
     net = [name for name in given if name.startswith("--net-")]
     if given != net and not on_gpus:
-        raise UsageError(f"{', '.join(given)}: no backend of this sweep runs on GPUs", "give --backend cuda or nccl, or leave it out")
-    if net and ("cuda" not in options.get("backend", ()) or not {"auto", "net"} & set(options.get("transport", ("auto",)))):
         raise UsageError(
-            f"{', '.join(net)}: no point of this sweep has messages between GPUs", "give --backend cuda and --transport net, or leave it out"
+            f"{', '.join(given)}: no backend of this sweep runs on GPUs",
+            "give --backend cuda or nccl, or leave it out",
+        )
+    if net and (
+        "cuda" not in options.get("backend", ())
+        or not {"auto", "net"} & set(options.get("transport", ("auto",)))
+    ):
+        raise UsageError(
+            f"{', '.join(net)}: no point of this sweep has messages between GPUs",
+            "give --backend cuda and --transport net, or leave it out",
         )
     if "max_memory" in options and "cuda" not in options.get("backend", ()):
-        raise UsageError("--max-memory: no backend of this sweep has FIFOs in GPU memory", "give --backend cuda, or leave it out")
+        raise UsageError(
+            "--max-memory: no backend of this sweep has FIFOs in GPU memory",
+            "give --backend cuda, or leave it out",
+        )
     if options.get("blocking") and on_gpus:
-        raise UsageError("-z is a barrier of processors, which GPUs have none of", "--isolate times each GPU launch behind a meeting of its own")
+        raise UsageError(
+            "-z is a barrier of processors, which GPUs have none of",
+            "--isolate times each GPU launch behind a meeting of its own",
+        )
     if options.get("isolated") and options.get("agg_iters", 1) > 1:
-        raise UsageError(f"--isolate times each launch alone, -m {options['agg_iters']} several as one", "give one of them")
+        raise UsageError(
+            f"--isolate times each launch alone, -m {options['agg_iters']} several as one",
+            "give one of them",
+        )
 
 
-def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str, Any], csv: Path | str | None, wires: Wires) -> int:
+def _drive(
+    group: Group,
+    sweep: Sweep,
+    settings: Settings,
+    options: Mapping[str, Any],
+    csv: Path | str | None,
+    wires: Wires,
+) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=wires.has_hosts)
-    points = plan_points(requested, group, settings.max_memory, wires.orders, wires.algorithm, wires.hosts)
+    points = plan_points(
+        requested, group, settings.max_memory, wires.orders, wires.algorithm, wires.hosts
+    )
     for peer in peers:
-        _say_what_reaches(peer, sweep, points, [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)])
+        _say_what_reaches(
+            peer,
+            sweep,
+            points,
+            [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)],
+        )
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
     if options.get("dry_run"):
         return _show_points(points, estimate)
@@ -118,15 +209,34 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     measurement = Measurement(points, group, settings)
     measurement.yardstick = wires.yardstick
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
-        known = known_keys([row for row in read(csv) if row.backend != MODEL or row.status == "waived" or row.host == host_of(settings.machine)])
+        known = known_keys(
+            [
+                row
+                for row in read(csv)
+                if row.backend != MODEL
+                or row.status == "waived"
+                or row.host == host_of(settings.machine)
+            ]
+        )
         measurement.points = [point for point in points if measurement.key_of(point) not in known]
-        click.echo(f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv} already", err=True)
+        click.echo(
+            f"# {len(points) - len(measurement.points)} of {len(points)} points are in {csv}"
+            " already",
+            err=True,
+        )
     writer = Writer(Path(csv) if isinstance(csv, Path) else sys.stdout) if csv is not None else None
     out = sys.stderr if csv == "-" else sys.stdout
-    table = table_of(requested, [point.case for point in points if not point.waived], width(out), has_ceilings=wires.are_known)
+    table = table_of(
+        requested,
+        [point.case for point in points if not point.waived],
+        width(out),
+        has_ceilings=wires.are_known,
+    )
     try:
         measurement.open()
-        for headline in dict.fromkeys(getattr(session, "headline", "") for session in measurement.sessions.values()):
+        for headline in dict.fromkeys(
+            getattr(session, "headline", "") for session in measurement.sessions.values()
+        ):
             if headline:
                 click.echo(f"# {headline}", err=True)
         records = _measure(measurement, writer, table, out, options["color"])
@@ -142,16 +252,37 @@ def _drive(group: Group, sweep: Sweep, settings: Settings, options: Mapping[str,
     return _exit_code(records)
 
 
-def _say_what_reaches(peer: str, sweep: Sweep, points: Sequence[Point], given: Sequence[str]) -> None:
-    """Which of our knobs a library is forced to, at what cost, and which of those given do not reach it."""
+def _say_what_reaches(
+    peer: str, sweep: Sweep, points: Sequence[Point], given: Sequence[str]
+) -> None:
+    """Which of our knobs a library is forced to, at what cost, and which of those given do not
+    reach it.
+    """
     knobs = knobs_of(peer)
     forced = [name for name in given if name in knobs and name in sweep.asked]
     lost = [f"--{name}" for name in given if name not in forced]
     for name in forced:
-        missing = [value for value in getattr(sweep, name) if knobs[name] and value not in (*knobs[name], "auto")]
+        missing = [
+            value
+            for value in getattr(sweep, name)
+            if knobs[name] and value not in (*knobs[name], "auto")
+        ]
         lost += [f"--{name} {','.join(missing)}"] if missing else []
-    sets = len({point.session for point in points if point.case.backend == peer and forced_by(point.case) and not point.waived})
-    said = [f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by {', '.join(f'--{name}' for name in forced)}"] if sets else []
+    sets = len(
+        {
+            point.session
+            for point in points
+            if point.case.backend == peer and forced_by(point.case) and not point.waived
+        }
+    )
+    said = (
+        [
+            f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by"
+            f" {', '.join(f'--{name}' for name in forced)}"
+        ]
+        if sets
+        else []
+    )
     said += [f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it"] if lost else []
     if said:
         click.echo(f"# {peer}: the library's own choice; {'; '.join(said)}.", err=True)
@@ -162,17 +293,27 @@ def _exit_code(records: list[Record]) -> int:
         return 1
     if records and all(record.status == "waived" for record in records):
         reasons = list(dict.fromkeys(record.reason for record in records))
-        click.echo(f"Error: every point was waived: {reasons[0]}" + (f" (other reasons: {len(reasons) - 1})" if len(reasons) > 1 else ""), err=True)
+        click.echo(
+            f"Error: every point was waived: {reasons[0]}"
+            + (f" (other reasons: {len(reasons) - 1})" if len(reasons) > 1 else ""),
+            err=True,
+        )
         return 3
     return 0
 
 
-def _measure(measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str) -> list[Record]:
-    """Take the rows as they come: first to the file, then to the screen. Waived ones, which come first or are refused later, share lines there."""
+def _measure(
+    measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str
+) -> list[Record]:
+    """Take the rows as they come: first to the file, then to the screen. Waived ones, which come
+    first or are refused later, share lines there.
+    """
     records: list[Record] = []
     waived: list[Record] = []
     is_begun = False
-    total = sum(estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points)
+    total = sum(
+        estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points
+    )
     with _screen(out, total, color) as (show, advance):
         measurement.progress = advance
         show(table.heading(), {"bold": True})
@@ -193,7 +334,10 @@ def _measure(measurement: Measurement, writer: Writer | None, table: Table, out:
                 if not is_begun:
                     show_waived()
                 is_begun = True
-                show(table.line(record), {"fg": "yellow"} if "noisy" in record.notes else _STYLES[record.status])
+                show(
+                    table.line(record),
+                    {"fg": "yellow"} if "noisy" in record.notes else _STYLES[record.status],
+                )
         finally:
             show_waived()
     return records
@@ -201,7 +345,9 @@ def _measure(measurement: Measurement, writer: Writer | None, table: Table, out:
 
 @contextmanager
 def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
-    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In a terminal a bar stays below the lines."""
+    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In
+    a terminal a bar stays below the lines.
+    """
     is_seen = is_terminal(out)
     is_coloured = color == "always" or (color == "auto" and is_seen)
 
@@ -209,14 +355,34 @@ def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
         return click.style(line, **style) if is_coloured else line
 
     if not is_seen:
-        yield lambda line, style: click.echo(styled(line, style), file=out, color=is_coloured), lambda seconds: None
+        yield (
+            lambda line, style: click.echo(styled(line, style), file=out, color=is_coloured),
+            lambda seconds: None,
+        )
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
-    columns = (TextColumn("measuring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left"))
-    with Progress(*columns, console=Console(file=out, highlight=False, no_color=not is_coloured), transient=True, auto_refresh=False) as progress:
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(
+        *columns,
+        console=Console(file=out, highlight=False, no_color=not is_coloured),
+        transient=True,
+        auto_refresh=False,
+    ) as progress:
         task = progress.add_task("sweep", total=max(total_s, 1e-9))
 
         def show(line: str, style: dict[str, Any]) -> None:
@@ -234,39 +400,62 @@ def _show_points(points: list[Point], estimate: float) -> int:
     """The dry run: every point, then how long they should take."""
     for point in points:
         case = point.case
-        knobs = f"{case.dtype} {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks"
+        knobs = (
+            f"{case.dtype} {case.redop} root {case.root} {case.placement} of place, {case.ranks}"
+            " ranks"
+        )
         knobs_used = (
-            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch, {case.slots} slots, {units.format_size(case.buffsize)} buffer, "
-            f"chunks of {units.format_size(case.chunk)}"
+            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch,"
+            f" {case.slots} slots, {units.format_size(case.buffsize)} buffer, chunks of"
+            f" {units.format_size(case.chunk)}"
         )
         way = " ".join("=".join(variable) for variable in forced_by(case)) or "its own way"
         how = f"waived: {point.waived}" if point.waived else knobs_used if point.plan else way
-        click.echo(f"{units.format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {knobs}; {how}")
-    click.echo(f"# {len(points)} points, {sum(bool(p.waived) for p in points)} waived; about {format_duration(estimate)}")
+        click.echo(
+            f"{units.format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo} "
+            f" {knobs}; {how}"
+        )
+    click.echo(
+        f"# {len(points)} points, {sum(bool(p.waived) for p in points)} waived; about"
+        f" {format_duration(estimate)}"
+    )
     return 0
 
 
 def _settings(options: Mapping[str, Any]) -> Settings:
     chosen = {field: options[name] for name, field in _SETTINGS.items() if name in options}
-    return Settings(**chosen, is_checked=bool(options.get("check", 1)), blocking=bool(options.get("blocking", 0)))
+    return Settings(
+        **chosen,
+        is_checked=bool(options.get("check", 1)),
+        blocking=bool(options.get("blocking", 0)),
+    )
 
 
 def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
     if options.get("sizes"):
-        ranged = [name for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes") if name in options and name not in _profile(options.get("profile"))]
+        ranged = [
+            name
+            for name in ("minbytes", "maxbytes", "stepfactor", "stepbytes")
+            if name in options and name not in _profile(options.get("profile"))
+        ]
         if ranged:
-            raise UsageError("sizes are given as a list and as a range", "use --sizes, or -b, -e and -f or -i")
+            raise UsageError(
+                "sizes are given as a list and as a range", "use --sizes, or -b, -e and -f or -i"
+            )
         sizes: tuple[int, ...] = options["sizes"]
     else:
         is_gpu = all(name in _ON_GPUS for name in options.get("backend", ("cpu",)))
         smallest, largest, factor = (
-            (options_of.GPU_FIRST, options_of.GPU_LAST, options_of.GPU_FACTOR) if is_gpu
+            (options_of.GPU_FIRST, options_of.GPU_LAST, options_of.GPU_FACTOR)
+            if is_gpu
             else (options_of.DEFAULT_FIRST, options_of.DEFAULT_LAST, options_of.DEFAULT_FACTOR)
         )
         first = options.get("minbytes", units.parse_size(smallest))
         last = options.get("maxbytes", max(first, units.parse_size(largest)))
-        sizes = sizes_between(first, last, factor=options.get("stepfactor", factor), step=options.get("stepbytes", 0))
+        sizes = sizes_between(
+            first, last, factor=options.get("stepfactor", factor), step=options.get("stepbytes", 0)
+        )
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}
@@ -274,7 +463,11 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
     asked = frozenset(knobs)
-    if "proto" not in knobs and "cuda" in knobs.get("backend", ()) and knobs.get("algo") != ("auto",):
+    if (
+        "proto" not in knobs
+        and "cuda" in knobs.get("backend", ())
+        and knobs.get("algo") != ("auto",)
+    ):
         knobs["proto"] = tuple(PROTOCOLS.names())
     ranks = launched
     if not ranks and "machine" in options and knobs.get("backend") == ("model",):
@@ -287,18 +480,26 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
 
 
 def _profile(name: str | None) -> dict[str, Any]:
-    """Options from a sweep profile: a TOML table of option names, each read as the command line reads it."""
+    """Options from a sweep profile: a TOML table of option names, each read as the command line
+    reads it.
+    """
     if name is None:
         return {}
     loaded = catalog.load("sweeps", name)
     table = loaded.get("sweep")
     if not isinstance(table, dict) or len(loaded) > 1:
-        raise UsageError(f"sweep profile {name} holds {', '.join(sorted(loaded)) or 'nothing'}", "it holds one table, [sweep], and options there")
+        raise UsageError(
+            f"sweep profile {name} holds {', '.join(sorted(loaded)) or 'nothing'}",
+            "it holds one table, [sweep], and options there",
+        )
     params = {param.name: param for param in options_of.command.params}
     for key in table:
         if key not in params or key in _NOT_IN_PROFILES:
             allowed = sorted(set(map(str, params)) - {*_NOT_IN_PROFILES})
-            raise UsageError(f"sweep profile {name}: there is no option '{key}'", f"it may have: {', '.join(allowed)}")
+            raise UsageError(
+                f"sweep profile {name}: there is no option '{key}'",
+                f"it may have: {', '.join(allowed)}",
+            )
     read_option = {}
     for key, value in table.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)

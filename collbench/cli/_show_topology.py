@@ -21,7 +21,9 @@ from collbench.util.errors import UnavailableError, UsageError
 if TYPE_CHECKING:
     from collbench.machine.discovery import Recording
 
-_GATHER_S = 60.0  # until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its driver has to be loaded
+# until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its
+# driver has to be loaded
+_GATHER_S = 60.0
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
 
 
@@ -34,23 +36,65 @@ class Found:
 
 
 def show(
-    *, file: str | None, machine: str | None, record: str | None, tree: bool, rates: bool, p2p: bool, links: bool, rings: bool, is_json: bool, is_xml: bool,
-    svg: str | None, color: str, is_measured: bool, save: str | None,
+    *,
+    file: str | None,
+    machine: str | None,
+    record: str | None,
+    tree: bool,
+    rates: bool,
+    p2p: bool,
+    links: bool,
+    rings: bool,
+    is_json: bool,
+    is_xml: bool,
+    svg: str | None,
+    color: str,
+    is_measured: bool,
+    save: str | None,
 ) -> int:
     """The whole command; returns the exit code."""
     if save is not None and not is_measured:
         raise UsageError("--save writes what --measure finds", "give both")
     if is_measured and (file is not None or machine is not None):
-        raise UsageError(f"--measure measures this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
-    views = [name for name, is_asked in (("tree", tree), ("rates", rates), ("p2p", p2p), ("links", links), ("rings", rings)) if is_asked]
-    to_stdout = (("--json", is_json), ("--xml", is_xml), ("--svg -", svg == "-"), ("--record -", record == "-"), ("--save -", save == "-"))
+        raise UsageError(
+            f"--measure measures this machine, {'--from' if file is not None else '--machine'}"
+            " shows another",
+            "give one of them",
+        )
+    views = [
+        name
+        for name, is_asked in (
+            ("tree", tree),
+            ("rates", rates),
+            ("p2p", p2p),
+            ("links", links),
+            ("rings", rings),
+        )
+        if is_asked
+    ]
+    to_stdout = (
+        ("--json", is_json),
+        ("--xml", is_xml),
+        ("--svg -", svg == "-"),
+        ("--record -", record == "-"),
+        ("--save -", save == "-"),
+    )
     documents = [name for name, is_asked in to_stdout if is_asked]
-    _refuse_senseless(file, machine, record, views, [*documents, *(["--measure"] if is_measured and documents else [])])
+    _refuse_senseless(
+        file,
+        machine,
+        record,
+        views,
+        [*documents, *(["--measure"] if is_measured and documents else [])],
+    )
     found = _find(file, machine)
     if found is None:  # a rank that has told rank 0 all it knows
         return 0
     if save is not None and not found.topology.gpus:
-        raise UnavailableError("--save keeps rates between GPUs, and this machine shows none", "leave --save out to measure two ranks on processors")
+        raise UnavailableError(
+            "--save keeps rates between GPUs, and this machine shows none",
+            "leave --save out to measure two ranks on processors",
+        )
     if save is not None:
         _refuse_unwritable(save, "--save")
     if record is not None:
@@ -78,16 +122,32 @@ def show(
     return 0
 
 
-def _refuse_senseless(file: str | None, machine: str | None, record: str | None, views: Sequence[str], documents: Sequence[str]) -> None:
+def _refuse_senseless(
+    file: str | None,
+    machine: str | None,
+    record: str | None,
+    views: Sequence[str],
+    documents: Sequence[str],
+) -> None:
     """Raise UsageError for options that contradict each other."""
     if file is not None and machine is not None:
         raise UsageError("--from and --machine are two machines", "give one of them")
     if record is not None and (file is not None or machine is not None):
-        raise UsageError(f"--record records this machine, {'--from' if file is not None else '--machine'} shows another", "give one of them")
+        raise UsageError(
+            f"--record records this machine, {'--from' if file is not None else '--machine'} shows"
+            " another",
+            "give one of them",
+        )
     if len(documents) > 1:
-        raise UsageError(f"{' and '.join(documents)} would stand in one another", "stdout takes one document; --svg, --record and --save take a file")
+        raise UsageError(
+            f"{' and '.join(documents)} would stand in one another",
+            "stdout takes one document; --svg, --record and --save take a file",
+        )
     if documents and views:
-        raise UsageError(f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it", "start the command twice")
+        raise UsageError(
+            f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it",
+            "start the command twice",
+        )
 
 
 def _find(file: str | None, machine: str | None) -> Found | None:
@@ -100,7 +160,11 @@ def _find(file: str | None, machine: str | None) -> Found | None:
     from collbench.machine import discovery
 
     recordings = [discovery.record()] if under is None else _gathered()
-    return None if recordings is None else Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    return (
+        None
+        if recordings is None
+        else Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    )
 
 
 def _of_machine(name: str) -> Found:
@@ -167,7 +231,9 @@ def _write(file: str, text: str, option: str) -> None:
 
 
 def _refuse_unwritable(file: str, option: str) -> None:
-    """Raise UnavailableError now rather than after the work, if a file cannot be written; one that is not there is not there afterwards."""
+    """Raise UnavailableError now rather than after the work, if a file cannot be written; one that
+    is not there is not there afterwards.
+    """
     with _named(file, option):
         place = Path(file).resolve()
         if not place.exists():
@@ -184,11 +250,15 @@ def _named(file: str, option: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise UnavailableError(f"cannot write {file}: {why}", f"give another file with {option}") from None
+        raise UnavailableError(
+            f"cannot write {file}: {why}", f"give another file with {option}"
+        ) from None
 
 
 def _say(topology: Topology, *, has_headline: bool) -> None:
-    """What machine this is, unless the views say it of several hosts, and what a reader must know."""
+    """What machine this is, unless the views say it of several hosts, and what a reader must
+    know.
+    """
     if has_headline and len(topology.hosts) == 1:
         click.echo(f"# {heading(alike(topology)[0])}", err=True)
     for note in topology.notes:
@@ -214,12 +284,18 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
     }
     for place, view in enumerate(views):
         title, lines = kinds[view]
-        above = [*([""] if place else []), click.style(title, bold=True) if is_coloured else title] if len(views) > 1 else []
+        above = (
+            [*([""] if place else []), click.style(title, bold=True) if is_coloured else title]
+            if len(views) > 1
+            else []
+        )
         echo([*above, *lines()], out, is_coloured)
 
 
 def _links(found: Found, columns: int, paint: Paint) -> list[str]:
-    """NVLinks one by one where a recording tells of them, then the other links; else the links of the model."""
+    """NVLinks one by one where a recording tells of them, then the other links; else the links of
+    the model.
+    """
     if not any(recording.gpus for recording in found.recordings):
         return tables.links(found.topology, columns=columns)
     from collbench.machine import discovery
@@ -246,7 +322,9 @@ def _painted(text: str, kind: str) -> str:
 
 
 def echo(lines: Sequence[str], out: TextIO, is_coloured: bool) -> None:
-    """Lines to the screen; where it cannot show the branches of a tree, with letters that it can."""
+    """Lines to the screen; where it cannot show the branches of a tree, with letters that it
+    can.
+    """
     text = "\n".join(lines)
     encoding = out.encoding or "utf-8"
     try:

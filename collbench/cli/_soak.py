@@ -1,4 +1,6 @@
-"""Carry out a soak: the points of a sweep as configurations, bursts until the time is up, one line for each configuration that failed."""
+"""Carry out a soak: the points of a sweep as configurations, bursts until the time is up, one line
+for each configuration that failed.
+"""
 
 import click
 
@@ -9,7 +11,9 @@ from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 from collbench.util.units import format_duration, format_size
 
 
-def run_soak(points: list[Point], group: Group, settings: Settings, seconds: float, seed: int) -> int:
+def run_soak(
+    points: list[Point], group: Group, settings: Settings, seconds: float, seed: int
+) -> int:
     """Soak the GPU engine; returns the exit code: 1 if anything was wrong."""
     live = [point for point in points if not point.waived and point.case.backend == "cuda"]
     if not live:
@@ -25,7 +29,10 @@ def run_soak(points: list[Point], group: Group, settings: Settings, seconds: flo
         for burst in soak(live, measurement.sessions, seconds, seed):
             case = burst.point.case
             if burst.refused:
-                click.echo(f"waived: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)} {case.channels} ch: {burst.refused}")
+                click.echo(
+                    f"waived: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)}"
+                    f" {case.channels} ch: {burst.refused}"
+                )
                 continue
             launches += LAUNCHES
             seen.add(id(burst.point))
@@ -33,19 +40,26 @@ def run_soak(points: list[Point], group: Group, settings: Settings, seconds: flo
                 failures += 1
                 first = burst.wrong[0]
                 click.echo(
-                    f"wrong: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)} {case.channels} ch, pauses up to {burst.pause_ns} ns: "
-                    f"{sum(wrong.count for wrong in burst.wrong)} elements, first on rank {first.rank} at {first.index}"
+                    f"wrong: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)}"
+                    f" {case.channels} ch, pauses up to {burst.pause_ns} ns:"
+                    f" {sum(wrong.count for wrong in burst.wrong)} elements, first on rank"
+                    f" {first.rank} at {first.index}"
                 )
     finally:
         measurement.close()
-    click.echo(f"soaked {format_duration(seconds)}: {launches} launches of {len(seen)} of {len(live)} configurations, seed {seed}; {failures} bursts wrong")
+    click.echo(
+        f"soaked {format_duration(seconds)}: {launches} launches of {len(seen)} of {len(live)}"
+        f" configurations, seed {seed}; {failures} bursts wrong"
+    )
     return 1 if failures else 0
 
 
 def _nothing_to_soak(points: list[Point]) -> CollbenchError:
     """Why no point can be soaked: the sweep has none for GPUs, or they cannot run here."""
     hint = "give --backend cuda on a machine with GPUs"
-    reason = next((point.waived for point in points if point.waived and point.case.backend == "cuda"), "")
+    reason = next(
+        (point.waived for point in points if point.waived and point.case.backend == "cuda"), ""
+    )
     if reason:
         return UnavailableError(f"nothing to soak: {reason}", hint)
     return UsageError("--soak needs the cuda backend: no point of the sweep runs on it", hint)

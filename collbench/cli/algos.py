@@ -16,10 +16,32 @@ _DRAWN_RANKS = 16
 
 @click.command(name="algos")
 @click.argument("name", required=False, metavar="[ALGORITHM]")
-@click.option("--op", metavar="OP", help="Collective, for example allreduce. Default: every one that the algorithm serves.")
-@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True, help="Number of ranks, for example 8.")
-@click.option("--root", type=click.IntRange(0), default=0, show_default=True, help="Root of rooted collectives, a rank.")
-@click.option("--hosts", type=click.IntRange(1), default=1, show_default=True, help="Hosts that the ranks are spread over, as many on each, for example 2.")
+@click.option(
+    "--op",
+    metavar="OP",
+    help="Collective, for example allreduce. Default: every one that the algorithm serves.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(2),
+    default=4,
+    show_default=True,
+    help="Number of ranks, for example 8.",
+)
+@click.option(
+    "--root",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Root of rooted collectives, a rank.",
+)
+@click.option(
+    "--hosts",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Hosts that the ranks are spread over, as many on each, for example 2.",
+)
 def command(name: str | None, op: str | None, ranks: int, root: int, hosts: int) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
 
@@ -30,13 +52,19 @@ def command(name: str | None, op: str | None, ranks: int, root: int, hosts: int)
       collbench algos --ranks 8 --hosts 2
     """
     if name is not None and name not in FAMILY.names():
-        raise UsageError(f"there is no algorithm '{name}'", f"choose from: {', '.join(FAMILY.names())}")
+        raise UsageError(
+            f"there is no algorithm '{name}'", f"choose from: {', '.join(FAMILY.names())}"
+        )
     if ranks % hosts:
-        raise UsageError(f"{ranks} ranks on {hosts} hosts: not as many on each", "choose numbers that divide")
+        raise UsageError(
+            f"{ranks} ranks on {hosts} hosts: not as many on each", "choose numbers that divide"
+        )
     ops = (collective(op).name,) if op else OPS
     places = host_numbers([rank * hosts // ranks for rank in range(ranks)])
     if name is not None and op is not None:
-        _draw(name, World(n=ranks, root=root if collective(op).is_rooted else 0, hosts=places), ops[0])
+        _draw(
+            name, World(n=ranks, root=root if collective(op).is_rooted else 0, hosts=places), ops[0]
+        )
     else:
         _list([name] if name else list(FAMILY), ops, World(n=ranks, root=root, hosts=places))
 
@@ -49,18 +77,27 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     from collbench.schedules.verify.check import check
 
     leaving = f"{'to hosts':>10}" if world.hosts else ""
-    click.echo(f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}  busiest of {world.n}, S = size")
+    click.echo(
+        f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}"
+        f"  busiest of {world.n}, S = size"
+    )
     for op in ops:
         for name in names:
             if op in FAMILY.load(name).SERVES:
                 if getattr(FAMILY.load(name), "NEEDS_HOSTS", False) and not world.hosts:
                     click.echo(f"{op:<14}{name:<14}  for several hosts: see it with --hosts 2")
                     continue
-                schedule = registered(op, name, world if collective(op).is_rooted else replace(world, root=0))
+                schedule = registered(
+                    op, name, world if collective(op).is_rooted else replace(world, root=0)
+                )
                 moved = traffic(schedule)
                 hops = check(schedule).hops
-                leaving = f"{share(between_hosts(schedule, world.hosts)):>10}" if world.hosts else ""
-                click.echo(f"{op:<14}{name:<14}{hops:>5}{share(moved.sent):>10}{share(moved.received):>10}{moved.messages:>10}{leaving}")
+                leaving = (
+                    f"{share(between_hosts(schedule, world.hosts)):>10}" if world.hosts else ""
+                )
+                click.echo(
+                    f"{op:<14}{name:<14}{hops:>5}{share(moved.sent):>10}{share(moved.received):>10}{moved.messages:>10}{leaving}"
+                )
 
 
 def _draw(name: str, world: World, op: OpName) -> None:
@@ -73,7 +110,10 @@ def _draw(name: str, world: World, op: OpName) -> None:
     schedule = registered(op, name, world)
     click.echo(summary(schedule, check(schedule)))
     if world.hosts:
-        click.echo(f"  busiest host sends           {share(between_hosts(schedule, world.hosts))} to other hosts")
+        click.echo(
+            f"  busiest host sends           {share(between_hosts(schedule, world.hosts))} to other"
+            " hosts"
+        )
     if world.n > _DRAWN_RANKS:
         click.echo(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.", err=True)
         return

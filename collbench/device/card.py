@@ -1,6 +1,8 @@
-"""One GPU as a thread or a process uses it: memory, streams, events, graphs, modules and launches, as CuPy's bindings give them.
+"""One GPU as a thread or a process uses it: memory, streams, events, graphs, modules and launches,
+as CuPy's bindings give them.
 
-Pointers are plain integers. Nothing here knows ranks, plans or collectives. Calls belong to the thread that made the Card.
+Pointers are plain integers. Nothing here knows ranks, plans or collectives. Calls belong to the
+thread that made the Card.
 """
 
 import ctypes
@@ -19,8 +21,9 @@ _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 _CLUSTER_LAUNCH = 120  # cudaDevAttrClusterLaunch
 _NAP_S = 20e-6  # between two looks at a stream
 _HIGHEST = -128  # priority of a stream; CUDA takes the highest that there is
-# Of an allocation: a handle names the whole block of the driver, which smaller ones would share; and where the size is no multiple, copies from another
-# process reach 283 GB/s instead of 388 (H200, by copy engines, one process a GPU).
+# Of an allocation: a handle names the whole block of the driver, which smaller ones would share;
+# and where the size is no multiple, copies from another process reach 283 GB/s instead of 388
+# (H200, by copy engines, one process a GPU).
 _GRAIN_BYTES = 2 << 20
 
 
@@ -29,7 +32,10 @@ def load_cupy() -> Any:
     try:
         import cupy
     except ImportError:
-        raise UnavailableError("this host has GPUs, but CuPy is not installed", "install it with: pip install 'collbench[cuda13]' (or [cuda12])") from None
+        raise UnavailableError(
+            "this host has GPUs, but CuPy is not installed",
+            "install it with: pip install 'collbench[cuda13]' (or [cuda12])",
+        ) from None
     return cupy
 
 
@@ -51,19 +57,32 @@ def cuda_errors() -> tuple[type[Exception], ...]:
 def least_multiprocessors() -> int:
     """Multiprocessors of the GPU that has fewest; 0 where there is none. Makes no context."""
     runtime = load_cupy().cuda.runtime
-    return min((int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index)) for index in range(device_count())), default=0)
+    return min(
+        (
+            int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, index))
+            for index in range(device_count())
+        ),
+        default=0,
+    )
 
 
 def all_reach_each_other() -> bool:
     """Whether every GPU can use the memory of every other. Makes no context."""
     runtime = load_cupy().cuda.runtime
-    return all(runtime.deviceCanAccessPeer(a, b) for a in range(device_count()) for b in range(device_count()) if a != b)
+    return all(
+        runtime.deviceCanAccessPeer(a, b)
+        for a in range(device_count())
+        for b in range(device_count())
+        if a != b
+    )
 
 
 def all_have_clusters() -> bool:
     """Whether every GPU runs thread block clusters. Makes no context."""
     runtime = load_cupy().cuda.runtime
-    return all(runtime.deviceGetAttribute(_CLUSTER_LAUNCH, index) for index in range(device_count()))
+    return all(
+        runtime.deviceGetAttribute(_CLUSTER_LAUNCH, index) for index in range(device_count())
+    )
 
 
 def _uuid(raw: bytes) -> str:
@@ -73,18 +92,35 @@ def _uuid(raw: bytes) -> str:
     ('GPU-01020304-0506-0708-090a-0b0c0d0e0f10', '')
     """
     digits = raw.hex()
-    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])) if len(raw) == 16 else ""
+    return (
+        "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        if len(raw) == 16
+        else ""
+    )
 
 
 class Launch:
-    """A kernel with its grid and arguments, ready to be queued any number of times. cluster: CTAs that are placed together, which divides the grid."""
+    """A kernel with its grid and arguments, ready to be queued any number of times. cluster: CTAs
+    that are placed together, which divides the grid.
+    """
 
-    def __init__(self, card: "Card", function: int, grid: tuple[int, int], block: int, args: Sequence[bytes], *, cluster: int = 1) -> None:
+    def __init__(
+        self,
+        card: "Card",
+        function: int,
+        grid: tuple[int, int],
+        block: int,
+        args: Sequence[bytes],
+        *,
+        cluster: int = 1,
+    ) -> None:
         self._launch = card.cupy.cuda.driver.launchKernel
         self._buffers = [ctypes.create_string_buffer(arg, len(arg)) for arg in args]
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
-        self._clustered = driver_calls.Launch(function, grid, block, cluster) if cluster > 1 else None
+        self._clustered = (
+            driver_calls.Launch(function, grid, block, cluster) if cluster > 1 else None
+        )
 
     def __call__(self, stream: int) -> None:
         if self._clustered:
@@ -115,10 +151,13 @@ class Card:
         self.arch = 10 * facts["major"] + facts["minor"]
         self.multiprocessors: int = facts["multiProcessorCount"]
         self.cache_bytes: int = facts["l2CacheSize"]
-        self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(self.runtime.deviceGetPCIBusId(index))
+        self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(
+            self.runtime.deviceGetPCIBusId(index)
+        )
         self._priority = 0  # that of streams which ask for none
         self.stream = self.new_stream()
-        self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)  # past what waits in the other
+        # past what waits in the other
+        self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
         self._allocated: list[int] = []
         self._is_exported = False
         self._opened: list[int] = []
@@ -126,14 +165,18 @@ class Card:
         self._modules: dict[bytes, int] = {}
 
     def hurry(self) -> None:
-        """From now on, let what is queued in the stream, and in new ones, have multiprocessors before what other streams have."""
+        """From now on, let what is queued in the stream, and in new ones, have multiprocessors
+        before what other streams have.
+        """
         self.runtime.streamDestroy(self.stream)
         self._priority = _HIGHEST
         self.stream = self.new_stream()
 
     def new_stream(self) -> int:
         """A stream with the priority of the card's own."""
-        return int(self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority))
+        return int(
+            self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority)
+        )
 
     def as_cupy(self, stream: int) -> Any:
         """CuPy's object for a stream, which does not end it."""
@@ -147,7 +190,9 @@ class Card:
         except self.runtime.CUDARuntimeError as error:
             free, total = self.runtime.memGetInfo()
             raise UnavailableError(
-                f"GPU {self.index} has no {size >> 20}M of memory: {free >> 20}M of {total >> 20}M are free", "use smaller sizes"
+                f"GPU {self.index} has no {size >> 20}M of memory: {free >> 20}M of {total >> 20}M"
+                " are free",
+                "use smaller sizes",
             ) from error
         self._allocated.append(pointer)
         self.runtime.memset(pointer, 0, whole)
@@ -162,26 +207,39 @@ class Card:
     def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
         """What others need to reach an allocation: process, device, address, handle."""
         self._is_exported |= to_processes
-        return os.getpid(), self.index, pointer, self.runtime.ipcGetMemHandle(pointer) if to_processes else b""
+        return (
+            os.getpid(),
+            self.index,
+            pointer,
+            self.runtime.ipcGetMemHandle(pointer) if to_processes else b"",
+        )
 
     def open(self, exported: tuple[int, int, int, bytes]) -> int:
-        """The address at which this GPU reaches what another process, or another GPU of this one, exported."""
+        """The address at which this GPU reaches what another process, or another GPU of this one,
+        exported.
+        """
         process, device, pointer, handle = exported
         if process == os.getpid():
             if device != self.index:
                 self._enable_peer(device)
             return pointer
-        address = int(self.runtime.ipcOpenMemHandle(handle, self.runtime.cudaIpcMemLazyEnablePeerAccess))
+        address = int(
+            self.runtime.ipcOpenMemHandle(handle, self.runtime.cudaIpcMemLazyEnablePeerAccess)
+        )
         self._opened.append(address)
         return address
 
     def allocate_host(self, size: int) -> Handle:
-        """Host memory that this GPU and others use, zeroed, and what they need to open it. Raises UnavailableError."""
+        """Host memory that this GPU and others use, zeroed, and what they need to open it. Raises
+        UnavailableError.
+        """
         self._host.append(host_memory.make(self.runtime, self.index, size))
         return self._host[-1].handle()
 
     def own_host(self, size: int) -> HostMemory:
-        """Host memory for this GPU and its process, zeroed, in huge pages. Whoever asks closes it. Raises UnavailableError."""
+        """Host memory for this GPU and its process, zeroed, in huge pages. Whoever asks closes it.
+        Raises UnavailableError.
+        """
         return host_memory.make(self.runtime, self.index, size, is_shared=False)
 
     def open_host(self, handle: Handle) -> int:
@@ -193,7 +251,10 @@ class Card:
 
     def _enable_peer(self, device: int) -> None:
         if not self.runtime.deviceCanAccessPeer(self.index, device):
-            raise UnavailableError(f"GPU {self.index} cannot reach the memory of GPU {device}", "see `nvidia-smi topo -p2p r`")
+            raise UnavailableError(
+                f"GPU {self.index} cannot reach the memory of GPU {device}",
+                "see `nvidia-smi topo -p2p r`",
+            )
         try:
             self.runtime.deviceEnablePeerAccess(device)
         except self.runtime.CUDARuntimeError as error:
@@ -203,13 +264,21 @@ class Card:
     def upload(self, pointer: int, data: bytes) -> None:
         """Copy to the GPU and wait for it."""
         buffer = ctypes.create_string_buffer(data, len(data))
-        self.runtime.memcpyAsync(pointer, ctypes.addressof(buffer), len(data), self.runtime.memcpyHostToDevice, self.aside)
+        self.runtime.memcpyAsync(
+            pointer,
+            ctypes.addressof(buffer),
+            len(data),
+            self.runtime.memcpyHostToDevice,
+            self.aside,
+        )
         self.runtime.streamSynchronize(self.aside)
 
     def download(self, pointer: int, size: int) -> bytes:
         """Copy from the GPU, past whatever waits in the main stream."""
         buffer = ctypes.create_string_buffer(size)
-        self.runtime.memcpyAsync(ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost, self.aside)
+        self.runtime.memcpyAsync(
+            ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost, self.aside
+        )
         self.runtime.streamSynchronize(self.aside)
         return buffer.raw
 
@@ -229,7 +298,10 @@ class Card:
         """CTAs of a kernel that can run at once."""
         if cluster > 1:
             return driver_calls.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
-        return int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0)) * self.multiprocessors
+        return (
+            int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
+            * self.multiprocessors
+        )
 
     def capture(self, body: Callable[[int], None]) -> Any:
         """What the body queues in the stream, as a graph: call .launch(stream)."""
@@ -259,7 +331,9 @@ class Card:
         return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
 
     def wait(self, deadline_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a fault of the GPU. meanwhile: called between two looks."""
+        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a
+        fault of the GPU. meanwhile: called between two looks.
+        """
         end = time.monotonic() + deadline_s
         while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
             if time.monotonic() > end:
@@ -269,10 +343,16 @@ class Card:
             else:
                 meanwhile()
         if status:
-            raise UnavailableError(f"GPU {self.index}: CUDA error {status}: {self.cupy.cuda.runtime.CUDARuntimeError(status)}", "see dmesg for an Xid")
+            raise UnavailableError(
+                f"GPU {self.index}: CUDA error {status}:"
+                f" {self.cupy.cuda.runtime.CUDARuntimeError(status)}",
+                "see dmesg for an Xid",
+            )
 
     def close(self) -> None:
-        """Give back what is not other processes' any more; what they may still have open goes with this process."""
+        """Give back what is not other processes' any more; what they may still have open goes with
+        this process.
+        """
         for address in self._opened:
             self.runtime.ipcCloseMemHandle(address)
         for memory in self._host:

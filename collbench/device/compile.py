@@ -1,7 +1,8 @@
-"""Kernels from source to machine code: which macros a plan's kernel wants, NVRTC, and a cache of what it made.
+"""Kernels from source to machine code: which macros a plan's kernel wants, NVRTC, and a cache of
+what it made.
 
-No GPU is needed to compile. The key of the cache covers the architecture, the compiler, the options and every file of this folder, because
-any of them may be included.
+No GPU is needed to compile. The key of the cache covers the architecture, the compiler, the options
+and every file of this folder, because any of them may be included.
 """
 
 import hashlib
@@ -14,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from collbench.device.layout import macros
-from collbench.device.program import fits_one_loop, is_aligned, is_narrow, lower, needs_fences, needs_no_credits, program_text
+from collbench.device.program import (
+    fits_one_loop,
+    is_aligned,
+    is_narrow,
+    lower,
+    needs_fences,
+    needs_no_credits,
+    program_text,
+)
 from collbench.planning.plan import Plan
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import REDOPS, dtype
@@ -22,26 +31,44 @@ from collbench.util.errors import CollbenchError, UnavailableError
 
 SOURCES = Path(__file__).parent
 DTYPE_NUMBER = {
-    "int8": 0, "uint8": 1, "int32": 2, "int64": 3, "float16": 4, "bfloat16": 5, "float32": 6, "float64": 7, "float8_e4m3fn": 8, "float8_e5m2": 9,
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "int64": 3,
+    "float16": 4,
+    "bfloat16": 5,
+    "float32": 6,
+    "float64": 7,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 9,
 }
-MAX_UNROLLED = 9  # sources and targets together that a step's code is unrolled for: the own data, seven peers' and the result
+# sources and targets together that a step's code is unrolled for: the own data, seven peers' and
+# the result
+MAX_UNROLLED = 9
 _TABLE = "program_table.h"
-INSTALL_HINT = "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
+INSTALL_HINT = (
+    "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One thing to compile: a file of this folder, macros, and the text of the program that is compiled in."""
+    """One thing to compile: a file of this folder, macros, and the text of the program that is
+    compiled in.
+    """
 
     file: str
     macros: tuple[tuple[str, str], ...]
     table: str = ""
 
 
-def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_size: bool = False) -> Source:
+def kernel_source(
+    plan: Plan, rank: int, drop_after: int | None = None, *, any_size: bool = False
+) -> Source:
     """What a rank's kernel is compiled from.
 
-    drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices. any_size: it also serves smaller problems of the plan.
+    drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices. any_size: it
+    also serves smaller problems of the plan.
     """
     kernel, program = plan.kernel, lower(plan, rank)
     assert kernel is not None
@@ -49,8 +76,13 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
         return engine_source(plan)
     found: dict[str, Any] = dict(macros(program))
     found |= {
-        "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
-        "THREADS": kernel.threads, "SLOTS": plan.slots, "SLICED": int(plan.slices > 1), "NARROW": int(is_narrow(plan)),
+        "DTYPE": DTYPE_NUMBER[plan.problem.dtype],
+        "ITEM": dtype(plan.problem.dtype).item_bytes,
+        "REDOP": REDOPS.index(plan.problem.redop),
+        "THREADS": kernel.threads,
+        "SLOTS": plan.slots,
+        "SLICED": int(plan.slices > 1),
+        "NARROW": int(is_narrow(plan)),
         "PARTS": plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0,
     }
     if drop_after is not None:
@@ -58,23 +90,41 @@ def kernel_source(plan: Plan, rank: int, drop_after: int | None = None, *, any_s
     if kernel.proto == "simple":
         small = [shape for shape in program.shapes if sum(shape) <= MAX_UNROLLED]
         found |= {
-            "UNROLL": kernel.unroll, "WIDE": int(len(small) < len(program.shapes)),
+            "UNROLL": kernel.unroll,
+            "WIDE": int(len(small) < len(program.shapes)),
             "SHAPES": " ".join(f"SHAPE({sources},{targets})" for sources, targets in small),
         }
         return Source(file="simple.cu", macros=_sorted(found))
     unit = 16 if kernel.proto == "ll128" else 8
     found |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
-    found |= {"SINGLE": int(fits_one_loop(plan)), "UNCREDITED": int(not any_size and needs_no_credits(plan)), "FENCED": int(needs_fences(plan))}
+    found |= {
+        "SINGLE": int(fits_one_loop(plan)),
+        "UNCREDITED": int(not any_size and needs_no_credits(plan)),
+        "FENCED": int(needs_fences(plan)),
+    }
     found |= {"BATCH": kernel.credit_batch(plan.slots)}
     found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
     if kernel.specialized:
         found["COMPILED_PROGRAM"] = f'"{_TABLE}"'
-    return Source(file=f"{kernel.proto}.cu", macros=_sorted(found), table=program_text(program) if kernel.specialized else "")
+    return Source(
+        file=f"{kernel.proto}.cu",
+        macros=_sorted(found),
+        table=program_text(program) if kernel.specialized else "",
+    )
 
 
 def move_widths(plan: Plan) -> list[int]:
     """The numbers of sources that moves beside a copy engine have."""
-    return sorted({1, *(sources for rank in range(len(plan.schedule.programs)) for sources, _ in lower(plan, rank).shapes)})
+    return sorted(
+        {
+            1,
+            *(
+                sources
+                for rank in range(len(plan.schedule.programs))
+                for sources, _ in lower(plan, rank).shapes
+            ),
+        }
+    )
 
 
 def engine_source(plan: Plan) -> Source:
@@ -82,11 +132,21 @@ def engine_source(plan: Plan) -> Source:
     assert plan.kernel is not None
     wanted = move_widths(plan)
     small = [sources for sources in wanted if sources < MAX_UNROLLED]
-    return Source(file="engine.cu", macros=_sorted({
-        "DTYPE": DTYPE_NUMBER[plan.problem.dtype], "ITEM": dtype(plan.problem.dtype).item_bytes, "REDOP": REDOPS.index(plan.problem.redop),
-        "THREADS": plan.kernel.threads, "UNROLL": plan.kernel.unroll, "MAX_SOURCES": wanted[-1], "WIDE": int(len(small) < len(wanted)),
-        "SHAPES": " ".join(f"SHAPE({sources})" for sources in small),
-    }))
+    return Source(
+        file="engine.cu",
+        macros=_sorted(
+            {
+                "DTYPE": DTYPE_NUMBER[plan.problem.dtype],
+                "ITEM": dtype(plan.problem.dtype).item_bytes,
+                "REDOP": REDOPS.index(plan.problem.redop),
+                "THREADS": plan.kernel.threads,
+                "UNROLL": plan.kernel.unroll,
+                "MAX_SOURCES": wanted[-1],
+                "WIDE": int(len(small) < len(wanted)),
+                "SHAPES": " ".join(f"SHAPE({sources})" for sources in small),
+            }
+        ),
+    )
 
 
 def pattern_source(item_bytes: int) -> Source:
@@ -109,7 +169,9 @@ def _sorted(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def cubin(source: Source, arch: int) -> bytes:
-    """Machine code for compute capability arch / 10, from the cache or from NVRTC. Raises UnavailableError without CuPy."""
+    """Machine code for compute capability arch / 10, from the cache or from NVRTC. Raises
+    UnavailableError without CuPy.
+    """
     file = _cache_folder() / f"{_key(source, arch)}.cubin"
     try:
         return file.read_bytes()
@@ -121,9 +183,18 @@ def cubin(source: Source, arch: int) -> bytes:
 
 
 def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> tuple[bytes, str]:
-    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC; nvrtc: its binding, CuPy's unless another is given."""
+    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC; nvrtc: its
+    binding, CuPy's unless another is given.
+    """
     nvrtc = nvrtc or _nvrtc()
-    options = ["-std=c++17", "-default-device", f"-arch=sm_{arch}", f"-I{SOURCES}", *(f"-D{name}={value}" for name, value in source.macros), *more]
+    options = [
+        "-std=c++17",
+        "-default-device",
+        f"-arch=sm_{arch}",
+        f"-I{SOURCES}",
+        *(f"-D{name}={value}" for name, value in source.macros),
+        *more,
+    ]
     headers, names = ([source.table.encode()], [_TABLE.encode()]) if source.table else ([], [])
     program = nvrtc.createProgram((SOURCES / source.file).read_text(), source.file, headers, names)
     try:
@@ -131,13 +202,18 @@ def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> 
         return _whole(bytes(nvrtc.getCUBIN(program))), str(nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
-        raise CollbenchError(f"NVRTC refuses {source.file} for sm_{arch}: {error}\n{log}", "this looks like a mistake in collbench: please report it") from None
+        raise CollbenchError(
+            f"NVRTC refuses {source.file} for sm_{arch}: {error}\n{log}",
+            "this looks like a mistake in collbench: please report it",
+        ) from None
     finally:
         nvrtc.destroyProgram(program)
 
 
 def _whole(elf: bytes) -> bytes:
-    """The file up to the end of its program headers, which stand last: CuPy takes the last byte, a zero, for the end of a string."""
+    """The file up to the end of its program headers, which stand last: CuPy takes the last byte, a
+    zero, for the end of a string.
+    """
     (start,), (size, count) = struct.unpack_from("<Q", elf, 32), struct.unpack_from("<2H", elf, 54)
     return elf.ljust(start + size * count, b"\0")
 
@@ -152,7 +228,9 @@ def _nvrtc() -> Any:
 
 @cache
 def _folder_hash() -> str:
-    text = b"".join(file.name.encode() + file.read_bytes() for file in sorted(SOURCES.glob("*.cu*")))
+    text = b"".join(
+        file.name.encode() + file.read_bytes() for file in sorted(SOURCES.glob("*.cu*"))
+    )
     return hashlib.sha256(text).hexdigest()
 
 
@@ -167,7 +245,9 @@ def _cache_folder() -> Path:
 
 
 def _keep(file: Path, content: bytes) -> None:
-    """Write whole or not at all: other processes read at the same time. A cache that cannot be written is no cache."""
+    """Write whole or not at all: other processes read at the same time. A cache that cannot be
+    written is no cache.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:

@@ -1,6 +1,8 @@
-"""Plain copies between two GPUs of this process, timed and compared: by the copy engines, or through pinned host memory.
+"""Plain copies between two GPUs of this process, timed and compared: by the copy engines, or
+through pinned host memory.
 
-They stand for what a transport of copy engines, or one through the host, could reach. Nothing here runs a kernel of ours.
+They stand for what a transport of copy engines, or one through the host, could reach. Nothing here
+runs a kernel of ours.
 """
 
 import time
@@ -36,7 +38,9 @@ class Copied:
 
 
 class _Way:
-    """One direction: source and target memory, and the streams of both GPUs. open() may fail half-way; close() gives back what there is."""
+    """One direction: source and target memory, and the streams of both GPUs. open() may fail
+    half-way; close() gives back what there is.
+    """
 
     def __init__(self, runtime: Any, source: int, target: int, size: int) -> None:
         self.runtime, self.source, self.target, self.size = runtime, source, target, size
@@ -55,7 +59,9 @@ class _Way:
             if through_host:
                 self.pinned.append(int(runtime.hostAlloc(_PIECE_BYTES, _PORTABLE)))
                 for _ in range(2):
-                    self.events.append(int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)))
+                    self.events.append(
+                        int(runtime.eventCreateWithFlags(runtime.eventDisableTiming))
+                    )
 
     def fill(self) -> None:
         """A pattern at the source, poison at the target."""
@@ -66,21 +72,43 @@ class _Way:
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""
-        self.runtime.memcpyPeerAsync(self.at[self.target], self.target, self.at[self.source], self.source, self.size, self.streams[0])
+        self.runtime.memcpyPeerAsync(
+            self.at[self.target],
+            self.target,
+            self.at[self.source],
+            self.source,
+            self.size,
+            self.streams[0],
+        )
 
     def by_host(self) -> None:
-        """Queue one copy through two pieces of pinned memory, out of the source and into the target side by side."""
+        """Queue one copy through two pieces of pinned memory, out of the source and into the target
+        side by side.
+        """
         runtime, (out, into) = self.runtime, self.streams
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
             size, turn = min(_PIECE_BYTES, self.size - offset), number % 2
             came, left = self.events[turn], self.events[2 + turn]
             runtime.setDevice(self.source)
-            runtime.streamWaitEvent(out, left)  # of the piece before, in the copy before too; no wait where there was none
-            runtime.memcpyAsync(self.pinned[turn], self.at[self.source] + offset, size, runtime.memcpyDeviceToHost, out)
+            # of the piece before, in the copy before too; no wait where there was none
+            runtime.streamWaitEvent(out, left)
+            runtime.memcpyAsync(
+                self.pinned[turn],
+                self.at[self.source] + offset,
+                size,
+                runtime.memcpyDeviceToHost,
+                out,
+            )
             runtime.eventRecord(came, out)
             runtime.setDevice(self.target)
             runtime.streamWaitEvent(into, came)
-            runtime.memcpyAsync(self.at[self.target] + offset, self.pinned[turn], size, runtime.memcpyHostToDevice, into)
+            runtime.memcpyAsync(
+                self.at[self.target] + offset,
+                self.pinned[turn],
+                size,
+                runtime.memcpyHostToDevice,
+                into,
+            )
             runtime.eventRecord(left, into)
 
     def is_done(self) -> bool:
@@ -92,15 +120,24 @@ class _Way:
         return not any(states)
 
     def wrong(self, cupy: Any) -> int:
-        """Bytes of the target that are not the source's; piece by piece, because a comparison takes memory."""
+        """Bytes of the target that are not the source's; piece by piece, because a comparison takes
+        memory.
+        """
         with cupy.cuda.Device(self.target):
             memory = cupy.cuda.UnownedMemory(self.at[self.target], self.size, self)
-            there = cupy.ndarray((self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-            right = sum(int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _WORD)) for at in range(0, self.size, _PIECE_BYTES))
+            there = cupy.ndarray(
+                (self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0)
+            )
+            right = sum(
+                int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _WORD))
+                for at in range(0, self.size, _PIECE_BYTES)
+            )
         return self.size - right
 
     def close(self) -> None:
-        """Give back what was taken; after an error of the GPU nothing may be given back any more."""
+        """Give back what was taken; after an error of the GPU nothing may be given back any
+        more.
+        """
         runtime = self.runtime
         with suppress(runtime.CUDARuntimeError):
             for device, pointer in self.at.items():
@@ -115,13 +152,17 @@ class _Way:
 
 
 def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> Copied:
-    """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats. GPUs are CUDA's numbers.
+    """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
+    GPUs are CUDA's numbers.
 
     Raises UnavailableError if the memory is not there, StuckError if copies do not end.
     """
     cupy = load_cupy()
     runtime = cupy.cuda.runtime
-    ways = [_Way(runtime, source, target, size_bytes) for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])]
+    ways = [
+        _Way(runtime, source, target, size_bytes)
+        for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])
+    ]
     before = runtime.getDevice()
     try:
         for way in ways:
@@ -129,9 +170,15 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
             way.fill()
         queue: Callable[[_Way], None] = _Way.by_host if through_host else _Way.by_engine
         _, *times = (_timed(ways, queue) for _ in range(1 + _REPEATS))  # the first warms up
-        return Copied(seconds=median(times), size_bytes=size_bytes, wrong=sum(way.wrong(cupy) for way in ways))
-    except (runtime.CUDARuntimeError, MemoryError) as error:  # CuPy's own allocations raise a MemoryError
-        raise UnavailableError(f"copies between GPU {a} and GPU {b}: {error}", "look at nvidia-smi for who uses the memory") from None
+        return Copied(
+            seconds=median(times), size_bytes=size_bytes, wrong=sum(way.wrong(cupy) for way in ways)
+        )
+    # CuPy's own allocations raise a MemoryError
+    except (runtime.CUDARuntimeError, MemoryError) as error:
+        raise UnavailableError(
+            f"copies between GPU {a} and GPU {b}: {error}",
+            "look at nvidia-smi for who uses the memory",
+        ) from None
     except StuckError:
         ways = []  # freeing memory would wait for the copies: the end of the process does it
         raise

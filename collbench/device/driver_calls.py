@@ -1,6 +1,8 @@
-"""Calls of the CUDA driver that CuPy's bindings lack: launches of thread block clusters, and events recorded by graphs.
+"""Calls of the CUDA driver that CuPy's bindings lack: launches of thread block clusters, and events
+recorded by graphs.
 
-CTAs of one cluster run side by side on one GPC (sm_90 and later). Source of structures and numbers: cuda.h, unchanged since CUDA 12.0.
+CTAs of one cluster run side by side on one GPC (sm_90 and later). Source of structures and numbers:
+cuda.h, unchanged since CUDA 12.0.
 """
 
 import ctypes
@@ -13,13 +15,22 @@ _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 
 
 class _Attribute(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("cluster", ctypes.c_uint * 3), ("unused", ctypes.c_char * 52))
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_char * 4),
+        ("cluster", ctypes.c_uint * 3),
+        ("unused", ctypes.c_char * 52),
+    )
 
 
 class _Config(ctypes.Structure):
     _fields_ = (
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
     )
 
 
@@ -30,14 +41,22 @@ def _driver() -> ctypes.CDLL:
 
 def _check(status: int, call: str) -> None:
     if status:
-        raise UnavailableError(f"{call} of a kernel in clusters fails with CUDA error {status}", "use --cluster 1")
+        raise UnavailableError(
+            f"{call} of a kernel in clusters fails with CUDA error {status}", "use --cluster 1"
+        )
 
 
 def record_by_graph(event: int, stream: int) -> None:
-    """Let the graph that the stream is captured into record an event whenever it comes here, for others to read. Raises UnavailableError."""
-    status = _driver().cuEventRecordWithFlags(ctypes.c_void_p(event), ctypes.c_void_p(stream), ctypes.c_uint(_RECORD_EXTERNAL))
+    """Let the graph that the stream is captured into record an event whenever it comes here, for
+    others to read. Raises UnavailableError.
+    """
+    status = _driver().cuEventRecordWithFlags(
+        ctypes.c_void_p(event), ctypes.c_void_p(stream), ctypes.c_uint(_RECORD_EXTERNAL)
+    )
     if status:
-        raise UnavailableError(f"an event of a graph fails with CUDA error {status}", "use --launch stream")
+        raise UnavailableError(
+            f"an event of a graph fails with CUDA error {status}", "use --launch stream"
+        )
 
 
 class Launch:
@@ -46,16 +65,31 @@ class Launch:
     def __init__(self, function: int, grid: tuple[int, int], block: int, cluster: int) -> None:
         self._function = ctypes.c_void_p(function)
         self._attribute = _Attribute(id=_CLUSTER_DIMENSION, cluster=(cluster, 1, 1))
-        self._config = _Config(grid=(*grid, 1), block=(block, 1, 1), attributes=ctypes.pointer(self._attribute), count=1)
+        self._config = _Config(
+            grid=(*grid, 1),
+            block=(block, 1, 1),
+            attributes=ctypes.pointer(self._attribute),
+            count=1,
+        )
         self._cluster = cluster
 
     def queue(self, stream: int, arguments: int) -> None:
         """Queue it on a stream; `arguments` is the address of the pointers to its arguments."""
         self._config.stream = stream
-        _check(_driver().cuLaunchKernelEx(ctypes.byref(self._config), self._function, ctypes.c_void_p(arguments), None), "the launch")
+        _check(
+            _driver().cuLaunchKernelEx(
+                ctypes.byref(self._config), self._function, ctypes.c_void_p(arguments), None
+            ),
+            "the launch",
+        )
 
     def resident_ctas(self) -> int:
         """CTAs that can run at once."""
         found = ctypes.c_int()
-        _check(_driver().cuOccupancyMaxActiveClusters(ctypes.byref(found), self._function, ctypes.byref(self._config)), "the occupancy")
+        _check(
+            _driver().cuOccupancyMaxActiveClusters(
+                ctypes.byref(found), self._function, ctypes.byref(self._config)
+            ),
+            "the occupancy",
+        )
         return found.value * self._cluster

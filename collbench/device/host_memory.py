@@ -1,7 +1,9 @@
-"""Host memory that GPUs read and write, registered with CUDA: of several ranks, pages of an unnamed file that each maps, or of one, its process's own.
+"""Host memory that GPUs read and write, registered with CUDA: of several ranks, pages of an unnamed
+file that each maps, or of one, its process's own.
 
-The file has no name, so nothing is left behind whoever dies; a rank of another process opens it through /proc. Pages lie on the NUMA node of the
-GPU of the rank that made them, where there is a choice. Source of mbind's numbers: linux/mempolicy.h.
+The file has no name, so nothing is left behind whoever dies; a rank of another process opens it
+through /proc. Pages lie on the NUMA node of the GPU of the rank that made them, where there is a
+choice. Source of mbind's numbers: linux/mempolicy.h.
 """
 
 import ctypes
@@ -20,7 +22,9 @@ Handle = tuple[int, int, int, int]  # process, file, bytes, address there
 
 
 class HostMemory:
-    """One rank's mapping: its own file (made here), another's (opened), or huge pages that nobody else maps."""
+    """One rank's mapping: its own file (made here), another's (opened), or huge pages that nobody
+    else maps.
+    """
 
     def __init__(self, runtime: Any, size: int, file: int | None, *, node: int = -1) -> None:
         """Raises UnavailableError if CUDA does not take it."""
@@ -30,12 +34,21 @@ class HostMemory:
         self.address = ctypes.addressof(self._anchor)
         if node >= 0 and os.uname().machine == "x86_64":
             mask = ctypes.c_ulong(1 << node)
-            start, length, bits = ctypes.c_void_p(self.address), ctypes.c_ulong(size), ctypes.c_ulong(64)
-            ctypes.CDLL(None).syscall(_SYS_MBIND, start, length, _PREFERRED, ctypes.byref(mask), bits, 0)
+            start, length, bits = (
+                ctypes.c_void_p(self.address),
+                ctypes.c_ulong(size),
+                ctypes.c_ulong(64),
+            )
+            ctypes.CDLL(None).syscall(
+                _SYS_MBIND, start, length, _PREFERRED, ctypes.byref(mask), bits, 0
+            )
         try:
             runtime.hostRegister(self.address, size, _PORTABLE_AND_MAPPED)
         except runtime.CUDARuntimeError as error:
-            raise UnavailableError(f"the GPU cannot map {size >> 20}M of host memory: {error}", "see ulimit -l, or use a smaller --buffsize") from error
+            raise UnavailableError(
+                f"the GPU cannot map {size >> 20}M of host memory: {error}",
+                "see ulimit -l, or use a smaller --buffsize",
+            ) from error
 
     def handle(self) -> Handle:
         """What another rank needs to open it."""
@@ -52,9 +65,14 @@ class HostMemory:
 
 
 def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> HostMemory:
-    """Memory of this rank, zeroed, near its GPU. Raises UnavailableError where GPUs use other addresses for it than processors."""
+    """Memory of this rank, zeroed, near its GPU. Raises UnavailableError where GPUs use other
+    addresses for it than processors.
+    """
     if not runtime.deviceGetAttribute(_CAN_USE_HOST_POINTER, device):
-        raise UnavailableError(f"GPU {device} reaches host memory by other addresses than the processors", "use --transport p2p")
+        raise UnavailableError(
+            f"GPU {device} reaches host memory by other addresses than the processors",
+            "use --transport p2p",
+        )
     file = os.memfd_create("collbench", os.MFD_CLOEXEC) if is_shared else None
     if file is not None:
         os.truncate(file, size)
@@ -62,20 +80,29 @@ def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> Hos
 
 
 def reach(runtime: Any, handle: Handle) -> HostMemory | None:
-    """Another rank's memory; None if it is this process's own, where its address serves. Raises UnavailableError."""
+    """Another rank's memory; None if it is this process's own, where its address serves. Raises
+    UnavailableError.
+    """
     process, file, size, _ = handle
     if process == os.getpid():
         return None
     try:
         return HostMemory(runtime, size, os.open(f"/proc/{process}/fd/{file}", os.O_RDWR))
     except OSError as error:
-        raise UnavailableError(f"the memory of process {process} cannot be opened: {error.strerror}", "start all ranks of a host in one container") from error
+        raise UnavailableError(
+            f"the memory of process {process} cannot be opened: {error.strerror}",
+            "start all ranks of a host in one container",
+        ) from error
 
 
 def _numa_node(bus_id: str) -> int:
     """The node of a PCI device; -1 where the host has one only or does not say."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     try:
-        return int(Path(f"/sys/bus/pci/devices/{bus_id.lower()}/numa_node").read_text()) if nodes > 1 else -1
+        return (
+            int(Path(f"/sys/bus/pci/devices/{bus_id.lower()}/numa_node").read_text())
+            if nodes > 1
+            else -1
+        )
     except (OSError, ValueError):
         return -1

@@ -1,4 +1,6 @@
-"""Where everything lies: a rank's words, FIFOs and scratch memory in its arena, and programs and arguments packed as types.cuh has them."""
+"""Where everything lies: a rank's words, FIFOs and scratch memory in its arena, and programs and
+arguments packed as types.cuh has them.
+"""
 
 import struct
 from dataclasses import dataclass
@@ -11,7 +13,8 @@ from collbench.planning.plan import Loop, Plan
 from collbench.spec.collectives import collective
 
 LINE_BYTES = FLAG_BYTES
-CONTROL_BYTES = 128 << 10  # at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
+# at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
+CONTROL_BYTES = 128 << 10
 ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
 STATE_BYTES, REPORT_BYTES = 8, 48
 MAX_CTAS = 1024
@@ -21,9 +24,11 @@ _NET_ALIGN = 4096  # pages, which MPI copies from and to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are apart, in bytes.
+    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are
+    apart, in bytes.
 
-    Where FIFOs are in host memory (is_in_host), all that ends at fifos_end is there, and scratch memory follows the control words of the GPU's arena.
+    Where FIFOs are in host memory (is_in_host), all that ends at fifos_end is there, and scratch
+    memory follows the control words of the GPU's arena.
     """
 
     tails: int
@@ -38,7 +43,9 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def layout(plan: Plan, rank: int) -> Layout:
-    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull), but those of connections to other islands."""
+    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull), but
+    those of connections to other islands.
+    """
     program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
     tails = CONTROL_BYTES
     heads = tails + channels * len(program.receiving) * LINE_BYTES
@@ -46,18 +53,34 @@ def layout(plan: Plan, rank: int) -> Layout:
     one = -(-plan.slots * slot // _FIFO_ALIGN) * _FIFO_ALIGN
     is_sender = plan.p2p == "pull"
     ends = program.sending if is_sender else program.receiving
-    owned = [e for e, end in enumerate(ends) if end.has_fifo and not plan.is_apart(rank, peer_of(plan, rank, end))]
+    owned = [
+        e
+        for e, end in enumerate(ends)
+        if end.has_fifo and not plan.is_apart(rank, peer_of(plan, rank, end))
+    ]
     fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
     stride = one * len(owned)
     fifos_end = fifos + channels * stride
     tmp = CONTROL_BYTES if is_in_host(plan) else fifos_end
     total = tmp + -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
-    return Layout(tails=tails, heads=heads, fifos=fifos, fifos_end=fifos_end, tmp=tmp, total=total, fifo_stride=stride, fifo_of=fifo_of)
+    return Layout(
+        tails=tails,
+        heads=heads,
+        fifos=fifos,
+        fifos_end=fifos_end,
+        tmp=tmp,
+        total=total,
+        fifo_stride=stride,
+        fifo_of=fifo_of,
+    )
 
 
 def layouts(plan: Plan) -> list[Layout]:
     """The arenas of all ranks that may be laid out in different ways."""
-    return [layout(plan, rank) for rank in range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)]
+    return [
+        layout(plan, rank)
+        for rank in range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)
+    ]
 
 
 def is_in_host(plan: Plan) -> bool:
@@ -67,10 +90,12 @@ def is_in_host(plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetLayout:
-    """Where a rank's ends of connections to other islands lie: words in host memory behind the control words, slots in memory of their own.
+    """Where a rank's ends of connections to other islands lie: words in host memory behind the
+    control words, slots in memory of their own.
 
-    An end is (whether the rank sends along it, its number). On channel 0 the k-th has its words, that which the kernel polls and, a line behind,
-    that which it sets, at words + 2 k lines, and its slots at k times fifo_bytes; strides lead to the other channels.
+    An end is (whether the rank sends along it, its number). On channel 0 the k-th has its words,
+    that which the kernel polls and, a line behind, that which it sets, at words + 2 k lines, and
+    its slots at k times fifo_bytes; strides lead to the other channels.
     """
 
     ends: tuple[tuple[bool, int], ...]
@@ -87,14 +112,21 @@ def net_layout(plan: Plan, rank: int) -> NetLayout:
     """The ends of a rank's connections to other islands."""
     program = lower(plan, rank)
     ends = tuple(
-        (is_sending, number) for is_sending, found in ((True, program.sending), (False, program.receiving)) for number, end in enumerate(found)
+        (is_sending, number)
+        for is_sending, found in ((True, program.sending), (False, program.receiving))
+        for number, end in enumerate(found)
         if plan.is_apart(rank, peer_of(plan, rank, end))
     )
     fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
     stride = 2 * LINE_BYTES * len(ends)
     return NetLayout(
-        ends=ends, words=CONTROL_BYTES, words_stride=stride, words_end=CONTROL_BYTES + plan.channels * stride, fifo_bytes=fifo_bytes,
-        slots_stride=fifo_bytes * len(ends), slots_bytes=plan.channels * fifo_bytes * len(ends),
+        ends=ends,
+        words=CONTROL_BYTES,
+        words_stride=stride,
+        words_end=CONTROL_BYTES + plan.channels * stride,
+        fifo_bytes=fifo_bytes,
+        slots_stride=fifo_bytes * len(ends),
+        slots_bytes=plan.channels * fifo_bytes * len(ends),
     )
 
 
@@ -111,7 +143,9 @@ def moved(plan: Plan, rank: int, chunk: int, buffer: str) -> int:
 
 
 def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[int, int]:
-    """First byte within a chunk, and size, of a slice of the chunk that a step works on: see walk.cuh."""
+    """First byte within a chunk, and size, of a slice of the chunk that a step works on: see
+    walk.cuh.
+    """
     size = loop.size
     if collective(plan.problem.op).is_interleaved:
         size = min(loop.chunk, max(0, loop.size - moved(plan, rank, work, "in") * loop.chunk))
@@ -123,7 +157,11 @@ def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
     """The number of the other end among the peer's receiving ends, or sending ones."""
     peer = peer_of(plan, rank, end)
     theirs = lower(plan, peer).receiving if is_sending else lower(plan, peer).sending
-    return next(number for number, other in enumerate(theirs) if other.port == end.port and peer_of(plan, peer, other) == rank)
+    return next(
+        number
+        for number, other in enumerate(theirs)
+        if other.port == end.port and peer_of(plan, peer, other) == rank
+    )
 
 
 def pack_program(program: Program) -> bytes:
@@ -147,9 +185,17 @@ def macros(program: Program) -> dict[str, int]:
     sources, targets = program.widest
     receiving, sending = len(program.receiving), len(program.sending)
     return {
-        "MAX_SOURCES": sources, "MAX_TARGETS": targets, "RECEIVING": receiving, "SENDING": sending, "TRACKS": len(program.tracks),
-        "ROUNDS": len(program.rounds), "STAGES": len(program.stages), "STEPS": max(1, len(program.steps)), "WAITS": max(1, len(program.waits)),
-        "POSTS": max(1, len(program.posts)), "ARGS_BYTES": ARGS.size + (max(1, receiving) + max(1, sending)) * END.size,
+        "MAX_SOURCES": sources,
+        "MAX_TARGETS": targets,
+        "RECEIVING": receiving,
+        "SENDING": sending,
+        "TRACKS": len(program.tracks),
+        "ROUNDS": len(program.rounds),
+        "STAGES": len(program.stages),
+        "STEPS": max(1, len(program.steps)),
+        "WAITS": max(1, len(program.waits)),
+        "POSTS": max(1, len(program.posts)),
+        "ARGS_BYTES": ARGS.size + (max(1, receiving) + max(1, sending)) * END.size,
         "PROGRAM_BYTES": len(pack_program(program)),
     }
 
@@ -162,8 +208,10 @@ END = struct.Struct("<5Q3I2H")
 class Memory:
     """Addresses, as one rank sees them.
 
-    arenas: where every rank has its flags and FIFOs, on the plan's road; own: its own arena, in its GPU's memory; abort: its abort word, and aborts: a
-    table of everybody's; inputs, outputs: of every rank's first set of user buffers. net, net_slots: the rank's ends of connections to other islands.
+    arenas: where every rank has its flags and FIFOs, on the plan's road; own: its own arena, in its
+    GPU's memory; abort: its abort word, and aborts: a table of everybody's; inputs, outputs: of
+    every rank's first set of user buffers. net, net_slots: the rank's ends of connections to other
+    islands.
     """
 
     arenas: tuple[int, ...]
@@ -178,30 +226,66 @@ class Memory:
 
 
 def pack_args(
-    plan: Plan, rank: int, memory: Memory, *, set_offset: int, timeout_ns: int, delay_ns: int = 0, block_bytes: int | None = None
+    plan: Plan,
+    rank: int,
+    memory: Memory,
+    *,
+    set_offset: int,
+    timeout_ns: int,
+    delay_ns: int = 0,
+    block_bytes: int | None = None,
 ) -> bytes:
-    """The arguments of a launch on a rank; block_bytes where the problem has another size than the plan's."""
+    """The arguments of a launch on a rank; block_bytes where the problem has another size than the
+    plan's.
+    """
     if block_bytes is None:
         block_bytes = plan.problem.block_bytes
     program, own, base = lower(plan, rank), layout(plan, rank), memory.own
     schedule, n = plan.schedule, plan.n
     shift = rank if schedule.is_symmetric else 0
     shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
-    out = [ARGS.pack(
-        memory.inputs[rank], memory.outputs[rank], base + own.tmp, set_offset, block_bytes, plan.share_of(block_bytes),
-        base + STATES_AT, memory.abort, memory.aborts, base + REPORTS_AT, memory.program, timeout_ns,
-        plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan), schedule.chunks["tmp"] * plan.chunk_bytes, rank, n, *shifts, delay_ns, 0,
-    )]
+    out = [
+        ARGS.pack(
+            memory.inputs[rank],
+            memory.outputs[rank],
+            base + own.tmp,
+            set_offset,
+            block_bytes,
+            plan.share_of(block_bytes),
+            base + STATES_AT,
+            memory.abort,
+            memory.aborts,
+            base + REPORTS_AT,
+            memory.program,
+            timeout_ns,
+            plan.chunk_bytes,
+            plan.piece_bytes,
+            slot_wire_bytes(plan),
+            schedule.chunks["tmp"] * plan.chunk_bytes,
+            rank,
+            n,
+            *shifts,
+            delay_ns,
+            0,
+        )
+    ]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):
         packed = [
-            END.pack(*reach(plan, rank, memory, number, end, is_sending=is_sending), end.per_loop, peer_of(plan, rank, end)) for number, end in enumerate(ends)
+            END.pack(
+                *reach(plan, rank, memory, number, end, is_sending=is_sending),
+                end.per_loop,
+                peer_of(plan, rank, end),
+            )
+            for number, end in enumerate(ends)
         ]
         out += packed or [bytes(END.size)]
     return b"".join(out)
 
 
 class Reached(NamedTuple):
-    """Where an end of a connection leads on channel 0, as END packs it: its slots, the words heard and said, the peer's buffers, bytes between channels."""
+    """Where an end of a connection leads on channel 0, as END packs it: its slots, the words heard
+    and said, the peer's buffers, bytes between channels.
+    """
 
     slots: int
     heard: int
@@ -213,22 +297,42 @@ class Reached(NamedTuple):
     said_stride: int
 
 
-def reach(plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool) -> Reached:
+def reach(
+    plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool
+) -> Reached:
     """The addresses of an end, the number-th of a rank's sending or receiving ones."""
     peer = peer_of(plan, rank, end)
     if plan.is_apart(rank, peer):
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
         word = memory.net + where.words + 2 * k * LINE_BYTES
-        return Reached(memory.net_slots + k * where.fifo_bytes, word, word + LINE_BYTES, 0, 0, where.slots_stride, where.words_stride, where.words_stride)
+        return Reached(
+            memory.net_slots + k * where.fifo_bytes,
+            word,
+            word + LINE_BYTES,
+            0,
+            0,
+            where.slots_stride,
+            where.words_stride,
+            where.words_stride,
+        )
     other = other_end(plan, rank, end, is_sending=is_sending)
     mine, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
-    apart = [LINE_BYTES * len(ends) for ends in ((here.sending, there.receiving) if is_sending else (here.receiving, there.sending))]
+    apart = [
+        LINE_BYTES * len(ends)
+        for ends in (
+            (here.sending, there.receiving) if is_sending else (here.receiving, there.sending)
+        )
+    ]
     heard = memory.arenas[rank] + (mine.heads if is_sending else mine.tails) + number * LINE_BYTES
     said = memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
     slots = stride = 0
     if end.has_fifo:
-        owner, at, who = (rank, mine, (is_sending, number)) if (plan.p2p == "pull") == is_sending else (peer, theirs, (not is_sending, other))
+        owner, at, who = (
+            (rank, mine, (is_sending, number))
+            if (plan.p2p == "pull") == is_sending
+            else (peer, theirs, (not is_sending, other))
+        )
         slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
     return Reached(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart)

@@ -1,4 +1,6 @@
-"""What the slices of a connection between islands hold, for a proxy that sends them: bytes of a slot, and which of its lines have flags to look at."""
+"""What the slices of a connection between islands hold, for a proxy that sends them: bytes of a
+slot, and which of its lines have flags to look at.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,31 +13,46 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 
 class Message(NamedTuple):
-    """A slice in its slot. size: bytes from the slot's start to the last that is used; parts: where each chunk begins and its bytes, without empty ones."""
+    """A slice in its slot. size: bytes from the slot's start to the last that is used; parts: where
+    each chunk begins and its bytes, without empty ones.
+    """
 
     size: int
     parts: tuple[tuple[int, int], ...]
 
 
 def messages(plan: Plan, rank: int, channel: int, end: int, block_count: int = 0) -> list[Message]:
-    """Every slice that one launch sends along a rank's sending end on a channel; block_count where the problem has another size than the plan's."""
+    """Every slice that one launch sends along a rank's sending end on a channel; block_count where
+    the problem has another size than the plan's.
+    """
     return list(_messages(plan, rank, channel, end, block_count or plan.problem.block_count))
 
 
 def _messages(plan: Plan, rank: int, channel: int, end: int, block_count: int) -> Iterator[Message]:
     program, wire = lower(plan, rank), PROTOCOLS.load(plan.proto).wire_bytes
-    works: list[dict[int, int]] = [{} for _ in range(program.sending[end].per_loop)]  # by message and place in it, the chunk that a step works on
+    # by message and place in it, the chunk that a step works on
+    works: list[dict[int, int]] = [{} for _ in range(program.sending[end].per_loop)]
     for step in program.steps:
         for ref in step.targets:
             if ref.kind == SLOT and ref.end == end:
                 works[ref.message][ref.chunk] = step.work
     known: dict[tuple[object, ...], Message] = {}
-    for loop in replace(plan, problem=replace(plan.problem, block_count=block_count)).loops(channel):
+    for loop in replace(plan, problem=replace(plan.problem, block_count=block_count)).loops(
+        channel
+    ):
         for number, work in enumerate(works):
             for part in range(loop.slices):
                 key = loop.size, loop.chunk, number, part
                 if key not in known:
-                    sizes = {place: piece_of(plan, rank, loop, part, of)[1] for place, of in work.items()}
-                    parts = tuple((place * int(wire(plan.piece_bytes)), int(wire(size))) for place, size in sorted(sizes.items()) if size)
-                    known[key] = Message(max((first + size for first, size in parts), default=0), parts)
+                    sizes = {
+                        place: piece_of(plan, rank, loop, part, of)[1] for place, of in work.items()
+                    }
+                    parts = tuple(
+                        (place * int(wire(plan.piece_bytes)), int(wire(size)))
+                        for place, size in sorted(sizes.items())
+                        if size
+                    )
+                    known[key] = Message(
+                        max((first + size for first, size in parts), default=0), parts
+                    )
                 yield known[key]

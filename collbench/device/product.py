@@ -1,6 +1,8 @@
-"""A matrix product that a GPU computes beside what it communicates: bfloat16 with sums in float32, by cuBLAS, on a stream of its own.
+"""A matrix product that a GPU computes beside what it communicates: bfloat16 with sums in float32,
+by cuBLAS, on a stream of its own.
 
-Random inputs, because a GPU draws less power for constant ones and then runs at higher clocks. Nothing here looks at the result.
+Random inputs, because a GPU draws less power for constant ones and then runs at higher clocks.
+Nothing here looks at the result.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 ITEM_BYTES = 2
-INSTALL_HINT = "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"
-_CUDA_R_16BF, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT, _CUBLAS_OP_N = 14, 68, -1, 0  # library_types.h, cublas_api.h
+INSTALL_HINT = (
+    "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"
+)
+# library_types.h, cublas_api.h
+_CUDA_R_16BF, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT, _CUBLAS_OP_N = 14, 68, -1, 0
 _PERIOD = 1048573  # random values, which repeat; a prime, so that no two rows are alike
 _FIRST_S = 60.0  # to load cuBLAS's kernels and run one
 
@@ -25,12 +30,15 @@ def load_cublas() -> Any:
     try:
         from cupy.cuda import cublas
     except ImportError:
-        raise UnavailableError("CuPy finds no cuBLAS, which computes beside the communication", INSTALL_HINT) from None
+        raise UnavailableError(
+            "CuPy finds no cuBLAS, which computes beside the communication", INSTALL_HINT
+        ) from None
     return cublas
 
 
 class Product:
-    """Square matrices of that size on a GPU, and a stream of the least priority. The first product has run when it is there.
+    """Square matrices of that size on a GPU, and a stream of the least priority. The first product
+    has run when it is there.
 
     Raises UnavailableError if there is no cuBLAS, or not enough memory.
     """
@@ -46,9 +54,12 @@ class Product:
             raise UnavailableError(error.message, "use a smaller --gemm") from error
         for seed, matrix in enumerate((self._a, self._b)):
             self._fill(matrix, seed)
-        self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)  # in host memory, which a new handle expects
+        # in host memory, which a new handle expects
+        self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)
         self._handle: int = self._cublas.create()
-        self.queue(1)  # kernels are loaded at their first launch, which may wait for all that runs: not while others wait for this rank
+        # kernels are loaded at their first launch, which may wait for all that runs: not while
+        # others wait for this rank
+        self.queue(1)
         done = card.event()
         card.runtime.eventRecord(done, self.stream)
         card.runtime.streamWaitEvent(card.stream, done)
@@ -62,7 +73,9 @@ class Product:
         done = len(block)
         while done < size:
             more = min(done, size - done)
-            card.runtime.memcpyAsync(matrix + done, matrix, more, card.runtime.memcpyDeviceToDevice, card.stream)
+            card.runtime.memcpyAsync(
+                matrix + done, matrix, more, card.runtime.memcpyDeviceToDevice, card.stream
+            )
             done += more
         card.wait(_FIRST_S)
 
@@ -72,12 +85,31 @@ class Product:
         with self._on:  # the binding takes the current stream, whatever the handle was given
             for _ in range(products):
                 self._cublas.gemmEx(
-                    self._handle, _CUBLAS_OP_N, _CUBLAS_OP_N, size, size, size, self._one.ctypes.data, self._a, _CUDA_R_16BF, size,
-                    self._b, _CUDA_R_16BF, size, self._zero.ctypes.data, self._c, _CUDA_R_16BF, size, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT,
+                    self._handle,
+                    _CUBLAS_OP_N,
+                    _CUBLAS_OP_N,
+                    size,
+                    size,
+                    size,
+                    self._one.ctypes.data,
+                    self._a,
+                    _CUDA_R_16BF,
+                    size,
+                    self._b,
+                    _CUDA_R_16BF,
+                    size,
+                    self._zero.ctypes.data,
+                    self._c,
+                    _CUDA_R_16BF,
+                    size,
+                    _CUBLAS_COMPUTE_32F,
+                    _CUBLAS_GEMM_DEFAULT,
                 )
 
     def close(self) -> None:
-        """Give back the matrices, which no other process has, and what the card does not know: cuBLAS's own memory."""
+        """Give back the matrices, which no other process has, and what the card does not know:
+        cuBLAS's own memory.
+        """
         self._cublas.destroy(self._handle)
         for matrix in (self._a, self._b, self._c):
             self.card.free(matrix)
@@ -86,8 +118,14 @@ class Product:
 def random_bfloat16(count: int, seed: int) -> "Array":
     """Normal random numbers as bfloat16, in 16-bit words: the upper halves of float32.
 
-    >>> random_bfloat16(3, 0).dtype.name, len(set(random_bfloat16(100, 1)) & set(random_bfloat16(100, 2))) < 10
+    >>> (
+    ...     random_bfloat16(3, 0).dtype.name,
+    ...     len(set(random_bfloat16(100, 1)) & set(random_bfloat16(100, 2))) < 10,
+    ... )
     ('uint16', True)
     """
-    values: Array = (np.random.default_rng(seed).standard_normal(count, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    values: Array = (
+        np.random.default_rng(seed).standard_normal(count, np.float32).view(np.uint32)
+        >> np.uint32(16)
+    ).astype(np.uint16)
     return values

@@ -1,7 +1,8 @@
-"""A plan as kernels take it: the program of a rank, the ends of its connections, and what can be said of them before anything runs.
+"""A plan as kernels take it: the program of a rank, the ends of its connections, and what can be
+said of them before anything runs.
 
-The tables are those of types.cuh. A symmetric schedule has one program, seen from rank 0, whose chunk numbers are moved by the rank; so
-one compiled kernel serves all ranks.
+The tables are those of types.cuh. A symmetric schedule has one program, seen from rank 0, whose
+chunk numbers are moved by the rank; so one compiled kernel serves all ranks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,7 +51,9 @@ class DeviceStep(NamedTuple):
 
 
 class End(NamedTuple):
-    """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port, messages in a loop, whether it has a FIFO."""
+    """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port,
+    messages in a loop, whether it has a FIFO.
+    """
 
     peer: int
     port: str
@@ -74,7 +77,9 @@ class Program:
     @property
     def widest(self) -> tuple[int, int]:
         """Sources and targets of the widest step, at least one of each."""
-        return max([1, *(len(s.sources) for s in self.steps)]), max([1, *(len(s.targets) for s in self.steps)])
+        return max([1, *(len(s.sources) for s in self.steps)]), max(
+            [1, *(len(s.targets) for s in self.steps)]
+        )
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -108,23 +113,53 @@ class _Lowering:
             for r, steps in enumerate(track.rounds):
                 self._round(t, r, steps)
             received = list(self.receiving.items())[ends_before:]
-            ready = [Mark(READY, end) for edge, end in received if edge in self.schedule.ready_at(self.rank)]
+            ready = [
+                Mark(READY, end)
+                for edge, end in received
+                if edge in self.schedule.ready_at(self.rank)
+            ]
             heads = [Mark(HEAD, end) for _, end in received]
-            lent = {edge for r in range(len(track.rounds)) for edge in self.schedule.lent_at(self.rank, t, r)}
-            first_ready, first_head, first_back = len(self.posts), len(self.posts) + len(ready), len(self.waits)
+            lent = {
+                edge
+                for r in range(len(track.rounds))
+                for edge in self.schedule.lent_at(self.rank, t, r)
+            }
+            first_ready, first_head, first_back = (
+                len(self.posts),
+                len(self.posts) + len(ready),
+                len(self.waits),
+            )
             self.posts += ready + heads
             self.waits += [Mark(BACK, self.sending[edge]) for edge in sorted(lent)]
-            tracks.append((first_round, len(track.rounds), first_ready, len(ready), first_head, len(heads), first_back, len(lent)))
+            tracks.append(
+                (
+                    first_round,
+                    len(track.rounds),
+                    first_ready,
+                    len(ready),
+                    first_head,
+                    len(heads),
+                    first_back,
+                    len(lent),
+                )
+            )
         return Program(
-            tracks=tuple(tracks), rounds=tuple(self.rounds), stages=tuple(self.stages), steps=tuple(self.steps), waits=tuple(self.waits),
-            posts=tuple(self.posts), receiving=tuple(self._end(edge, is_sending=False) for edge in self.receiving),
+            tracks=tuple(tracks),
+            rounds=tuple(self.rounds),
+            stages=tuple(self.stages),
+            steps=tuple(self.steps),
+            waits=tuple(self.waits),
+            posts=tuple(self.posts),
+            receiving=tuple(self._end(edge, is_sending=False) for edge in self.receiving),
             sending=tuple(self._end(edge, is_sending=True) for edge in self.sending),
         )
 
     def _end(self, edge: Edge, *, is_sending: bool) -> End:
         key = (self.rank, edge.peer, edge.port) if is_sending else (edge.peer, self.rank, edge.port)
         messages = self.plan.messages_of_port[key]
-        return End(edge.peer, edge.port, len(messages), not all(message.is_direct for message in messages))
+        return End(
+            edge.peer, edge.port, len(messages), not all(message.is_direct for message in messages)
+        )
 
     def _round(self, t: int, r: int, steps: Round) -> None:
         shape = shape_of(steps)
@@ -150,30 +185,58 @@ class _Lowering:
                     to_send[edge] -= 1
                     if not to_send[edge]:
                         self.posts.append(Mark(TAIL, self.sending[edge], self.sent.get(edge, 0)))
-            self.stages.append((
-                first_step, len(self.steps) - first_step, first_wait, len(self.waits) - first_wait, first_post, len(self.posts) - first_post,
-            ))
+            self.stages.append(
+                (
+                    first_step,
+                    len(self.steps) - first_step,
+                    first_wait,
+                    len(self.waits) - first_wait,
+                    first_post,
+                    len(self.posts) - first_post,
+                )
+            )
         for counts, edges in ((self.sent, shape.sent), (self.taken, shape.received)):
             for edge in edges:
                 counts[edge] = counts.get(edge, 0) + 1
 
-    def _waits(self, place: Place, recv: Sequence[Edge], send: Sequence[Edge], started: set[tuple[str, Edge]]) -> list[Mark]:
+    def _waits(
+        self,
+        place: Place,
+        recv: Sequence[Edge],
+        send: Sequence[Edge],
+        started: set[tuple[str, Edge]],
+    ) -> list[Mark]:
         _, t, r, s = place
         schedule = self.schedule
-        found = [Mark(DATA, self.receiving[edge], self.taken.get(edge, 0)) for edge in recv if ("recv", edge) not in started]
+        found = [
+            Mark(DATA, self.receiving[edge], self.taken.get(edge, 0))
+            for edge in recv
+            if ("recv", edge) not in started
+        ]
         for edge in send:
             if ("send", edge) in started:
                 continue
             end, message = self.sending[edge], self.sent.get(edge, 0)
             if not self.plan.messages_of_port[self.rank, edge.peer, edge.port][message].is_direct:
                 found.append(Mark(ROOM, end, message))
-            elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(edge.peer):
+            elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(
+                edge.peer
+            ):
                 found.append(Mark(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
-        lent = [(self.sending[loan.edge], self.message_of[t, loan.round, loan.edge]) for loan in schedule.returns_at(self.rank, t, r, s)]
+        lent = [
+            (self.sending[loan.edge], self.message_of[t, loan.round, loan.edge])
+            for loan in schedule.returns_at(self.rank, t, r, s)
+        ]
         return found + [Mark(BACK, end, message) for end, message in lent]
 
-    def _step(self, place: Place, steps: Round, received_index: dict[tuple[int, Edge], int], sent_index: dict[tuple[int, Edge], int]) -> None:
+    def _step(
+        self,
+        place: Place,
+        steps: Round,
+        received_index: dict[tuple[int, Edge], int],
+        sent_index: dict[tuple[int, Edge], int],
+    ) -> None:
         """The data movement of one step; nothing if all it does is wait and say."""
         _, t, r, s = place
         step, schedule, problem = steps[s], self.schedule, self.plan.problem
@@ -192,7 +255,11 @@ class _Lowering:
                 sources.append(Ref(_PEER_KIND[where.buffer], end, chunk=where.chunk))
             else:
                 sources.append(Ref(SLOT, end, number, received_index[s, edge]))
-        if target is not None and is_copy(step) and self._same(step.src[0], target, problem.in_place):
+        if (
+            target is not None
+            and is_copy(step)
+            and self._same(step.src[0], target, problem.in_place)
+        ):
             target = None
         targets = [] if target is None else [Ref(_KIND[target.buffer], chunk=target.chunk)]
         for edge in step.send:
@@ -204,64 +271,96 @@ class _Lowering:
                 targets.append(Ref(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk))
         if targets:
             divides = DIVIDE if place in self.plan.proof.complete and problem.redop == "avg" else 0
-            self.steps.append(DeviceStep(tuple(sources), tuple(targets), divides, self.plan.proof.chunks[place]))
+            self.steps.append(
+                DeviceStep(tuple(sources), tuple(targets), divides, self.plan.proof.chunks[place])
+            )
 
     def _same(self, a: Operand, b: Operand, in_place: bool) -> bool:
-        return cell(self.schedule, self.rank, a, in_place=in_place) == cell(self.schedule, self.rank, b, in_place=in_place)
+        return cell(self.schedule, self.rank, a, in_place=in_place) == cell(
+            self.schedule, self.rank, b, in_place=in_place
+        )
 
 
 @lru_cache(maxsize=1024)
 def lower(plan: Plan, rank: int) -> Program:
     """The rank's program; of a symmetric schedule the same for all."""
-    return _Lowering(plan, rank).program() if rank == 0 or not plan.schedule.is_symmetric else lower(plan, 0)
+    return (
+        _Lowering(plan, rank).program()
+        if rank == 0 or not plan.schedule.is_symmetric
+        else lower(plan, 0)
+    )
 
 
 def needs_fences(plan: Plan) -> bool:
-    """Whether tracks of a rank pass data to each other through memory, so that flags alone do not order it."""
+    """Whether tracks of a rank pass data to each other through memory, so that flags alone do not
+    order it.
+    """
     for rank, program in enumerate(plan.schedule.programs):
         readers: dict[Operand, set[int]] = {}
         writers: dict[Operand, set[int]] = {}
         for t, track in enumerate(program):
             for step in (step for steps in track.rounds for step in steps):
                 for operand in step.src:
-                    readers.setdefault(cell(plan.schedule, rank, operand, in_place=plan.problem.in_place), set()).add(t)
+                    readers.setdefault(
+                        cell(plan.schedule, rank, operand, in_place=plan.problem.in_place), set()
+                    ).add(t)
                 if step.dst is not None:
-                    writers.setdefault(cell(plan.schedule, rank, step.dst, in_place=plan.problem.in_place), set()).add(t)
+                    writers.setdefault(
+                        cell(plan.schedule, rank, step.dst, in_place=plan.problem.in_place), set()
+                    ).add(t)
         if any(len(tracks | readers.get(place, set())) > 1 for place, tracks in writers.items()):
             return True
     return False
 
 
 def fits_one_loop(plan: Plan) -> bool:
-    """Whether every channel has at most one loop, and a launch's messages fit the slots of every connection."""
+    """Whether every channel has at most one loop, and a launch's messages fit the slots of every
+    connection.
+    """
     most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
-    return most <= plan.slots and all(sum(1 for _ in plan.loops(channel)) <= 1 for channel in range(plan.channels))
+    return most <= plan.slots and all(
+        sum(1 for _ in plan.loops(channel)) <= 1 for channel in range(plan.channels)
+    )
 
 
 def needs_no_credits(plan: Plan) -> bool:
-    """Whether a rank cannot end a launch before all that it sends to have begun it, and two launches' messages fit the slots.
+    """Whether a rank cannot end a launch before all that it sends to have begun it, and two
+    launches' messages fit the slots.
 
-    Then a slot that is written was read at least a launch ago. All messages must carry something for that.
+    Then a slot that is written was read at least a launch ago. All messages must carry something
+    for that.
     """
     most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
-    if plan.islands or not fits_one_loop(plan) or 2 * most > plan.slots:  # a proxy must be told which slots are free
+    # a proxy must be told which slots are free
+    if plan.islands or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
     parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 1
-    return all(loop.size > (parts - 1) * loop.chunk for loop in loops) and len(loops) == plan.channels and ends_after_peers_begin(plan.schedule)
+    return (
+        all(loop.size > (parts - 1) * loop.chunk for loop in loops)
+        and len(loops) == plan.channels
+        and ends_after_peers_begin(plan.schedule)
+    )
 
 
 def is_narrow(plan: Plan) -> bool:
     """Whether 32 bits count the bytes of a set of user buffers and of a loop."""
     parts = max(1, *plan.schedule.chunks.values())
-    return max(plan.problem.buffers(rank).total_bytes for rank in range(plan.n)) < 1 << 31 and parts * plan.chunk_bytes < 1 << 31
+    return (
+        max(plan.problem.buffers(rank).total_bytes for rank in range(plan.n)) < 1 << 31
+        and parts * plan.chunk_bytes < 1 << 31
+    )
 
 
 def is_aligned(plan: Plan, unit: int) -> bool:
     """Whether all pieces of all chunks begin at multiples of `unit` bytes and are as long."""
     if plan.problem.block_bytes % unit or plan.piece_bytes % unit:
         return False
-    return all((loop.offset | loop.size | loop.chunk) % unit == 0 for channel in range(plan.channels) for loop in plan.loops(channel))
+    return all(
+        (loop.offset | loop.size | loop.chunk) % unit == 0
+        for channel in range(plan.channels)
+        for loop in plan.loops(channel)
+    )
 
 
 def waiters(plan: Plan) -> int:
@@ -275,22 +374,49 @@ def ctas(plan: Plan) -> int:
 
 
 def launches_counted(plan: Plan) -> int:
-    """Launches after which a connection's slices no longer have a number of 32 bits, and FIFOs must be cleared."""
+    """Launches after which a connection's slices no longer have a number of 32 bits, and FIFOs must
+    be cleared.
+    """
     return ((1 << 32) - 1) // max(1, *(connection.slices for connection in plan.connections))
 
 
 def program_text(program: Program) -> str:
     """The program as a C++ constant."""
+
     def braced(values: Iterable[Any]) -> str:
-        return "{" + ", ".join(braced(value) if isinstance(value, tuple | list) else str(value) for value in values) + "}"
+        return (
+            "{"
+            + ", ".join(
+                braced(value) if isinstance(value, tuple | list) else str(value) for value in values
+            )
+            + "}"
+        )
 
     def padded(refs: tuple[Ref, ...], most: int) -> list[Ref]:
         return [*refs, *[Ref(0)] * (most - len(refs))]
 
     sources, targets = program.widest
     steps = [
-        (len(step.sources), len(step.targets), step.flags, step.work, padded(step.sources, sources), padded(step.targets, targets))
+        (
+            len(step.sources),
+            len(step.targets),
+            step.flags,
+            step.work,
+            padded(step.sources, sources),
+            padded(step.targets, targets),
+        )
         for step in program.steps or (DeviceStep((), (), 0, 0),)
     ]
-    tables = [program.tracks, program.rounds, program.stages, steps, program.waits or (Mark(0, 0),), program.posts or (Mark(0, 0),)]
-    return "static constexpr Program PROGRAM = {" + ",\n".join(braced(table) for table in tables) + "};\n"
+    tables = [
+        program.tracks,
+        program.rounds,
+        program.stages,
+        steps,
+        program.waits or (Mark(0, 0),),
+        program.posts or (Mark(0, 0),),
+    ]
+    return (
+        "static constexpr Program PROGRAM = {"
+        + ",\n".join(braced(table) for table in tables)
+        + "};\n"
+    )

@@ -1,4 +1,6 @@
-"""The driver's side of a crew whose ranks are other processes: send a call to all, collect the answers, find out who is missing."""
+"""The driver's side of a crew whose ranks are other processes: send a call to all, collect the
+answers, find out who is missing.
+"""
 
 import os
 import signal
@@ -13,21 +15,39 @@ from typing import Any
 from collbench.util.errors import CollbenchError, RankLostError, StuckError
 
 ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
-EXTENSIONS = 20  # how often a deadline is put off while every silent rank runs: ranks notice by themselves when they wait in vain
-MESSAGE_S = 5.0  # how long a message may be stuck on its way to or from a rank that stopped in the middle of it
+# how often a deadline is put off while every silent rank runs: ranks notice by themselves when they
+# wait in vain
+EXTENSIONS = 20
+# how long a message may be stuck on its way to or from a rank that stopped in the middle of it
+MESSAGE_S = 5.0
 RUNS = "does not answer"  # the fate of a process that seems to be running
 
 
 class Driver:
-    """Connections to n ranks. `pids[rank]` and `exit_code(rank)` tell what became of a process that does not answer."""
+    """Connections to n ranks. `pids[rank]` and `exit_code(rank)` tell what became of a process that
+    does not answer.
+    """
 
-    def __init__(self, connections: Sequence[Connection], pids: Sequence[int], exit_code: Callable[[int], int | None], abort: Callable[[], None]) -> None:
-        self.connections, self.pids, self.exit_code, self.abort = list(connections), pids, exit_code, abort
+    def __init__(
+        self,
+        connections: Sequence[Connection],
+        pids: Sequence[int],
+        exit_code: Callable[[int], int | None],
+        abort: Callable[[], None],
+    ) -> None:
+        self.connections, self.pids, self.exit_code, self.abort = (
+            list(connections),
+            pids,
+            exit_code,
+            abort,
+        )
         for connection in self.connections:
             _limit_messages(connection)
 
     def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
-        """The results of all ranks in rank order. Raises what the first failing rank raised, StuckError or RankLostError."""
+        """The results of all ranks in rank order. Raises what the first failing rank raised,
+        StuckError or RankLostError.
+        """
         for rank, connection in enumerate(self.connections):
             try:
                 connection.send((method, args))
@@ -39,12 +59,20 @@ class Driver:
         is_aborted, extensions = False, EXTENSIONS
         while len(answers) + len(lost) < len(self.connections):
             left = deadline - time.monotonic()
-            unheard = [c for rank, c in enumerate(self.connections) if rank not in answers and rank not in lost]
+            unheard = [
+                c
+                for rank, c in enumerate(self.connections)
+                if rank not in answers and rank not in lost
+            ]
             ready = wait(unheard, timeout=left) if left > 0 else []
             if not ready and left <= 0:
                 if is_aborted:
                     break
-                if extensions and all(fate(self.pids[rank], None) == RUNS for rank in range(len(self.pids)) if rank not in answers):
+                if extensions and all(
+                    fate(self.pids[rank], None) == RUNS
+                    for rank in range(len(self.pids))
+                    if rank not in answers
+                ):
                     extensions, deadline = extensions - 1, time.monotonic() + timeout_s
                     continue
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
@@ -58,12 +86,23 @@ class Driver:
             if not is_aborted and (lost or any(kind == "error" for kind, _ in answers.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-        silent = lost + [rank for rank in range(len(self.connections)) if rank not in answers and rank not in lost]  # the first to go is the one to blame
-        errors = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
+        # the first to go is the one to blame
+        silent = lost + [
+            rank
+            for rank in range(len(self.connections))
+            if rank not in answers and rank not in lost
+        ]
+        errors = [
+            result
+            for kind, result in (answers[rank] for rank in sorted(answers))
+            if kind == "error"
+        ]
         if silent:
             raise self._lost(silent, errors)
         if errors:
-            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+            raise next(
+                (error for error in errors if not isinstance(error, StuckError)), None
+            ) or stuck(errors)
         return [answers[rank][1] for rank in range(len(self.connections))]
 
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
@@ -71,14 +110,26 @@ class Driver:
         time.sleep(0.05)  # a killed process is reaped a moment after its connection closes
         fates = [f"rank {rank} {fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
         waits = [error.message for error in errors]
-        return RankLostError("; ".join([*fates, *waits]), "rows finished before are kept; run again with --resume to go on")
+        return RankLostError(
+            "; ".join([*fates, *waits]),
+            "rows finished before are kept; run again with --resume to go on",
+        )
 
 
 def stuck(errors: Sequence[CollbenchError]) -> StuckError:
-    """One error of several ranks' waits, which begins with the rank at the root where that can be told."""
-    suspects = [error.suspect for error in errors if isinstance(error, StuckError) and error.suspect is not None]
+    """One error of several ranks' waits, which begins with the rank at the root where that can be
+    told.
+    """
+    suspects = [
+        error.suspect
+        for error in errors
+        if isinstance(error, StuckError) and error.suspect is not None
+    ]
     root = f"rank {min(suspects)[1]} keeps the others waiting: " if suspects else ""
-    return StuckError(root + "; ".join(error.message for error in errors), "raise --timeout if the machine is merely slow")
+    return StuckError(
+        root + "; ".join(error.message for error in errors),
+        "raise --timeout if the machine is merely slow",
+    )
 
 
 def fate(pid: int, exit_code: int | None) -> str:
@@ -91,7 +142,12 @@ def fate(pid: int, exit_code: int | None) -> str:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "is gone"
-    states = {"T": "is stopped (SIGSTOP)", "t": "is stopped by a debugger", "Z": "is dead", "D": "hangs in the kernel"}
+    states = {
+        "T": "is stopped (SIGSTOP)",
+        "t": "is stopped by a debugger",
+        "Z": "is dead",
+        "D": "hangs in the kernel",
+    }
     return states.get(state, RUNS)
 
 
@@ -103,7 +159,9 @@ def _signal_name(number: int) -> str:
 
 
 def _limit_messages(connection: Connection) -> None:
-    """Let the kernel end reads and writes that make no progress: a rank stopped in the middle of a long message reads or writes no more."""
+    """Let the kernel end reads and writes that make no progress: a rank stopped in the middle of a
+    long message reads or writes no more.
+    """
     interval = struct.pack("@ll", int(MESSAGE_S), 0)
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)

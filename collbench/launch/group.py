@@ -1,7 +1,9 @@
-"""Who the ranks are: `local` (this host, no launcher) or `mpi` (one rank a process, under mpirun, mpiexec or srun).
+"""Who the ranks are: `local` (this host, no launcher) or `mpi` (one rank a process, under mpirun,
+mpiexec or srun).
 
-A group makes crews. A crew is one server a rank, each holding the rank's part of one backend; the driver (the process without a launcher,
-or rank 0 under one) calls a method on all of them and gets the results in rank order, or an error that says which rank failed.
+A group makes crews. A crew is one server a rank, each holding the rank's part of one backend; the
+driver (the process without a launcher, or rank 0 under one) calls a method on all of them and gets
+the results in rank order, or an error that says which rank failed.
 """
 
 from collections.abc import Sequence
@@ -15,8 +17,9 @@ GroupKind = Literal["local", "mpi"]
 class RankContext:
     """What a rank's part of a backend is made from.
 
-    local_rank: its number among the ranks of its host. `arena` is memory that all ranks share, or None; `comm` an MPI communicator, or None,
-    and `watchdog` what watches over calls on it. is_process: every rank is a process of its own, though there is no communicator.
+    local_rank: its number among the ranks of its host. `arena` is memory that all ranks share, or
+    None; `comm` an MPI communicator, or None, and `watchdog` what watches over calls on it.
+    is_process: every rank is a process of its own, though there is no communicator.
     """
 
     rank: int
@@ -29,9 +32,11 @@ class RankContext:
 
 
 class Crew(Protocol):
-    """One server a rank. call() runs a method on every rank and returns the results in rank order; it never waits past timeout_s.
+    """One server a rank. call() runs a method on every rank and returns the results in rank order;
+    it never waits past timeout_s.
 
-    Raises what a rank raised, StuckError if ranks wait for each other, RankLostError if one died or does not answer.
+    Raises what a rank raised, StuckError if ranks wait for each other, RankLostError if one died or
+    does not answer.
     """
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]: ...
@@ -40,7 +45,9 @@ class Crew(Protocol):
 
 
 class Group(Protocol):
-    """Who the ranks are. ranks is 0 where the group can be of any size; hosts names the host of every rank known now."""
+    """Who the ranks are. ranks is 0 where the group can be of any size; hosts names the host of
+    every rank known now.
+    """
 
     kind: GroupKind
     ranks: int

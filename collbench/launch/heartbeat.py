@@ -1,7 +1,9 @@
-"""Signs of life between rank 0 and the ranks of other hosts, whose processes nobody here can look at.
+"""Signs of life between rank 0 and the ranks of other hosts, whose processes nobody here can look
+at.
 
-A thread of each sends an empty message every second on a communicator of its own and notes when it last heard the other. A cut link or a host
-that is gone says nothing, and TCP gives up on it after many minutes only.
+A thread of each sends an empty message every second on a communicator of its own and notes when it
+last heard the other. A cut link or a host that is gone says nothing, and TCP gives up on it after
+many minutes only.
 """
 
 import threading
@@ -15,7 +17,8 @@ _STOP_S = 5.0
 
 
 class Lifeline:
-    """Beats between this rank and its partners: all ranks of other hosts for rank 0, rank 0 for those. Making it is collective.
+    """Beats between this rank and its partners: all ranks of other hosts for rank 0, rank 0 for
+    those. Making it is collective.
 
     With less than MPI's thread level multiple there are none (see MpiGroup).
     """
@@ -50,10 +53,12 @@ class Lifeline:
         while not self._stopped.wait(BEAT_S):
             for rank in self._partners:
                 try:
-                    if rank not in under_way or under_way[rank].Test():  # one that does not leave needs no second
+                    # one that does not leave needs no second
+                    if rank not in under_way or under_way[rank].Test():
                         under_way[rank] = self._comm.Isend(bytearray(), rank)
                     while self._comm.Iprobe(rank):
                         self._comm.Recv(bytearray(), rank)
                         self._heard[rank] = time.monotonic()
-                except self._fault:  # MPI itself says that the connection is lost: it will stay silent
+                # MPI itself says that the connection is lost: it will stay silent
+                except self._fault:
                     continue

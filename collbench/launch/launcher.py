@@ -1,7 +1,8 @@
 """Launchers: what the environment says about being under one, and how to start one.
 
-A process under mpirun, mpiexec or srun finds its rank and the number of ranks in variables of its launcher. They are read here, before
-MPI is loaded, because a library of another vendor than its launcher gives one lonely world a process, or aborts inside MPI_Init.
+A process under mpirun, mpiexec or srun finds its rank and the number of ranks in variables of its
+launcher. They are read here, before MPI is loaded, because a library of another vendor than its
+launcher gives one lonely world a process, or aborts inside MPI_Init.
 """
 
 import os
@@ -21,18 +22,38 @@ _VARIABLES = (
     ("MPICH", "PMI_SIZE", "PMI_RANK"),
     ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
-_LAUNCHER_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "MPIR_", "SLURM_")
-# What changes how messages go: variables of either library, of what both are built on, and the thread level, from which on MPI takes locks.
+_LAUNCHER_PREFIXES = (
+    "OMPI_",
+    "PMI_",
+    "PMIX_",
+    "PRTE_",
+    "HYDRA_",
+    "HYDI_",
+    "MPI_LOCAL",
+    "MPIR_",
+    "SLURM_",
+)
+# What changes how messages go: variables of either library, of what both are built on, and the
+# thread level, from which on MPI takes locks.
 _SWITCHES = {
-    "Open MPI": ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
+    "Open MPI": (
+        "OMPI_MCA_btl",
+        "OMPI_MCA_pml",
+        "OMPI_MCA_mtl",
+        "OMPI_MCA_coll",
+        "UCX_",
+        "FI_",
+        "MPI4PY_RC_THREAD_LEVEL",
+    ),
     "MPICH": ("MPIR_CVAR_", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
 }
 _START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
 _LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
-# Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The fourth stops it from pinning ranks,
-# the last two from sleeping a second at start-up and from a warning at every window.
+# Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The
+# fourth stops it from pinning ranks, the last two from sleeping a second at start-up and from a
+# warning at every window.
 OPEN_MPI_VARIABLES = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -72,21 +93,35 @@ def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
 
 def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
     """What the environment says of every kind of launcher; a number that is none says nothing."""
-    given = [(vendor, environment.get(size, ""), environment.get(rank) or "0") for vendor, size, rank in _VARIABLES]
-    return [Launcher(vendor=vendor, size=int(size), rank=int(rank)) for vendor, size, rank in given if size.isdecimal() and rank.isdecimal()]
+    given = [
+        (vendor, environment.get(size, ""), environment.get(rank) or "0")
+        for vendor, size, rank in _VARIABLES
+    ]
+    return [
+        Launcher(vendor=vendor, size=int(size), rank=int(rank))
+        for vendor, size, rank in given
+        if size.isdecimal() and rank.isdecimal()
+    ]
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that is no rank of the launcher above this one, whatever MPI library it may come to load.
+    """The environment of a process that is no rank of the launcher above this one, whatever MPI
+    library it may come to load.
 
     >>> without_launcher({"PMI_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "NCCL_DEBUG": "WARN"})
     {'NCCL_DEBUG': 'WARN'}
     """
-    return {name: value for name, value in environment.items() if not name.startswith(_LAUNCHER_PREFIXES)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_LAUNCHER_PREFIXES)
+    }
 
 
 def load_mpi(found: Launcher | None) -> Any:
-    """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the launcher's, cannot start so, or sees another world."""
+    """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
+    launcher's, cannot start so, or sees another world.
+    """
     try:
         import mpi4py
     except ImportError:
@@ -96,16 +131,20 @@ def load_mpi(found: Launcher | None) -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise UnavailableError(f"mpi4py finds no MPI library: {str(error).splitlines()[0]}", INSTALL_HINT) from None
+        raise UnavailableError(
+            f"mpi4py finds no MPI library: {str(error).splitlines()[0]}", INSTALL_HINT
+        ) from None
     level: int | None = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}", None)
     if level is None:
         raise UnavailableError(
-            f"MPI has no thread level {mpi4py.rc.thread_level!r}", "unset MPI4PY_RC_THREAD_LEVEL, or give single, funneled, serialized or multiple"
+            f"MPI has no thread level {mpi4py.rc.thread_level!r}",
+            "unset MPI4PY_RC_THREAD_LEVEL, or give single, funneled, serialized or multiple",
         )
     vendor = library_vendor(MPI.Get_library_version())
     if found is not None and found.vendor != "Slurm" and vendor != found.vendor:
         raise UnavailableError(
-            f"the launcher is of {found.vendor}, the MPI library is {library_name(MPI.Get_library_version())}",
+            f"the launcher is of {found.vendor}, the MPI library is"
+            f" {library_name(MPI.Get_library_version())}",
             "start with the mpirun of the library that mpi4py uses",
         )
     if not MPI.Is_initialized():
@@ -116,7 +155,8 @@ def load_mpi(found: Launcher | None) -> Any:
         leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind
         raise UnavailableError(
             f"the launcher started {found.size} ranks, MPI sees {size}",
-            "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it needs",
+            "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it"
+            " needs",
         )
     return MPI
 
@@ -128,14 +168,16 @@ def leave_mpi(mpi: Any) -> None:
 
 
 def unlink_segments() -> None:
-    """Take the names off MPICH's own shared memory. Call it once all ranks of the host have initialised.
+    """Take the names off MPICH's own shared memory. Call it once all ranks of the host have
+    initialised.
 
-    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave some megabytes in /dev/shm. Attached
-    memory needs no name, and MPI_Finalize does not mind.
+    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave
+    some megabytes in /dev/shm. Attached memory needs no name, and MPI_Finalize does not mind.
     """
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[5:]
-        if path and path[0].startswith("/dev/shm/mpich_shm_"):  # one that has no name any more ends in " (deleted)"
+        # one that has no name any more ends in " (deleted)"
+        if path and path[0].startswith("/dev/shm/mpich_shm_"):
             Path(path[0]).unlink(missing_ok=True)
 
 
@@ -155,15 +197,24 @@ def library_name(version: str) -> str:
 
 
 def described_library(version: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The name, and what the environment sets that changes how it moves messages, ours for Open MPI (OPEN_MPI_VARIABLES) included.
+    """The name, and what the environment sets that changes how it moves messages, ours for Open MPI
+    (OPEN_MPI_VARIABLES) included.
 
-    >>> described_library("Open MPI v4.1.6, package: ...", {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_ess": "env"})
+    >>> described_library(
+    ...     "Open MPI v4.1.6, package: ...", {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_ess": "env"}
+    ... )
     'Open MPI v4.1.6 with OMPI_MCA_btl=self,tcp'
-    >>> described_library("MPICH Version:      5.0.2", {"OMPI_MCA_btl": "^ofi", "FI_PROVIDER": "tcp"})
+    >>> described_library(
+    ...     "MPICH Version:      5.0.2", {"OMPI_MCA_btl": "^ofi", "FI_PROVIDER": "tcp"}
+    ... )
     'MPICH 5.0.2 with FI_PROVIDER=tcp'
     """
     switches = _SWITCHES[library_vendor(version)]
-    given = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(switches)]
+    given = [
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if name.startswith(switches)
+    ]
     return library_name(version) + (f" with {' '.join(given)}" if given else "")
 
 

@@ -1,4 +1,6 @@
-"""The local group: this host, no launcher. Ranks that share memory are forked around one anonymous mapping; ranks of MPI are started by mpirun."""
+"""The local group: this host, no launcher. Ranks that share memory are forked around one anonymous
+mapping; ranks of MPI are started by mpirun.
+"""
 
 import mmap
 import multiprocessing
@@ -32,7 +34,9 @@ class LocalGroup:
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
     def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
-        """N forked ranks around one anonymous shared mapping, which has no name and goes with the last of them."""
+        """N forked ranks around one anonymous shared mapping, which has no name and goes with the
+        last of them.
+        """
         return _ForkedCrew(backend, n, arena_bytes)
 
     def mpi_crew(self, backend: str, n: int) -> Crew:
@@ -56,27 +60,45 @@ class LocalGroup:
 
 
 class _ForkedCrew:
-    """Processes made by fork. Start it before any thread: only the calling thread survives in a child."""
+    """Processes made by fork. Start it before any thread: only the calling thread survives in a
+    child.
+    """
 
     def __init__(self, backend: str, n: int, arena_bytes: int) -> None:
         left = memory_left_bytes()
         if arena_bytes > left:
             raise UnavailableError(
-                f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory, {left >> 20}M are left",
+                f"the ranks need {format_size(arena_bytes >> 20 << 20)} of shared memory,"
+                f" {left >> 20}M are left",
                 "use smaller sizes, fewer ranks or a smaller --buffsize",
             )
         try:
-            self._arena = mmap.mmap(-1, max(arena_bytes, mmap.PAGESIZE), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+            self._arena = mmap.mmap(
+                -1,
+                max(arena_bytes, mmap.PAGESIZE),
+                flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE,
+            )
         except OSError as error:
-            raise UnavailableError(f"cannot map {arena_bytes >> 20}M of shared memory: {error.strerror}", "use smaller sizes or fewer ranks") from None
+            raise UnavailableError(
+                f"cannot map {arena_bytes >> 20}M of shared memory: {error.strerror}",
+                "use smaller sizes or fewer ranks",
+            ) from None
         sys.stdout.flush()
         sys.stderr.flush()
         fork = multiprocessing.get_context("fork")
         pairs = [fork.Pipe() for _ in range(n)]
         self._processes: list[BaseProcess] = []
         for rank in range(n):
-            others = [end for index, pair in enumerate(pairs) for end in (pair if index != rank else pair[:1])]
-            process = fork.Process(target=_rank_main, args=(backend, rank, n, self._arena, pairs[rank][1], others, os.getpid()), daemon=True)
+            others = [
+                end
+                for index, pair in enumerate(pairs)
+                for end in (pair if index != rank else pair[:1])
+            ]
+            process = fork.Process(
+                target=_rank_main,
+                args=(backend, rank, n, self._arena, pairs[rank][1], others, os.getpid()),
+                daemon=True,
+            )
             with _no_interrupt():
                 process.start()
             self._processes.append(process)
@@ -100,13 +122,16 @@ class _ForkedCrew:
         for connection in self._driver.connections:
             connection.close()
         for process in self._processes:
-            process.kill()  # nothing of theirs is worth saving, and a stopped process obeys nothing else
+            # nothing of theirs is worth saving, and a stopped process obeys nothing else
+            process.kill()
             process.join()
 
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back here, and for good in what is forked meanwhile: the driver decides what becomes of its ranks."""
+    """Hold Ctrl-C back here, and for good in what is forked meanwhile: the driver decides what
+    becomes of its ranks.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -114,7 +139,15 @@ def _no_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _rank_main(backend: str, rank: int, n: int, arena: mmap.mmap, mine: Connection, others: Sequence[Connection], parent: int) -> None:
+def _rank_main(
+    backend: str,
+    rank: int,
+    n: int,
+    arena: mmap.mmap,
+    mine: Connection,
+    others: Sequence[Connection],
+    parent: int,
+) -> None:
     die_with_parent(parent)
     for connection in others:
         connection.close()

@@ -1,7 +1,8 @@
-"""The mpi group: this process is one rank of several, under mpirun, mpiexec or srun. Rank 0 drives, all ranks (0 too) serve.
+"""The mpi group: this process is one rank of several, under mpirun, mpiexec or srun. Rank 0 drives,
+all ranks (0 too) serve.
 
-Calls and answers are small MPI messages that are polled for, never waited for blindly: a rank that is stopped or lost is noticed within
-a deadline, and then MPI_Abort ends what is left.
+Calls and answers are small MPI messages that are polled for, never waited for blindly: a rank that
+is stopped or lost is noticed within a deadline, and then MPI_Abort ends what is left.
 """
 
 import os
@@ -45,7 +46,10 @@ class MpiGroup:
         if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
             self.watchdog.close()
             leave_mpi(self._mpi)
-            raise UnavailableError("on several hosts signs of life need MPI's thread level multiple", "unset MPI4PY_RC_THREAD_LEVEL")
+            raise UnavailableError(
+                "on several hosts signs of life need MPI's thread level multiple",
+                "unset MPI4PY_RC_THREAD_LEVEL",
+            )
         self._parts: dict[str, Any] = {}
         self._arenas: dict[str, memoryview] = {}
         self._windows: list[Any] = []
@@ -55,7 +59,8 @@ class MpiGroup:
         needed, free = arena_bytes, _shm_free()
         if needed > free:
             raise UnavailableError(
-                f"the ranks need {format_size(needed >> 20 << 20)} of shared memory, /dev/shm has {free >> 20}M left",
+                f"the ranks need {format_size(needed >> 20 << 20)} of shared memory, /dev/shm has"
+                f" {free >> 20}M left",
                 _SMALLER,
             )
         crew = _MpiCrew(self, backend)
@@ -88,7 +93,9 @@ class MpiGroup:
         end_all(self.comm, exit_code)
 
     def serve(self) -> int:
-        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code. Ends all ranks with 4 if rank 0 is lost."""
+        """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code.
+        Ends all ranks with 4 if rank 0 is lost.
+        """
         while True:
             message = self._next_call()
             if isinstance(message, int):
@@ -141,14 +148,25 @@ class MpiGroup:
             with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
                 least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
                 if arena_bytes > least:  # each rank comes to the same
-                    return "error", UnavailableError(f"the ranks need {format_size(arena_bytes)} of shared memory, a host has {least >> 20}M left", _SMALLER)
+                    return "error", UnavailableError(
+                        f"the ranks need {format_size(arena_bytes)} of shared memory, a host has"
+                        f" {least >> 20}M left",
+                        _SMALLER,
+                    )
                 arena = self._allocate(arena_bytes) if arena_bytes else None
             if arena is not None:
                 self._arenas[backend] = arena
             local_rank = self.hosts[: self.rank].count(self.hosts[self.rank])
             if hasattr(self._parts.get(backend), "close"):
                 self._parts.pop(backend).close()
-            context = RankContext(rank=self.rank, n=self.ranks, local_rank=local_rank, arena=arena, comm=self.comm, watchdog=self.watchdog)
+            context = RankContext(
+                rank=self.rank,
+                n=self.ranks,
+                local_rank=local_rank,
+                arena=arena,
+                comm=self.comm,
+                watchdog=self.watchdog,
+            )
             with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
                 self._parts[backend] = make_part(backend, context)
             return "ok", None
@@ -165,7 +183,9 @@ class MpiGroup:
     def _allocate(self, arena_bytes: int) -> memoryview:
         """One shared window of each host, whose memory its first rank gives."""
         here = self.comm.Split(self.hosts.index(self.hosts[self.rank]), self.rank)
-        window = self._mpi.Win.Allocate_shared(arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here)
+        window = self._mpi.Win.Allocate_shared(
+            arena_bytes if here.Get_rank() == 0 else 0, 1, comm=here
+        )
         here.Free()
         window.Lock_all()
         self._windows.append(window)
@@ -180,34 +200,62 @@ class _MpiCrew:
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
         group, comm = self._group, self._group.comm
-        requests = [comm.isend((self._backend, method, args), rank, _CALL_TAG) for rank in range(1, group.ranks)]
+        requests = [
+            comm.isend((self._backend, method, args), rank, _CALL_TAG)
+            for rank in range(1, group.ranks)
+        ]
         deadline = time.monotonic() + timeout_s
-        while not all([request.test()[0] for request in requests]) and time.monotonic() < deadline:  # noqa: C419 - long messages need our help to arrive
+        # a list: every request is tested each time
+        while not all([r.test()[0] for r in requests]) and time.monotonic() < deadline:  # noqa: C419
             os.sched_yield()
-        with group.watchdog.limit(f"its own part of the call {method}", (1 + EXTENSIONS) * timeout_s):  # as long as for others that run
+        # as long as for others that run
+        with group.watchdog.limit(
+            f"its own part of the call {method}", (1 + EXTENSIONS) * timeout_s
+        ):
             answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
         is_aborted, extensions = False, EXTENSIONS
         while len(answers) < group.ranks:
             for rank in range(1, group.ranks):
                 if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
-                    with group.watchdog.limit(f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S):
+                    with group.watchdog.limit(
+                        f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S
+                    ):
                         answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
             is_late = not is_aborted and time.monotonic() > deadline
-            if is_late and extensions and all(group.watchdog.fate(rank) == RUNS for rank in range(group.ranks) if rank not in answers):
+            if (
+                is_late
+                and extensions
+                and all(
+                    group.watchdog.fate(rank) == RUNS
+                    for rank in range(group.ranks)
+                    if rank not in answers
+                )
+            ):
                 extensions, deadline = extensions - 1, time.monotonic() + timeout_s
-            if not is_aborted and (time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())):
+            if not is_aborted and (
+                time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())
+            ):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 group.abort_waits()
             if is_aborted and time.monotonic() > deadline:
                 break
             os.sched_yield()
         silent = [rank for rank in range(group.ranks) if rank not in answers]
-        errors: list[CollbenchError] = [result for kind, result in (answers[rank] for rank in sorted(answers)) if kind == "error"]
+        errors: list[CollbenchError] = [
+            result
+            for kind, result in (answers[rank] for rank in sorted(answers))
+            if kind == "error"
+        ]
         if silent:
             fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
-            raise RankLostError("; ".join([*fates, *(error.message for error in errors)]), "rows finished before are kept; run again with --resume to go on")
+            raise RankLostError(
+                "; ".join([*fates, *(error.message for error in errors)]),
+                "rows finished before are kept; run again with --resume to go on",
+            )
         if errors:
-            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+            raise next(
+                (error for error in errors if not isinstance(error, StuckError)), None
+            ) or stuck(errors)
         return [answers[rank][1] for rank in range(group.ranks)]
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""One rank of a crew that mpirun started: connect back to the driver and serve. Run as a module by _mpirun."""
+"""One rank of a crew that mpirun started: connect back to the driver and serve. Run as a module by
+_mpirun.
+"""
 
 import os
 import sys
@@ -18,7 +20,9 @@ def main(address: str, backend: str) -> None:
     """Serve one rank of `backend` for the driver at that abstract address."""
     die_with_parent(os.getppid())
     try:
-        endpoint = Client(f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE)))
+        endpoint = Client(
+            f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE))
+        )
     except (OSError, EOFError):
         sys.exit(4)  # the driver has gone
     try:
@@ -30,7 +34,13 @@ def main(address: str, backend: str) -> None:
     watchdog = Watchdog(comm)
     unlink_segments()
     endpoint.send((comm.Get_rank(), os.getpid(), ""))
-    serve(endpoint, make_part(backend, RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)))
+    serve(
+        endpoint,
+        make_part(
+            backend,
+            RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog),
+        ),
+    )
     watchdog.close()
     with watchdog.limit("the others to leave MPI", MEET_S):
         comm.Barrier()

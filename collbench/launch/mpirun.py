@@ -1,7 +1,9 @@
-"""A crew whose ranks mpirun starts, for an MPI library's own collectives in a sweep that has no launcher itself.
+"""A crew whose ranks mpirun starts, for an MPI library's own collectives in a sweep that has no
+launcher itself.
 
-Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind) and then sleeps in the kernel until it is
-called, so that it does not disturb what is measured in between.
+Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind) and
+then sleeps in the kernel until it is called, so that it does not disturb what is measured in
+between.
 """
 
 import os
@@ -31,10 +33,24 @@ class MpirunCrew:
         with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
             environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
             environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
-            self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  a pipe that nobody reads would fill up
+            # a file, because a pipe that nobody reads would fill up
+            self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
             self._mpirun = subprocess.Popen(
-                [find_mpirun(), "-n", str(n), sys.executable, "-m", "collbench.launch.mpi_worker", address, backend],
-                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, start_new_session=True,
+                [
+                    find_mpirun(),
+                    "-n",
+                    str(n),
+                    sys.executable,
+                    "-m",
+                    "collbench.launch.mpi_worker",
+                    address,
+                    backend,
+                ],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                start_new_session=True,
             )
             try:
                 hello = self._accept(listener, n)
@@ -42,16 +58,21 @@ class MpirunCrew:
                 self._kill()
                 raise
         self._pids = [pid for _, pid, _ in hello]
-        self._driver = Driver([connection for connection, _, _ in hello], self._pids, lambda rank: None, lambda: None)
+        self._driver = Driver(
+            [connection for connection, _, _ in hello], self._pids, lambda rank: None, lambda: None
+        )
 
     def _accept(self, listener: Listener, n: int) -> list[tuple[Connection, int, int]]:
-        """Connections of all ranks in rank order, with their process ids. Raises UnavailableError if they do not come."""
+        """Connections of all ranks in rank order, with their process ids. Raises UnavailableError
+        if they do not come.
+        """
         found: dict[int, tuple[Connection, int, int]] = {}
         problem: list[str] = []
 
         def accept() -> None:
             try:
-                for connection in [listener.accept() for _ in range(n)]:  # none says hello before MPI has started on all
+                # none says hello before MPI has started on all
+                for connection in [listener.accept() for _ in range(n)]:
                     rank, pid, error = connection.recv()
                     if error:
                         problem.append(error)
@@ -69,15 +90,21 @@ class MpirunCrew:
         if len(found) < n:
             last = self._said()[-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
             why = (problem or last)[0]
-            raise UnavailableError(f"mpirun could not start {n} ranks: {why}", "try: mpirun -n 2 python -m mpi4py.bench helloworld")
+            raise UnavailableError(
+                f"mpirun could not start {n} ranks: {why}",
+                "try: mpirun -n 2 python -m mpi4py.bench helloworld",
+            )
         return [found[rank] for rank in range(n)]
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
         try:
             return self._driver.call(method, args, timeout_s)
         except RankLostError as error:
-            told = [line.removeprefix("Error: ") for line in self._said() if line.startswith("Error: ")]
-            error.message = "; ".join(told) or error.message  # who gave up knows more than who finds them all gone
+            told = [
+                line.removeprefix("Error: ") for line in self._said() if line.startswith("Error: ")
+            ]
+            # who gave up knows more than who finds them all gone
+            error.message = "; ".join(told) or error.message
             raise
 
     def _said(self) -> list[str]:

@@ -23,17 +23,26 @@ def make_part(backend: str, context: RankContext) -> Any:
 
 
 def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
-    """Run one call. Whatever it raises becomes an answer: this is the border of a process, past which an exception would be lost."""
+    """Run one call. Whatever it raises becomes an answer: this is the border of a process, past
+    which an exception would be lost.
+    """
     try:
         return "ok", getattr(part, method)(*args)
     except CollbenchError as error:
         return "error", error
     except MemoryError as error:
-        return "error", UnavailableError(f"{method} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks")
+        return "error", UnavailableError(
+            f"{method} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks"
+        )
     except getattr(part, "faults", ()) as error:
-        return "error", UnavailableError(f"{method} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi")
+        return "error", UnavailableError(
+            f"{method} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi"
+        )
     except Exception as error:
-        return "error", CollbenchError(f"{method} failed: {type(error).__name__}: {error}", "this looks like a mistake in collbench: please report it")
+        return "error", CollbenchError(
+            f"{method} failed: {type(error).__name__}: {error}",
+            "this looks like a mistake in collbench: please report it",
+        )
 
 
 def serve(endpoint: Endpoint, part: Any) -> None:

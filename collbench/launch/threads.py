@@ -1,6 +1,7 @@
 """A crew whose ranks are threads of this process: one process drives all GPUs of the host.
 
-A thread keeps its GPU as its current one. Calls of the CUDA driver release Python's lock, so ranks queue and wait side by side.
+A thread keeps its GPU as its current one. Calls of the CUDA driver release Python's lock, so ranks
+queue and wait side by side.
 """
 
 import threading
@@ -22,7 +23,10 @@ class ThreadCrew:
     def __init__(self, backend: str, n: int) -> None:
         self._calls: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(n)]
         self._answers: SimpleQueue[tuple[int, tuple[str, Any]]] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, args=(backend, rank, n), daemon=True) for rank in range(n)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(backend, rank, n), daemon=True)
+            for rank in range(n)
+        ]
         self._is_lost = False
         for thread in self._threads:
             thread.start()
@@ -56,14 +60,24 @@ class ThreadCrew:
         silent = [rank for rank in range(n) if rank not in answers]
         if silent:
             self._is_lost = True
-            raise RankLostError(f"rank {', '.join(map(str, silent))} does not answer", "rows finished before are kept; run again with --resume to go on")
-        errors: list[CollbenchError] = [answers[rank][1] for rank in range(n) if answers[rank][0] == "error"]
+            raise RankLostError(
+                f"rank {', '.join(map(str, silent))} does not answer",
+                "rows finished before are kept; run again with --resume to go on",
+            )
+        errors: list[CollbenchError] = [
+            answers[rank][1] for rank in range(n) if answers[rank][0] == "error"
+        ]
         if errors:
-            raise next((error for error in errors if not isinstance(error, StuckError)), None) or stuck(errors)
+            raise next(
+                (error for error in errors if not isinstance(error, StuckError)), None
+            ) or stuck(errors)
         return [answers[rank][1] for rank in range(n)]
 
     def close(self) -> None:
-        """Let every rank give its memory back; one that is lost keeps its thread, which ends with the process."""
+        """Let every rank give its memory back; one that is lost keeps its thread, which ends with
+        the process.
+        """
         if not self._is_lost:
-            with suppress(RankLostError):  # what ended the sweep says more than that a GPU does not give its memory back
+            # what ended the sweep says more than that a GPU does not give its memory back
+            with suppress(RankLostError):
                 self._collect(lambda rank: self._calls[rank].put(None), 10.0)

@@ -1,4 +1,5 @@
-"""A deadline for calls that have none of their own, as MPI's: past it this rank says who keeps it waiting and ends all ranks.
+"""A deadline for calls that have none of their own, as MPI's: past it this rank says who keeps it
+waiting and ends all ranks.
 
 Nothing else gets a process out of a blocking call of a C library.
 """
@@ -29,9 +30,11 @@ _TURN_S = 1.0  # a rank waits so long for a lower one to speak and to end all: o
 
 @contextmanager
 def alarmed(deadline_s: float) -> Iterator[None]:
-    """Let the kernel end this process, without a word, if the body has not returned by the deadline, or on Ctrl-C.
+    """Let the kernel end this process, without a word, if the body has not returned by the
+    deadline, or on Ctrl-C.
 
-    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread nor a handler of ours could do it.
+    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread
+    nor a handler of ours could do it.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -44,15 +47,21 @@ def alarmed(deadline_s: float) -> Iterator[None]:
 
 
 def end_all(comm: Any, exit_code: int, words: str = "") -> None:
-    """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any thread may call it. Does not return.
+    """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any
+    thread may call it. Does not return.
 
-    Ending this process alone would not do under MPICH: its launcher then kills the others and reports our code, or 9 if it happens to wait for
-    one that it killed before it looks away; or it waits for us before it sees our connection close, kills nobody and stays (seen with 5.0.2).
-    What MPI_Abort asks for goes ahead of any process's end, over the one stream that each launcher's part has to mpirun, which exits with that
-    code as soon as it reads it. What was said goes over the same stream, ahead if the launcher has taken it from our pipe by then.
-    Open MPI's mpirun keeps the first code that is not 0, and only an end of ours can be the first: a stopped process does not end by itself.
+    Ending this process alone would not do under MPICH: its launcher then kills the others and
+    reports our code, or 9 if it happens to wait for one that it killed before it looks away; or it
+    waits for us before it sees our connection close, kills nobody and stays (seen with 5.0.2). What
+    MPI_Abort asks for goes ahead of any process's end, over the one stream that each launcher's
+    part has to mpirun, which exits with that code as soon as it reads it. What was said goes over
+    the same stream, ahead if the launcher has taken it from our pipe by then. Open MPI's mpirun
+    keeps the first code that is not 0, and only an end of ours can be the first: a stopped process
+    does not end by itself.
     """
-    signal.setitimer(signal.ITIMER_REAL, _END_S)  # the kernel ends this process if a pipe or the library hangs: alarmed() left SIGALRM its default
+    # the kernel ends this process if a pipe or the library hangs: alarmed() left SIGALRM its
+    # default
+    signal.setitimer(signal.ITIMER_REAL, _END_S)
     with suppress(OSError):  # who listened has gone
         if words:
             print(words, file=sys.stderr, flush=True)
@@ -69,27 +78,39 @@ def end_all(comm: Any, exit_code: int, words: str = "") -> None:
 def _is_unread(file: int) -> bool:
     """Whether this is a pipe whose reader has not taken everything yet."""
     try:
-        return stat.S_ISFIFO(os.fstat(file).st_mode) and fcntl.ioctl(file, termios.FIONREAD, bytes(4)) != bytes(4)
+        return stat.S_ISFIFO(os.fstat(file).st_mode) and fcntl.ioctl(
+            file, termios.FIONREAD, bytes(4)
+        ) != bytes(4)
     except OSError:
         return False
 
 
 class Watchdog:
-    """Knows the processes of all ranks of a communicator, and watches over this one's blocking calls. Making it is collective."""
+    """Knows the processes of all ranks of a communicator, and watches over this one's blocking
+    calls. Making it is collective.
+    """
 
     def __init__(self, comm: Any) -> None:
         self._comm, self.rank = comm, int(comm.Get_rank())
-        everyone: list[tuple[str, str, int]] = comm.allgather((_boot_id(), socket.gethostname(), os.getpid()))
+        everyone: list[tuple[str, str, int]] = comm.allgather(
+            (_boot_id(), socket.gethostname(), os.getpid())
+        )
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self.pids = [pid for _, _, pid in everyone]
         self._lifeline = Lifeline(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
-        """What became of a rank's process; one on another host seems to run as long as it is heard of."""
+        """What became of a rank's process; one on another host seems to run as long as it is heard
+        of.
+        """
         if self.hosts[rank] == self.hosts[self.rank]:
             return fate(self.pids[rank], None)
         silence_s = self._lifeline.silence_s(rank)
-        return f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s" if silence_s > SILENT_S else RUNS
+        return (
+            f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s"
+            if silence_s > SILENT_S
+            else RUNS
+        )
 
     def leave(self, story: str) -> None:
         """Say why this rank gives up, and end all."""
@@ -114,7 +135,11 @@ class Watchdog:
         fates = [self.fate(rank) for rank in range(len(self.pids))]
         if RUNS in fates[: self.rank]:
             time.sleep(_TURN_S)
-        blame = "".join(f"; rank {rank} {fate}" for rank, fate in enumerate(fates) if fate != RUNS and rank != self.rank)
+        blame = "".join(
+            f"; rank {rank} {fate}"
+            for rank, fate in enumerate(fates)
+            if fate != RUNS and rank != self.rank
+        )
         self.leave(f"waited {deadline_s:.1f} s for {what}{blame}")
 
 
@@ -124,8 +149,14 @@ def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:
     >>> _names([("1", "a"), ("2", "b"), ("3", "a"), ("1", "a")])
     ['a', 'b', 'a#2', 'a']
     """
-    boots = {name: list(dict.fromkeys(boot for boot, other in hosts if other == name)) for _, name in hosts}
-    return [name if boot == boots[name][0] else f"{name}#{boots[name].index(boot) + 1}" for boot, name in hosts]
+    boots = {
+        name: list(dict.fromkeys(boot for boot, other in hosts if other == name))
+        for _, name in hosts
+    }
+    return [
+        name if boot == boots[name][0] else f"{name}#{boots[name].index(boot) + 1}"
+        for boot, name in hosts
+    ]
 
 
 def _boot_id() -> str:

@@ -1,7 +1,9 @@
-"""What NVML says of this host's GPUs: which of them CUDA shows, and what may have disturbed a measurement on them.
+"""What NVML says of this host's GPUs: which of them CUDA shows, and what may have disturbed a
+measurement on them.
 
-Nothing here opens a CUDA context. pynvml is imported inside functions, so that a host without GPUs pays nothing. Source: NVML API reference
-13; CUDA programming guide, environment variables; what is marked as measured was read on one H200 of a virtual machine, driver 580.159.
+Nothing here opens a CUDA context. pynvml is imported inside functions, so that a host without GPUs
+pays nothing. Source: NVML API reference 13; CUDA programming guide, environment variables; what is
+marked as measured was read on one H200 of a virtual machine, driver 580.159.
 """
 
 import os
@@ -14,9 +16,11 @@ from typing import Any
 from collbench.util.errors import UnavailableError
 
 _GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
-_CLOCKS_SETTING = 0x2  # nvmlClocksEventReasonApplicationsClocksSetting: clocks that somebody asked for
-# Why a working GPU runs slower than it was asked to. Not here: idle 0x1; what somebody set, 0x2, 0x10 (sync boost) and 0x100 (display clocks);
-# and 0x200 (board limit) and 0x400 (reliability), at which a boosting GPU may stop with nothing wrong.
+# nvmlClocksEventReasonApplicationsClocksSetting: clocks that somebody asked for
+_CLOCKS_SETTING = 0x2
+# Why a working GPU runs slower than it was asked to. Not here: idle 0x1; what somebody set, 0x2,
+# 0x10 (sync boost) and 0x100 (display clocks); and 0x200 (board limit) and 0x400 (reliability), at
+# which a boosting GPU may stop with nothing wrong.
 _THROTTLES = {
     0x4: "throttled:power-cap",
     0x8: "throttled:hw-slowdown",
@@ -24,12 +28,16 @@ _THROTTLES = {
     0x40: "throttled:hw-thermal",
     0x80: "throttled:power-brake",
 }
-# An idle clock is a sixth of the maximum (345 of 1980 MHz measured) and a hardware slowdown halves it; desktop cards at work stay up to a
-# fifth below the maximum that NVML names, with nothing wrong. Between them:
+# An idle clock is a sixth of the maximum (345 of 1980 MHz measured) and a hardware slowdown halves
+# it; desktop cards at work stay up to a fifth below the maximum that NVML names, with nothing
+# wrong. Between them:
 _LOW_CLOCK = 0.75
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it cannot tell a process id
 # The function's name, and the one that older drivers have.
-_THROTTLE_BITS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+_THROTTLE_BITS = (
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +69,11 @@ class Conditions:
 
 
 def visible() -> tuple[Gpu, ...]:
-    """The GPUs that CUDA shows to this process, in CUDA's order: entry i is CUDA's device i. None of them where there is no driver.
+    """The GPUs that CUDA shows to this process, in CUDA's order: entry i is CUDA's device i. None
+    of them where there is no driver.
 
-    Raises UnavailableError if there is a driver but NVML does not start. Parts of GPUs (MIG) are not GPUs here: a list of them shows none.
+    Raises UnavailableError if there is a driver but NVML does not start. Parts of GPUs (MIG) are
+    not GPUs here: a list of them shows none.
     """
     import pynvml
 
@@ -71,15 +81,20 @@ def visible() -> tuple[Gpu, ...]:
     if refusal is not None and not has_driver():
         return ()
     if refusal is not None:  # GPUs that do not work are not GPUs that are not there
-        raise UnavailableError(f"NVML, the driver's library that lists GPUs, does not start: {refusal}", "see what nvidia-smi says of it")
+        raise UnavailableError(
+            f"NVML, the driver's library that lists GPUs, does not start: {refusal}",
+            "see what nvidia-smi says of it",
+        )
     gpus = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             gpus.append(_gpu(index))
-        except pynvml.NVMLError:  # not for this user, or fallen off the bus: CUDA does not count it either
+        # not for this user, or fallen off the bus: CUDA does not count it either
+        except pynvml.NVMLError:
             continue
-    # NVML goes by PCI address, CUDA by CUDA_DEVICE_ORDER: by address too if that is PCI_BUS_ID, else the fastest first. Among identical
-    # GPUs both are the same order. A host that mixes models has to set PCI_BUS_ID: CUDA's idea of fast is not told, so nothing is sorted here.
+    # NVML goes by PCI address, CUDA by CUDA_DEVICE_ORDER: by address too if that is PCI_BUS_ID,
+    # else the fastest first. Among identical GPUs both are the same order. A host that mixes models
+    # has to set PCI_BUS_ID: CUDA's idea of fast is not told, so nothing is sorted here.
     return _shown(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -87,7 +102,14 @@ def has_driver() -> bool:
     """Whether this host has an NVIDIA driver, whatever state it is in."""
     import pynvml
 
-    return not isinstance(_refusal(), (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_NotFound))
+    return not isinstance(
+        _refusal(),
+        (
+            pynvml.NVMLError_LibraryNotFound,
+            pynvml.NVMLError_DriverNotLoaded,
+            pynvml.NVMLError_NotFound,
+        ),
+    )
 
 
 def nvml_refusal() -> str | None:
@@ -99,23 +121,31 @@ def nvml_refusal() -> str | None:
 def conditions(uuids: Sequence[str], own_pids: Collection[int]) -> Conditions:
     """The GPUs of these ids, in this order, as they are now.
 
-    A compute process is foreign if its id is not in `own_pids`. NVML gives ids as this process's namespace sees them. In containers it may
-    list nothing, and then nothing is foreign, or name our own ranks by ids of another namespace, and then they count as foreign: rather a
-    note too many than a neighbour missed. An id of 0 says nothing and is ignored. Never raises for what NVML cannot tell. Cost: NVML's calls
-    took 0.02 to 0.21 ms a GPU where measured, and 4 ms the first time.
+    A compute process is foreign if its id is not in `own_pids`. NVML gives ids as this process's
+    namespace sees them. In containers it may list nothing, and then nothing is foreign, or name our
+    own ranks by ids of another namespace, and then they count as foreign: rather a note too many
+    than a neighbour missed. An id of 0 says nothing and is ignored. Never raises for what NVML
+    cannot tell. Cost: NVML's calls took 0.02 to 0.21 ms a GPU where measured, and 4 ms the first
+    time.
     """
     own = frozenset(own_pids)
     return Conditions(readings=tuple(_reading(uuid, own) for uuid in uuids))
 
 
 def disturbances(before: Conditions, after: Conditions) -> tuple[str, ...]:
-    """What may have disturbed the work between two moments: short notes without spaces, each once, in a fixed order.
+    """What may have disturbed the work between two moments: short notes without spaces, each once,
+    in a fixed order.
 
-    `throttled:REASON` if a GPU that did not idle was held back at either moment. `clocks-low` if a GPU's SM clock was under three quarters
-    of its maximum after the work, unless it idled by then or its clocks are set by somebody. The clock before counts for nothing: GPUs ramp
-    up when work comes, and one that stays low stays low until after. `other-processes` if somebody else computed at either moment.
+    `throttled:REASON` if a GPU that did not idle was held back at either moment. `clocks-low` if a
+    GPU's SM clock was under three quarters of its maximum after the work, unless it idled by then
+    or its clocks are set by somebody. The clock before counts for nothing: GPUs ramp up when work
+    comes, and one that stays low stays low until after. `other-processes` if somebody else computed
+    at either moment.
 
-    >>> idle, work = Reading(uuid="GPU-1", sm_mhz=345, sm_max_mhz=1980, throttle_bits=0x1), Reading(uuid="GPU-1", throttle_bits=0x4)
+    >>> idle, work = (
+    ...     Reading(uuid="GPU-1", sm_mhz=345, sm_max_mhz=1980, throttle_bits=0x1),
+    ...     Reading(uuid="GPU-1", throttle_bits=0x4),
+    ... )
     >>> disturbances(Conditions(readings=(idle,)), Conditions(readings=(work,)))
     ('throttled:power-cap',)
     """
@@ -134,7 +164,11 @@ def disturbances(before: Conditions, after: Conditions) -> tuple[str, ...]:
 
 def _has_low_clock(reading: Reading) -> bool:
     """Whether its SM clock is low with neither idleness nor a setting to explain it."""
-    if reading.sm_mhz is None or reading.sm_max_mhz is None or (reading.throttle_bits or 0) & (_GPU_IDLE | _CLOCKS_SETTING):
+    if (
+        reading.sm_mhz is None
+        or reading.sm_max_mhz is None
+        or (reading.throttle_bits or 0) & (_GPU_IDLE | _CLOCKS_SETTING)
+    ):
         return False
     return reading.sm_mhz < _LOW_CLOCK * reading.sm_max_mhz
 
@@ -142,11 +176,18 @@ def _has_low_clock(reading: Reading) -> bool:
 def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
     """Those that CUDA shows if CUDA_VISIBLE_DEVICES is `devices`; None: not set.
 
-    The first entry says whether all are indices or all are UUIDs; the first invalid one ends the list; one that comes twice is CUDA's error
-    101 and shows none. How entries are read was measured with one GPU, their order is the guide's.
+    The first entry says whether all are indices or all are UUIDs; the first invalid one ends the
+    list; one that comes twice is CUDA's error 101 and shows none. How entries are read was measured
+    with one GPU, their order is the guide's.
 
-    >>> a, b = (Gpu(index=i, uuid=uuid, name="H200", bus_id=f"0000:00:0{i}.0") for i, uuid in enumerate(("GPU-aa-1", "GPU-ab-2")))
-    >>> [[gpu.index for gpu in _shown((a, b), devices)] for devices in (None, "", "1,0", " +1,-1,0", "0,0", "0,GPU-ab", "GPU-AB,GPU-a")]
+    >>> a, b = (
+    ...     Gpu(index=i, uuid=uuid, name="H200", bus_id=f"0000:00:0{i}.0")
+    ...     for i, uuid in enumerate(("GPU-aa-1", "GPU-ab-2"))
+    ... )
+    >>> [
+    ...     [gpu.index for gpu in _shown((a, b), devices)]
+    ...     for devices in (None, "", "1,0", " +1,-1,0", "0,0", "0,GPU-ab", "GPU-AB,GPU-a")
+    ... ]
     [[0, 1], [], [1, 0], [1], [], [0], [1]]
     """
     if devices is None:
@@ -164,14 +205,18 @@ def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
 
 
 def _by_index(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
-    """The GPU of CUDA's number; CUDA reads what starts the entry, as C's strtol does, and skips the rest."""
+    """The GPU of CUDA's number; CUDA reads what starts the entry, as C's strtol does, and skips the
+    rest.
+    """
     number = re.match(r"\s*[+-]?[0-9]+", entry)
     place = int(number[0]) if number else -1
     return gpus[place] if 0 <= place < len(gpus) else None
 
 
 def _by_uuid(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
-    """The only GPU whose UUID starts so: digits in either case, the prefix in capitals; what follows a whole UUID is skipped."""
+    """The only GPU whose UUID starts so: digits in either case, the prefix in capitals; what
+    follows a whole UUID is skipped.
+    """
     if not entry.startswith("GPU-") or entry == "GPU-":
         return None
     found = [gpu for gpu in gpus if gpu.uuid.lower().startswith(entry[: len(gpu.uuid)].lower())]
@@ -197,11 +242,17 @@ def _gpu(index: int) -> Gpu:
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     bus_id = as_sysfs(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-    return Gpu(index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle), bus_id=bus_id)
+    return Gpu(
+        index=index,
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        name=pynvml.nvmlDeviceGetName(handle),
+        bus_id=bus_id,
+    )
 
 
 def as_sysfs(bus_id: str) -> str:
-    """A PCI address of NVML, whose domain has eight digits, as sysfs spells it: with four, or as many as needed.
+    """A PCI address of NVML, whose domain has eight digits, as sysfs spells it: with four, or as
+    many as needed.
 
     >>> as_sysfs("00000000:1A:06.0"), as_sysfs("00010001:00:00.0")
     ('0000:1a:06.0', '10001:00:00.0')
@@ -215,14 +266,20 @@ def uuid_at(bus_id: str) -> str:
     import pynvml
 
     try:
-        return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id))) if _refusal() is None else bus_id
+        return (
+            str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
+            if _refusal() is None
+            else bus_id
+        )
     except pynvml.NVMLError:
         return bus_id
 
 
 @lru_cache(maxsize=64)
 def _device(uuid: str) -> tuple[Any, int | None]:
-    """NVML's handle, None if there is none, and the highest SM clock in MHz: what does not change while a process lives."""
+    """NVML's handle, None if there is none, and the highest SM clock in MHz: what does not change
+    while a process lives.
+    """
     import pynvml
 
     if _refusal() is not None:
@@ -254,7 +311,9 @@ def _foreign_pids(handle: Any, own_pids: frozenset[int]) -> frozenset[int] | Non
     """Processes that compute on the GPU and are not ours."""
     import pynvml
 
-    try:  # by its version: the name without one raises, where the driver lacks it, an error that is no NVMLError
+    # by its version: the name without one raises, where the driver lacks it, an error that is no
+    # NVMLError
+    try:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     except pynvml.NVMLError:
         return None
@@ -262,7 +321,9 @@ def _foreign_pids(handle: Any, own_pids: frozenset[int]) -> frozenset[int] | Non
 
 
 def _number(handle: Any, functions: Sequence[str], *args: int) -> int | None:
-    """What the first of NVML's functions that answers says; None if this binding, driver or GPU has none of them."""
+    """What the first of NVML's functions that answers says; None if this binding, driver or GPU has
+    none of them.
+    """
     import pynvml
 
     for function in functions:

@@ -1,4 +1,6 @@
-"""What this host says of itself: cores, caches, names, by Linux's files and nothing else; unknown things have a stated default. And its huge pages."""
+"""What this host says of itself: cores, caches, names, by Linux's files and nothing else; unknown
+things have a stated default. And its huge pages.
+"""
 
 import mmap
 import os
@@ -11,7 +13,8 @@ from collbench.util.errors import CollbenchError
 from collbench.util.units import parse_size
 
 _CGROUP = Path("/sys/fs/cgroup")
-_DEFAULT_CACHE_BYTES = 32 << 20  # where sysfs tells none: the last-level cache of a common server core complex
+# where sysfs tells none: the last-level cache of a common server core complex
+_DEFAULT_CACHE_BYTES = 32 << 20
 
 
 def usable_cores() -> int:
@@ -56,7 +59,9 @@ def has_nvidia_gpus() -> bool:
 
 
 def busy_seconds() -> float:
-    """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0 where there is none."""
+    """Seconds of work that all cores of the host have done since it started, from /proc/stat; 0
+    where there is none.
+    """
     try:
         fields = Path("/proc/stat").read_text().splitlines()[0].split()
     except OSError:
@@ -66,7 +71,9 @@ def busy_seconds() -> float:
 
 
 def memory_left_bytes() -> int:
-    """Memory that may still be taken, private or shared: what the kernel calls available, or less where a cgroup says so."""
+    """Memory that may still be taken, private or shared: what the kernel calls available, or less
+    where a cgroup says so.
+    """
     available = 1 << 62
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -81,7 +88,8 @@ def memory_left_bytes() -> int:
 
 
 def own_pages(size: int, flags: int = 0) -> mmap.mmap:
-    """Memory of this process alone, zeroed, in huge pages: MPI copies between processes page by page. flags: of mmap, besides.
+    """Memory of this process alone, zeroed, in huge pages: MPI copies between processes page by
+    page. flags: of mmap, besides.
 
     >>> len(own_pages(8192))
     8192

@@ -1,6 +1,8 @@
-"""What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The model backend plays processors event by event.
+"""What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The
+model backend plays processors event by event.
 
-GPUs are described by their wires (topology): a launch, the hops of the longest chain one after the other, and the fullest link's bytes.
+GPUs are described by their wires (topology): a launch, the hops of the longest chain one after the
+other, and the fullest link's bytes.
 """
 
 import math
@@ -16,8 +18,9 @@ from collbench.util import catalog
 from collbench.util.errors import UsageError
 
 DEFAULT_MACHINE = "cpu-2"
-# A launch in a graph, and a hop by simple over NVLink: ring allreduce of 8 B 17.0 us over 6 hops, an empty exchange 2.5 us (4 x H200). Over PCIe and
-# the network as much more as NCCL's table of latencies has it: 5.7 and 14 us where NVLink has 3.4.
+# A launch in a graph, and a hop by simple over NVLink: ring allreduce of 8 B 17.0 us over 6 hops,
+# an empty exchange 2.5 us (4 x H200). Over PCIe and the network as much more as NCCL's table of
+# latencies has it: 5.7 and 14 us where NVLink has 3.4.
 _LAUNCH_US, _HOP_US = 2.5, 2.4
 _FARTHER = {"NVL": 1.0, "NVB": 1.0, "C2C": 1.0, "NET": 14 / 3.4}
 _OVER_PCIE = 5.7 / 3.4
@@ -27,8 +30,9 @@ _OVER_PCIE = 5.7 / 3.4
 class Machine:
     """A machine as profiles/machines/*.toml describes it.
 
-    cores: ranks beyond them share. step_us: one action of a schedule beside its bytes. hop_us: until a flag is seen by a waiting rank;
-    switch_us: the same where ranks share cores. rank_gbs: bytes read and written by one core. memory_gbs: the same by all of them.
+    cores: ranks beyond them share. step_us: one action of a schedule beside its bytes. hop_us:
+    until a flag is seen by a waiting rank; switch_us: the same where ranks share cores. rank_gbs:
+    bytes read and written by one core. memory_gbs: the same by all of them.
     """
 
     name: str
@@ -49,7 +53,8 @@ class Machine:
 
 
 def machine(name: str = DEFAULT_MACHINE) -> Machine:
-    """The machine of a profile. Raises UsageError if it only tells wires, or if a number is missing, unknown or not positive.
+    """The machine of a profile. Raises UsageError if it only tells wires, or if a number is
+    missing, unknown or not positive.
 
     >>> machine("cpu-2").cores
     2
@@ -59,28 +64,49 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
     table = profile.get("machine")
     if not isinstance(table, dict):
         told = "tells how the machine is wired, not" if "topology" in profile else "does not tell"
-        raise UsageError(f"machine profile {name} has no [machine]: it {told} what a step of a schedule costs there", f"add: {', '.join(sorted(wanted))}")
+        raise UsageError(
+            f"machine profile {name} has no [machine]: it {told} what a step of a schedule costs"
+            " there",
+            f"add: {', '.join(sorted(wanted))}",
+        )
     if set(table) != wanted:
-        raise UsageError(f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}", f"it must have exactly: {', '.join(sorted(wanted))}")
+        raise UsageError(
+            f"machine profile {name}: [machine] has {', '.join(sorted(table)) or 'nothing'}",
+            f"it must have exactly: {', '.join(sorted(wanted))}",
+        )
     for key, value in table.items():
         kinds = (int,) if key == "cores" else (int, float)
         if not isinstance(value, kinds) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise UsageError(f"machine profile {name}: {key} = {value!r} is not a positive {'whole ' * (key == 'cores')}number")
+            raise UsageError(
+                f"machine profile {name}: {key} = {value!r} is not a positive"
+                f" {'whole ' * (key == 'cores')}number"
+            )
     return Machine(name=name, **table)
 
 
 def price(plan: Plan, on: Machine) -> float:
-    """Seconds of one launch: the busiest rank's actions and bytes, times the ranks on a core, plus the hops one after the other.
+    """Seconds of one launch: the busiest rank's actions and bytes, times the ranks on a core, plus
+    the hops one after the other.
 
     >>> from collbench.spec.case import Problem
     >>> from collbench.planning.plan import lay_out, registered
     >>> from collbench.spec.world import World
-    >>> small = Problem(op="allreduce", n=2, root=0, block_count=256, dtype="float32", redop="sum", in_place=False)
+    >>> small = Problem(
+    ...     op="allreduce",
+    ...     n=2,
+    ...     root=0,
+    ...     block_count=256,
+    ...     dtype="float32",
+    ...     redop="sum",
+    ...     in_place=False,
+    ... )
     >>> 1e-6 < price(lay_out(small, registered("allreduce", "ring", World(n=2))), machine()) < 1e-4
     True
     """
     moved = traffic(plan.schedule)
-    size_bytes = plan.problem.block_bytes * (plan.n if collective(plan.problem.op).size_in_blocks else 1)
+    size_bytes = plan.problem.block_bytes * (
+        plan.n if collective(plan.problem.op).size_in_blocks else 1
+    )
     loops = sum(1 for channel in range(plan.channels) for _ in plan.loops(channel))
     bytes_touched = 2 * float(moved.sent + moved.received) * size_bytes
     work_s = moved.messages * loops * on.step_us * 1e-6 + bytes_touched / (on.rank_gbs * 1e9)
@@ -88,14 +114,23 @@ def price(plan: Plan, on: Machine) -> float:
 
 
 def wire_price(plan: Plan, topology: Topology) -> float:
-    """Seconds of one launch, rank r on the r-th GPU. Raises UsageError if there are too few GPUs, or a link on the way has no known rate."""
+    """Seconds of one launch, rank r on the r-th GPU. Raises UsageError if there are too few GPUs,
+    or a link on the way has no known rate.
+    """
     gpus = [gpu.id for gpu in topology.gpus[: plan.n]]
     if len(gpus) < plan.n:
         raise UsageError(f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks")
     moved = pair_traffic(plan.schedule)
     found = ceiling(topology, gpus, moved)
     if found is None:
-        raise UsageError(f"{topology.name}: a link between its GPUs has no known rate", "see collbench topo --rates")
-    hop_us = max(_HOP_US * _FARTHER.get(path(topology, gpus[a], gpus[b]).kind, _OVER_PCIE) for a, b in moved)
-    size_bytes = plan.problem.block_bytes * (plan.n if collective(plan.problem.op).size_in_blocks else 1)
+        raise UsageError(
+            f"{topology.name}: a link between its GPUs has no known rate",
+            "see collbench topo --rates",
+        )
+    hop_us = max(
+        _HOP_US * _FARTHER.get(path(topology, gpus[a], gpus[b]).kind, _OVER_PCIE) for a, b in moved
+    )
+    size_bytes = plan.problem.block_bytes * (
+        plan.n if collective(plan.problem.op).size_in_blocks else 1
+    )
     return (_LAUNCH_US + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (found.gbs * 1e9)

@@ -1,9 +1,10 @@
-"""A plan as lists of actions on byte ranges: what backends interpret that run one slice of one step at a time.
+"""A plan as lists of actions on byte ranges: what backends interpret that run one slice of one step
+at a time.
 
     actors(plan, rank) -> the rank's tracks on every channel, each a list of actions
 
-Offsets are bytes from the start of the buffer that a region names. What a plan pushes straight into outputs goes through a slot here:
-only kernels push.
+Offsets are bytes from the start of the buffer that a region names. What a plan pushes straight into
+outputs goes through a slot here: only kernels push.
 """
 
 from typing import Literal, NamedTuple
@@ -15,13 +16,17 @@ from collbench.schedules.verify.proof import Place
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
-MAX_ACTIONS = 200_000  # of one rank in a launch; bound for the interpreter one takes 1.9 KB and 46 us (ring, 49,153 actions, 2-core EPYC)
+# of one rank in a launch; bound for the interpreter one takes 1.9 KB and 46 us (ring, 49,153
+# actions, 2-core EPYC)
+MAX_ACTIONS = 200_000
 
 Space = Literal["in", "out", "tmp", "slot"]
 
 
 class Region(NamedTuple):
-    """Bytes of a rank's buffer (`owner` is the rank) or of a connection's FIFO (`owner` is the connection's number)."""
+    """Bytes of a rank's buffer (`owner` is the rank) or of a connection's FIFO (`owner` is the
+    connection's number).
+    """
 
     space: Space
     owner: int
@@ -39,9 +44,11 @@ class Turn(NamedTuple):
 class Action(NamedTuple):
     """One slice of one step: wait, compute, hand over.
 
-    Wait until the slices in `take` have arrived, those in `room` have a free slot and those in `back` have been read. Reduce `operands`
-    into `targets[0]` (dividing if `divide`), copy that to the other targets; without operands there is nothing to do. Then the slices
-    in `post` are filled, those in `free` read. sent: what of a rank's memory each of `post` carries, if it goes to another island.
+    Wait until the slices in `take` have arrived, those in `room` have a free slot and those in
+    `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), copy that to
+    the other targets; without operands there is nothing to do. Then the slices in `post` are
+    filled, those in `free` read. sent: what of a rank's memory each of `post` carries, if it goes
+    to another island.
     """
 
     place: Place
@@ -57,7 +64,9 @@ class Action(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A track of one rank on one channel: its actions in a launch, and the loans that must be back at the end."""
+    """A track of one rank on one channel: its actions in a launch, and the loans that must be back
+    at the end.
+    """
 
     channel: int
     track: str
@@ -68,21 +77,38 @@ class Actor(NamedTuple):
 def refuse_too_many(plan: Plan) -> None:
     """Raise ScheduleError if a launch has more actions than an interpreter can bind."""
     if plan.action_count() > MAX_ACTIONS:
-        raise ScheduleError(f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}", "use a larger --chunk")
+        raise ScheduleError(
+            f"{plan.action_count()} actions of a rank in one launch, at most {MAX_ACTIONS}",
+            "use a larger --chunk",
+        )
 
 
 def actors(plan: Plan, rank: int) -> list[Actor]:
-    """What the rank does in one launch, a list of actions for each of its tracks on each channel."""
+    """What the rank does in one launch, a list of actions for each of its tracks on each
+    channel.
+    """
     program = plan.schedule.program(rank)
     shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
-    return [_Lowering(plan, rank, channel, track, shapes[track]).actor() for channel in range(plan.channels) for track in range(len(program))]
+    return [
+        _Lowering(plan, rank, channel, track, shapes[track]).actor()
+        for channel in range(plan.channels)
+        for track in range(len(program))
+    ]
 
 
 class _Lowering:
     """One track of one rank on one channel, turned into actions."""
 
-    def __init__(self, plan: Plan, rank: int, channel: int, track: int, shapes: list[Shape]) -> None:
-        self.plan, self.rank, self.channel, self.track, self.shapes = plan, rank, channel, track, shapes
+    def __init__(
+        self, plan: Plan, rank: int, channel: int, track: int, shapes: list[Shape]
+    ) -> None:
+        self.plan, self.rank, self.channel, self.track, self.shapes = (
+            plan,
+            rank,
+            channel,
+            track,
+            shapes,
+        )
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
@@ -110,11 +136,23 @@ class _Lowering:
     def _in(self, edge: Edge) -> int:
         return self.plan.numbers[self.channel, edge.peer, self.rank, edge.port]
 
-    def _round(self, r: int, steps: tuple[Step, ...], loop: Loop, number: int, messages_before: dict[Edge, int]) -> list[Action]:
+    def _round(
+        self,
+        r: int,
+        steps: tuple[Step, ...],
+        loop: Loop,
+        number: int,
+        messages_before: dict[Edge, int],
+    ) -> list[Action]:
         schedule = self.plan.schedule
         lent = schedule.lent_at(self.rank, self.track, r)
         shape = self.shapes[r]
-        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
+        to_send, to_take, sent_index, taken_index = (
+            dict(shape.sent),
+            dict(shape.received),
+            shape.sent_index,
+            shape.received_index,
+        )
         sending: dict[Edge, Turn] = {}
         taking: dict[Edge, Turn] = {}
         ends: dict[Edge, int] = {}
@@ -134,9 +172,17 @@ class _Lowering:
                     taking[edge] = Turn(self._in(edge), self.received.get(edge, 0))
                     self.received[edge] = taking[edge].number + 1
                     take.append(taking[edge])
-                message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][messages_before.get(edge, 0)]
-                if message.is_direct and self.plan.p2p == "pull" and not self.plan.is_apart(edge.peer, self.rank):
-                    operands.append(self._region(edge.peer, message.places[taken_index[s, edge]], loop, piece))
+                message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][
+                    messages_before.get(edge, 0)
+                ]
+                if (
+                    message.is_direct
+                    and self.plan.p2p == "pull"
+                    and not self.plan.is_apart(edge.peer, self.rank)
+                ):
+                    operands.append(
+                        self._region(edge.peer, message.places[taken_index[s, edge]], loop, piece)
+                    )
                 else:
                     operands.append(self._slot(taking[edge], taken_index[s, edge], piece))
                 to_take[edge] -= 1
@@ -152,24 +198,62 @@ class _Lowering:
                 turn = sending[edge]
                 if edge not in lent:
                     targets.append(self._slot(turn, sent_index[s, edge], piece))
-                    ends[edge] = max(ends.get(edge, 0), targets[-1].offset % self.plan.slot_bytes + targets[-1].size)
+                    ends[edge] = max(
+                        ends.get(edge, 0),
+                        targets[-1].offset % self.plan.slot_bytes + targets[-1].size,
+                    )
                 to_send[edge] -= 1
                 if not to_send[edge]:
                     post.append(turn)
                     if self.plan.is_apart(self.rank, edge.peer):
-                        whole = Region("slot", turn.edge, turn.number % self.plan.slots * self.plan.slot_bytes, ends.get(edge, 0))
-                        sent.append((turn, self._region(self.rank, home(step), loop, piece) if edge in lent else whole))
+                        whole = Region(
+                            "slot",
+                            turn.edge,
+                            turn.number % self.plan.slots * self.plan.slot_bytes,
+                            ends.get(edge, 0),
+                        )
+                        sent.append(
+                            (
+                                turn,
+                                (
+                                    self._region(self.rank, home(step), loop, piece)
+                                    if edge in lent
+                                    else whole
+                                ),
+                            )
+                        )
             loans = schedule.returns_at(self.rank, self.track, r, s) if schedule.returns else ()
             back = tuple(self.posted[loan.round, loan.edge, number] for loan in loans)
-            if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):  # peers may read before the own copy is made
-                actions.append(Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent)))
+            # peers may read before the own copy is made
+            if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):
+                actions.append(
+                    Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent))
+                )
                 room, post, sent = [], [], []
-            divide = Place(0 if schedule.is_symmetric else self.rank, self.track, r, s) in self.plan.proof.complete
-            actions.append(Action(place, tuple(take), tuple(room), back, tuple(operands), tuple(targets), divide, tuple(post), tuple(free), tuple(sent)))
+            divide = (
+                Place(0 if schedule.is_symmetric else self.rank, self.track, r, s)
+                in self.plan.proof.complete
+            )
+            actions.append(
+                Action(
+                    place,
+                    tuple(take),
+                    tuple(room),
+                    back,
+                    tuple(operands),
+                    tuple(targets),
+                    divide,
+                    tuple(post),
+                    tuple(free),
+                    tuple(sent),
+                )
+            )
         return actions
 
     def _chunk_of(self, place: Place) -> int:
-        """Which chunk of the loop the step works on: what its operands hold says so, not where they lie."""
+        """Which chunk of the loop the step works on: what its operands hold says so, not where they
+        lie.
+        """
         schedule, proof = self.plan.schedule, self.plan.proof
         if not schedule.is_symmetric:
             return proof.chunks[place]
@@ -178,14 +262,20 @@ class _Lowering:
 
     def _piece(self, chunk: int, loop: Loop, number: int) -> tuple[int, int]:
         """First byte, from the chunk's start, and size of one slice of a chunk of this loop."""
-        size = min(loop.chunk, max(0, loop.size - chunk * loop.chunk)) if self.is_interleaved else loop.size
+        size = (
+            min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
+            if self.is_interleaved
+            else loop.size
+        )
         first = min(number * self.plan.piece_bytes, size)
         return first, min(self.plan.piece_bytes, size - first)
 
     def _region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
         first, size = piece
         if operand.buffer == "tmp":
-            base = (self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk) * self.plan.chunk_bytes
+            base = (
+                self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk
+            ) * self.plan.chunk_bytes
         elif self.is_interleaved:
             base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
         else:
@@ -194,13 +284,17 @@ class _Lowering:
 
     def _slot(self, turn: Turn, index: int, piece: tuple[int, int]) -> Region:
         slot = turn.number % self.plan.slots
-        return Region("slot", turn.edge, slot * self.plan.slot_bytes + index * self.plan.piece_bytes, piece[1])
+        return Region(
+            "slot", turn.edge, slot * self.plan.slot_bytes + index * self.plan.piece_bytes, piece[1]
+        )
 
 
 def room_wanted(turn: Turn, slices: int, slots: int) -> int:
-    """How many slices of a connection must be free, counted from the start of a launch, before slice `turn` may fill its slot.
+    """How many slices of a connection must be free, counted from the start of a launch, before
+    slice `turn` may fill its slot.
 
-    Slots restart at 0 with every launch, so the slot's last user may be in the launch before: then the number is negative or 0.
+    Slots restart at 0 with every launch, so the slot's last user may be in the launch before: then
+    the number is negative or 0.
 
     >>> room_wanted(Turn(0, 5), slices=8, slots=4), room_wanted(Turn(0, 1), slices=6, slots=4)
     (2, 0)
@@ -212,13 +306,20 @@ def room_wanted(turn: Turn, slices: int, slots: int) -> int:
 
 
 def writer_of(plan: Plan, rank: int, offset: int) -> str:
-    """The last action that writes a byte of the rank's output, in words; nothing if there is none."""
+    """The last action that writes a byte of the rank's output, in words; nothing if there is
+    none.
+    """
     found = ""
     for actor in actors(plan, rank):
         for action in actor.actions:
             for region in action.targets:
                 if region.space == "out" and region.offset <= offset < region.offset + region.size:
                     sources = {plan.connections[edge].src for edge, _ in action.take}
-                    received = f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
-                    found = f"written by channel {actor.channel}, track {actor.track}, round {action.place.round}{received}"
+                    received = (
+                        f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
+                    )
+                    found = (
+                        f"written by channel {actor.channel}, track {actor.track}, round"
+                        f" {action.place.round}{received}"
+                    )
     return found

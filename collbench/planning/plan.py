@@ -1,11 +1,13 @@
-"""A case laid out in memory: which channel owns which bytes, and how they are cut into loops, chunks and slices.
+"""A case laid out in memory: which channel owns which bytes, and how they are cut into loops,
+chunks and slices.
 
     lay_out(problem, schedule, ...) -> Plan
 
-Interleaved collectives: a channel owns a contiguous range of the vector and walks it in loops of `chunks x chunk_bytes`; chunk j of a loop
-is its j-th part. Blocked ones: a channel owns the same part of every block and walks it in loops of chunk_bytes. The last loop shrinks the
-chunk. A message is `slices` slots; slice s of it carries piece s of each of its chunks. Every backend reads its work from here: as actions
-(actions.py) or as the program of a kernel (device/program.py).
+Interleaved collectives: a channel owns a contiguous range of the vector and walks it in loops of
+`chunks x chunk_bytes`; chunk j of a loop is its j-th part. Blocked ones: a channel owns the same
+part of every block and walks it in loops of chunk_bytes. The last loop shrinks the chunk. A message
+is `slices` slots; slice s of it carries piece s of each of its chunks. Every backend reads its work
+from here: as actions (actions.py) or as the program of a kernel (device/program.py).
 """
 
 import hashlib
@@ -17,7 +19,15 @@ from typing import NamedTuple
 from collbench.planning.transports.net import Islands, label
 from collbench.schedules.algorithms import FAMILY
 from collbench.schedules.ir import Operand, Schedule, build
-from collbench.schedules.passes import braid, home, landing, lend, message_chunks, reorder, widest_message
+from collbench.schedules.passes import (
+    braid,
+    home,
+    landing,
+    lend,
+    message_chunks,
+    reorder,
+    widest_message,
+)
 from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.zero_copy import place
 from collbench.spec.case import P2p, Problem
@@ -29,8 +39,11 @@ from collbench.util.units import format_size
 GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
 
+
 class Connection(NamedTuple):
-    """A FIFO: its ends, and how many slices one launch sends along it. `fifo_offset` is -1 if no message needs one."""
+    """A FIFO: its ends, and how many slices one launch sends along it. `fifo_offset` is -1 if no
+    message needs one.
+    """
 
     src: int
     dst: int
@@ -42,11 +55,14 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How a GPU runs a plan: the protocol's kernel, threads of a CTA, accesses in flight, and what is compiled in.
+    """How a GPU runs a plan: the protocol's kernel, threads of a CTA, accesses in flight, and what
+    is compiled in.
 
-    unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way. reload: read a line again once its flag was seen (ll128).
-    cluster: neighbouring CTAs that the GPU places together (thread block clusters, from sm_90 on); 1: as it likes. ctas: of the kernel that
-    reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs it, and where every channel and track has one.
+    unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way.
+    reload: read a line again once its flag was seen (ll128). cluster: neighbouring CTAs that the
+    GPU places together (thread block clusters, from sm_90 on); 1: as it likes. ctas: of the kernel
+    that reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs it, and
+    where every channel and track has one.
     """
 
     proto: str
@@ -63,14 +79,18 @@ class Kernel:
 
 
 class Carried(NamedTuple):
-    """A message of a loop: whether it goes without a FIFO, and then where its chunks lie, at the reader's (push) or the sender's (pull)."""
+    """A message of a loop: whether it goes without a FIFO, and then where its chunks lie, at the
+    reader's (push) or the sender's (pull).
+    """
 
     is_direct: bool
     places: tuple[Operand, ...]
 
 
 class Loop(NamedTuple):
-    """One loop of a channel: where it starts in its range, bytes in all, the chunk's bytes, slices a message."""
+    """One loop of a channel: where it starts in its range, bytes in all, the chunk's bytes, slices
+    a message.
+    """
 
     offset: int
     size: int
@@ -80,27 +100,49 @@ class Loop(NamedTuple):
 
 @lru_cache(maxsize=512)
 def registered(op: OpName, algo: str, world: World) -> Schedule:
-    """The schedule of a registered algorithm. Raises ScheduleError if it does not serve the collective."""
+    """The schedule of a registered algorithm. Raises ScheduleError if it does not serve the
+    collective.
+    """
     serves = FAMILY.load(algo).SERVES
     if op not in serves:
         raise ScheduleError(f"{algo} does not serve {op}", f"it serves: {', '.join(serves)}")
     what = collective(op)
     together = world if what.is_rooted else replace(world, root=0)
-    order = (world.order or together.together(ends_at_root=what.is_reduction)) if what.follows_order else ()
-    positions = replace(world, order=order, root=world.root if what.is_rooted else order[0] if order else 0).positions()
+    order = (
+        (world.order or together.together(ends_at_root=what.is_reduction))
+        if what.follows_order
+        else ()
+    )
+    positions = replace(
+        world, order=order, root=world.root if what.is_rooted else order[0] if order else 0
+    ).positions()
     return reorder(build(op, algo, serves[op], positions), order)
 
 
 @lru_cache(maxsize=256)
-def along(op: OpName, algo: str, n: int, root: int, orders: tuple[tuple[int, ...], ...], hosts: tuple[int, ...] = ()) -> Schedule:
-    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each with its part, where the collective can be cut.
+def along(
+    op: OpName,
+    algo: str,
+    n: int,
+    root: int,
+    orders: tuple[tuple[int, ...], ...],
+    hosts: tuple[int, ...] = (),
+) -> Schedule:
+    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each
+    with its part, where the collective can be cut.
 
-    hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm that needs several where there is one.
+    hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm
+    that needs several where there is one.
     """
     if getattr(FAMILY.load(algo), "NEEDS_HOSTS", False) and not hosts:
-        raise ScheduleError(f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring")
+        raise ScheduleError(
+            f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring"
+        )
     followed = orders if collective(op).is_interleaved else orders[:1]
-    found = [registered(op, algo, World(n=n, root=root, order=order, hosts=hosts)) for order in followed or ((),)]
+    found = [
+        registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))
+        for order in followed or ((),)
+    ]
     return braid(found)
 
 
@@ -112,31 +154,59 @@ def proved(schedule: Schedule, slots: int, slices: int, credit_batch: int, in_pl
 
 @lru_cache(maxsize=512)
 def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = False) -> Schedule:
-    """The schedule with every message that needs no FIFO read (pull; is_single: see passes.lend) or written (push) in place."""
-    return lend(schedule, in_place=in_place, is_single=is_single) if p2p == "pull" else place(schedule, in_place=in_place)
+    """The schedule with every message that needs no FIFO read (pull; is_single: see passes.lend) or
+    written (push) in place.
+    """
+    return (
+        lend(schedule, in_place=in_place, is_single=is_single)
+        if p2p == "pull"
+        else place(schedule, in_place=in_place)
+    )
 
 
 def lay_out(
-    problem: Problem, schedule: Schedule, *, direct: bool = False, p2p: P2p = "pull", channels: int = 1, slots: int = 4,
-    chunk_bytes: int = 1 << 17, slot_bytes: int = 0, slices: int = 1, kernel: Kernel | None = None, transport: str = "",
-    proto: str = "simple", islands: Islands = (),
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    direct: bool = False,
+    p2p: P2p = "pull",
+    channels: int = 1,
+    slots: int = 4,
+    chunk_bytes: int = 1 << 17,
+    slot_bytes: int = 0,
+    slices: int = 1,
+    kernel: Kernel | None = None,
+    transport: str = "",
+    proto: str = "simple",
+    islands: Islands = (),
 ) -> "Plan":
-    """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for that.
+    """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for
+    that.
 
-    slot_bytes 0 means as large as the widest message needs for that many slices; given, it decides how many there are. Raises ScheduleError
-    if the knobs do not fit together or the schedule fails its proof with them.
+    slot_bytes 0 means as large as the widest message needs for that many slices; given, it decides
+    how many there are. Raises ScheduleError if the knobs do not fit together or the schedule fails
+    its proof with them.
     """
     if (problem.op, problem.n, problem.root) != (schedule.op, schedule.n, schedule.root):
-        raise ScheduleError(f"a schedule for {schedule.op} over {schedule.n} ranks, root {schedule.root}, does not fit {problem}")
+        raise ScheduleError(
+            f"a schedule for {schedule.op} over {schedule.n} ranks, root {schedule.root}, does not"
+            f" fit {problem}"
+        )
     unit = 16  # a multiple of every element's width
     chunk_bytes -= chunk_bytes % unit
     if chunk_bytes <= 0:
-        raise ScheduleError(f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more")
+        raise ScheduleError(
+            f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more"
+        )
     ready = made_direct(schedule, p2p, problem.in_place, bool(islands)) if direct else schedule
-    widest = max(widest_message(ready), 1 if islands else 0)  # what is lent over a network has a slot at its receiver
+    # what is lent over a network has a slot at its receiver
+    widest = max(widest_message(ready), 1 if islands else 0)
     slot_bytes = slot_bytes if widest else 0
     piece_bytes = slot_bytes // widest if slot_bytes else -(-chunk_bytes // slices)
-    piece_bytes = min(piece_bytes - piece_bytes % unit if slot_bytes else -(-piece_bytes // unit) * unit, chunk_bytes)
+    piece_bytes = min(
+        piece_bytes - piece_bytes % unit if slot_bytes else -(-piece_bytes // unit) * unit,
+        chunk_bytes,
+    )
     if piece_bytes <= 0:
         raise ScheduleError(
             f"a slot of {format_size(slot_bytes)} cannot carry {widest} chunks of a message",
@@ -145,16 +215,32 @@ def lay_out(
     slices = -(-chunk_bytes // piece_bytes)
     if slices > MAX_SLICES:
         raise ScheduleError(
-            f"a chunk of {format_size(chunk_bytes)} needs {slices} slices of {format_size(piece_bytes)}",
+            f"a chunk of {format_size(chunk_bytes)} needs {slices} slices of"
+            f" {format_size(piece_bytes)}",
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
     if direct and islands:
-        proved(schedule, slots, slices, 1, problem.in_place)  # lent or not, a message then waits for a slot at its receiver
-    proof = proved(ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place)
+        # lent or not, a message then waits for a slot at its receiver
+        proved(schedule, slots, slices, 1, problem.in_place)
+    proof = proved(
+        ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place
+    )
     return Plan(
-        problem=problem, schedule=ready, proof=proof, direct=direct, p2p=p2p, channels=channels, slots=slots, slot_bytes=slot_bytes or widest * piece_bytes,
-        chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, widest=widest, kernel=kernel, transport=transport or ("p2p" if kernel else label(islands)),
-        proto=kernel.proto if kernel else proto, islands=islands,
+        problem=problem,
+        schedule=ready,
+        proof=proof,
+        direct=direct,
+        p2p=p2p,
+        channels=channels,
+        slots=slots,
+        slot_bytes=slot_bytes or widest * piece_bytes,
+        chunk_bytes=chunk_bytes,
+        piece_bytes=piece_bytes,
+        widest=widest,
+        kernel=kernel,
+        transport=transport or ("p2p" if kernel else label(islands)),
+        proto=kernel.proto if kernel else proto,
+        islands=islands,
     )
 
 
@@ -162,11 +248,13 @@ def lay_out(
 class Plan:
     """A proved schedule with its layout. Made by lay_out().
 
-    `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a loop and travels in slices of
-    piece_bytes. p2p: who moves what needs no FIFO, the reader (pull) or the writer (push). widest: chunks of the largest message through a
-    FIFO. kernel: how a GPU runs it, None elsewhere. transport: where connections have their memory.
-    proto: what a slot looks like, the kernel's where there is one. islands: ranks that share memory (transports/net.py); a message that
-    is lent between two of them is sent from where it lies, into a slot of the receiver's FIFO.
+    `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a
+    loop and travels in slices of piece_bytes. p2p: who moves what needs no FIFO, the reader (pull)
+    or the writer (push). widest: chunks of the largest message through a FIFO. kernel: how a GPU
+    runs it, None elsewhere. transport: where connections have their memory. proto: what a slot
+    looks like, the kernel's where there is one. islands: ranks that share memory
+    (transports/net.py); a message that is lent between two of them is sent from where it lies, into
+    a slot of the receiver's FIFO.
     """
 
     problem: Problem
@@ -197,12 +285,32 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        lent, placed = (sorted((at, sorted(edges)) for at, edges in table.items()) for table in (self.schedule.lent, self.schedule.placed))
+        lent, placed = (
+            sorted((at, sorted(edges)) for at, edges in table.items())
+            for table in (self.schedule.lent, self.schedule.placed)
+        )
         ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
-        text = repr((
-            self.schedule.op, self.schedule.name, self.schedule.programs, lent, placed, ready, self.problem, self.p2p, self.channels, self.slots,
-            self.slot_bytes, self.chunk_bytes, self.piece_bytes, self.kernel, self.transport, self.proto, self.islands,
-        ))
+        text = repr(
+            (
+                self.schedule.op,
+                self.schedule.name,
+                self.schedule.programs,
+                lent,
+                placed,
+                ready,
+                self.problem,
+                self.p2p,
+                self.channels,
+                self.slots,
+                self.slot_bytes,
+                self.chunk_bytes,
+                self.piece_bytes,
+                self.kernel,
+                self.transport,
+                self.proto,
+                self.islands,
+            )
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -248,7 +356,11 @@ class Plan:
     @cached_property
     def fifo_bytes(self) -> int:
         """All FIFOs together."""
-        return sum(self.slots * self.slot_bytes for connection in self.connections if connection.fifo_offset >= 0)
+        return sum(
+            self.slots * self.slot_bytes
+            for connection in self.connections
+            if connection.fifo_offset >= 0
+        )
 
     @cached_property
     def messages_of_port(self) -> dict[tuple[int, int, str], list[Carried]]:
@@ -262,12 +374,23 @@ class Plan:
                     lent, placed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
-                        places = tuple(home(step) for step in steps if edge in step.send) if edge in lent else ()
-                        sent.setdefault((rank, edge.peer, edge.port), []).append(Carried(edge in lent, places))
+                        places = (
+                            tuple(home(step) for step in steps if edge in step.send)
+                            if edge in lent
+                            else ()
+                        )
+                        sent.setdefault((rank, edge.peer, edge.port), []).append(
+                            Carried(edge in lent, places)
+                        )
                     for edge in into:
                         places = landing(steps, edge) if edge in placed else ()
-                        taken.setdefault((edge.peer, rank, edge.port), []).append(Carried(edge in placed, places))
-        return {key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)] for key, messages in sent.items()}
+                        taken.setdefault((edge.peer, rank, edge.port), []).append(
+                            Carried(edge in placed, places)
+                        )
+        return {
+            key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)]
+            for key, messages in sent.items()
+        }
 
     @cached_property
     def connections(self) -> list[Connection]:
@@ -277,20 +400,39 @@ class Plan:
         for channel in range(self.channels):
             slices_a_message = sum(loop.slices for loop in self.loops(channel))
             for (src, dst, port), messages in self.messages_of_port.items():
-                has_fifo = not all(message.is_direct for message in messages) or self.is_apart(src, dst)
-                found.append(Connection(src, dst, port, channel, slices_a_message * len(messages), offset if has_fifo else -1))
+                has_fifo = not all(message.is_direct for message in messages) or self.is_apart(
+                    src, dst
+                )
+                found.append(
+                    Connection(
+                        src,
+                        dst,
+                        port,
+                        channel,
+                        slices_a_message * len(messages),
+                        offset if has_fifo else -1,
+                    )
+                )
                 offset += self.slots * self.slot_bytes if has_fifo else 0
         return found
 
     @cached_property
     def numbers(self) -> dict[tuple[int, int, int, str], int]:
         """The number of each connection by channel, source, destination and port."""
-        return {(c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)}
+        return {
+            (c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)
+        }
 
     def action_count(self) -> int:
         """Actions of the busiest rank in one launch, counting last loops as full."""
         parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
-        loops = sum(-(-self.channel_range(channel)[1] // (parts * self.chunk_bytes)) for channel in range(self.channels))
+        loops = sum(
+            -(-self.channel_range(channel)[1] // (parts * self.chunk_bytes))
+            for channel in range(self.channels)
+        )
         slices = loops * -(-self.chunk_bytes // self.piece_bytes)
-        steps = max(sum(len(steps) for track in program for steps in track.rounds) for program in self.schedule.programs)
+        steps = max(
+            sum(len(steps) for track in program for steps in track.rounds)
+            for program in self.schedule.programs
+        )
         return slices * steps

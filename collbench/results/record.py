@@ -1,6 +1,8 @@
-"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured and read back by the same module.
+"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured
+and read back by the same module.
 
-SCHEMA counts changes of the columns; a file of another schema is refused, because its numbers may mean something else.
+SCHEMA counts changes of the columns; a file of another schema is refused, because its numbers may
+mean something else.
 """
 
 import csv
@@ -23,11 +25,13 @@ Status = Literal["ok", "wrong", "waived", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One row. Fields up to `count` are the independent variables; times are microseconds, bandwidths decimal GB/s.
+    """One row. Fields up to `count` are the independent variables; times are microseconds,
+    bandwidths decimal GB/s.
 
-    ceiling_gbs is the bus bandwidth that the wires allow its schedule and protocol, limit the hop that sets it, percent the part that was reached.
-    time_us is the median over repeats of the slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose
-    status is not ok has no times, and a reason.
+    ceiling_gbs is the bus bandwidth that the wires allow its schedule and protocol, limit the hop
+    that sets it, percent the part that was reached. time_us is the median over repeats of the
+    slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose status
+    is not ok has no times, and a reason.
     """
 
     op: str
@@ -89,11 +93,34 @@ COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
 _KEPT = "rows before this one are in the file"
 INTEGERS = (
-    "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "root", "ranks", "hosts", "size_bytes", "count", "repeats",
-    "iters", "schema",
+    "channels",
+    "threads",
+    "ctas",
+    "buffsize",
+    "slots",
+    "chunk",
+    "slices",
+    "unroll",
+    "cluster",
+    "root",
+    "ranks",
+    "hosts",
+    "size_bytes",
+    "count",
+    "repeats",
+    "iters",
+    "schema",
 )
 TIMES = ("time_us", "time_low_us", "time_high_us", "repeat_times_us")
-MEASURED = ("time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent")
+MEASURED = (
+    "time_us",
+    "time_low_us",
+    "time_high_us",
+    "algbw_gbs",
+    "busbw_gbs",
+    "ceiling_gbs",
+    "percent",
+)
 
 
 def to_line(record: Record) -> str:
@@ -105,7 +132,8 @@ def line_of(values: Iterable[object]) -> str:
     """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
-    return out.getvalue().encode(errors="backslashreplace").decode()  # a variable of the environment may hold bytes that are no text
+    # a variable of the environment may hold bytes that are no text
+    return out.getvalue().encode(errors="backslashreplace").decode()
 
 
 def header(columns: Sequence[str] = COLUMNS) -> str:
@@ -124,7 +152,9 @@ def _cell(value: object) -> str:
 
 
 def from_cells(cells: dict[str, str]) -> Record:
-    """A row from its cells by column name. Raises ValueError if one is not what its column holds."""
+    """A row from its cells by column name. Raises ValueError if one is not what its column
+    holds.
+    """
     values: dict[str, object] = {}
     for name in COLUMNS:
         text = cells[name]
@@ -144,7 +174,9 @@ def from_cells(cells: dict[str, str]) -> Record:
 
 
 def _measured(name: str, text: str) -> float:
-    """A time, above zero, or a rate. Raises ValueError for what no clock tells: nothing can be compared with it."""
+    """A time, above zero, or a rate. Raises ValueError for what no clock tells: nothing can be
+    compared with it.
+    """
     number = float(text)
     if not 0 <= number < math.inf or (number == 0 and name in TIMES):
         raise ValueError(f"{name} {text} is not a {'time' if name in TIMES else 'rate'}")
@@ -158,31 +190,48 @@ def read(file: Path) -> list[Record]:
     """
     try:
         data = file.read_bytes()
-        text = data[: data.rfind(b"\n") + 1].decode()  # the rest was cut, perhaps in the middle of a character
+        # the rest was cut, perhaps in the middle of a character
+        text = data[: data.rfind(b"\n") + 1].decode()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text: byte {error.object[error.start]:#04x} at offset {error.start}", "give another file") from None
+        raise UsageError(
+            f"{file} is no text: byte {error.object[error.start]:#04x} at offset {error.start}",
+            "give another file",
+        ) from None
     return list(parse(str(file), text))
 
 
 def parse(file: str, text: str, columns: Sequence[str] = COLUMNS) -> Iterator[Record]:
-    """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises UsageError at another schema or a broken row."""
+    """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises
+    UsageError at another schema or a broken row.
+    """
     text = text[: text.rfind("\n") + 1]
     if not text:
         return
     rows = csv.DictReader(io.StringIO(text))
     if tuple(rows.fieldnames or ()) != tuple(columns):
-        raise UsageError(f"{file} does not have the columns of schema {SCHEMA}", "another version or another command wrote it: give another file")
+        raise UsageError(
+            f"{file} does not have the columns of schema {SCHEMA}",
+            "another version or another command wrote it: give another file",
+        )
     for number, row in enumerate(rows, start=2):
         try:
             if tuple(row.values()) == tuple(columns):
-                raise UsageError(f"{file}, line {number} is a heading again: several files in one", "give each file by itself, or delete that line")
+                raise UsageError(
+                    f"{file}, line {number} is a heading again: several files in one",
+                    "give each file by itself, or delete that line",
+                )
             if row["schema"] != str(SCHEMA):
-                raise UsageError(f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}", "give another file")
+                raise UsageError(
+                    f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}",
+                    "give another file",
+                )
             yield from_cells({name: value or "" for name, value in row.items() if name is not None})
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{file}, line {number}: {error}", "mend or delete that line") from None
+            raise UsageError(
+                f"{file}, line {number}: {error}", "mend or delete that line"
+            ) from None
 
 
 def _why(error: Exception) -> str:
@@ -190,20 +239,27 @@ def _why(error: Exception) -> str:
 
 
 class Writer:
-    """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of the file; more than a record's own are the caller's.
+    """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of
+    the file; more than a record's own are the caller's.
 
-    Raises UsageError for a file of other columns or another schema and UnavailableError if writing fails.
+    Raises UsageError for a file of other columns or another schema and UnavailableError if writing
+    fails.
     """
 
     def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
-        self._name, self._columns = str(target) if isinstance(target, Path) else "stdout", tuple(columns)
+        self._name, self._columns = (
+            str(target) if isinstance(target, Path) else "stdout",
+            tuple(columns),
+        )
         try:
             self._file = self._open(target) if isinstance(target, Path) else target
             if not isinstance(target, Path) or target.stat().st_size == 0:
                 self._write(header(self._columns))
         except OSError as error:
             self.close()
-            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", "give another file with --csv") from None
+            raise UnavailableError(
+                f"cannot write {self._name}: {_why(error)}", "give another file with --csv"
+            ) from None
 
     def _open(self, file: Path) -> IO[str]:
         if file.exists() and file.stat().st_size:
@@ -224,9 +280,12 @@ class Writer:
                 self._write(line)
         except OSError as error:
             self.close()
-            if isinstance(error, BrokenPipeError):  # whoever read has enough: the command line ends without a word
+            # whoever read has enough: the command line ends without a word
+            if isinstance(error, BrokenPipeError):
                 raise
-            raise UnavailableError(f"cannot write {self._name}: {_why(error)}", _KEPT if self._name != "stdout" else "") from None
+            raise UnavailableError(
+                f"cannot write {self._name}: {_why(error)}", _KEPT if self._name != "stdout" else ""
+            ) from None
 
     def _write(self, line: str) -> None:
         self._file.write(line)
@@ -240,8 +299,18 @@ class Writer:
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
-    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all but those that ended in an error."""
+    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all
+    but those that ended in an error.
+    """
     return {
-        record.key if record.status == "waived" else (*record.key, *sorted(note for note in record.notes.split() if note.startswith(CONDITIONS)))
-        for record in records if record.status != "error"
+        (
+            record.key
+            if record.status == "waived"
+            else (
+                *record.key,
+                *sorted(note for note in record.notes.split() if note.startswith(CONDITIONS)),
+            )
+        )
+        for record in records
+        if record.status != "error"
     }

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 COVERAGE = 0.95
-NOISY_SPREAD = 0.3  # of the median between the slowest and the fastest of three repeats: a choice, not a measurement
+# of the median between the slowest and the fastest of three repeats: a choice, not a measurement
+NOISY_SPREAD = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +20,11 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Median and the tightest pair of order statistics that covers the true median with COVERAGE; with fewer than 6 values, all of them.
+    """Median and the tightest pair of order statistics that covers the true median with COVERAGE;
+    with fewer than 6 values, all of them.
 
-    Distribution-free: the k-th smallest and the k-th largest of n values miss the median with probability 2 P(B <= k-1), B ~ Binomial(n, 1/2).
+    Distribution-free: the k-th smallest and the k-th largest of n values miss the median with
+    probability 2 P(B <= k-1), B ~ Binomial(n, 1/2).
 
     >>> interval([3.0, 1.0, 2.0])
     Interval(median=2.0, low=1.0, high=3.0)
@@ -35,7 +38,8 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def is_noisy(values: Sequence[float]) -> bool:
-    """Whether repeats disagree: the middle half of them (all, if fewer than four) spreads over more than NOISY_SPREAD of the median.
+    """Whether repeats disagree: the middle half of them (all, if fewer than four) spreads over more
+    than NOISY_SPREAD of the median.
 
     >>> is_noisy([1.0, 1.05, 1.1]), is_noisy([1.0, 1.05, 1.6])
     (False, True)
@@ -48,7 +52,9 @@ def is_noisy(values: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The fastest of several, and its time on repeats that had no part in choosing it (all of them, if there is one repeat only)."""
+    """The fastest of several, and its time on repeats that had no part in choosing it (all of them,
+    if there is one repeat only).
+    """
 
     index: int
     seconds: float

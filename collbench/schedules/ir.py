@@ -1,11 +1,14 @@
 """Schedules: an algorithm as data, written once, run by every backend.
 
-    Step(src, recv, dst, send)   Round = steps at once   Track = rounds in order   Program = the tracks of one rank
+    Step(src, recv, dst, send)       Round = steps at once
+    Track = rounds in order          Program = the tracks of one rank
 
-A step reduces its local operands and one chunk from every edge in `recv` (one operand: it copies), writes the result to `dst` if there
-is one, and sends it along every edge in `send`. Operands are reduced in the order written, `src` first. A round is unordered: no step
-of it needs another of the same round. All chunks that a round sends along one edge are one message. A rank's tracks run at the same time.
-What a schedule must fulfil is proved by collbench.schedules.verify.check; this module only holds it.
+A step reduces its local operands and one chunk from every edge in `recv` (one operand: it copies),
+writes the result to `dst` if there is one, and sends it along every edge in `send`. Operands are
+reduced in the order written, `src` first. A round is unordered: no step of it needs another of the
+same round. All chunks that a round sends along one edge are one message. A rank's tracks run at the
+same time. What a schedule must fulfil is proved by collbench.schedules.verify.check; this module
+only holds it.
 """
 
 from collections.abc import Callable
@@ -27,7 +30,9 @@ class Operand(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A connection to a peer. A port has one sending track on one side and one receiving track on the other."""
+    """A connection to a peer. A port has one sending track on one side and one receiving track on
+    the other.
+    """
 
     peer: int
     port: str
@@ -48,7 +53,9 @@ class Step:
 
     @property
     def verb(self) -> str:
-        """NCCL's name of this shape: send, recv, copySend, recvCopySend, recvReduceSend, recvReduceCopy, recvReduceCopySend, copy."""
+        """NCCL's name of this shape: send, recv, copySend, recvCopySend, recvReduceSend,
+        recvReduceCopy, recvReduceCopySend, copy.
+        """
         parts = ["recv"] if self.recv else []
         if len(self.src) + len(self.recv) > 1:
             parts.append("reduce")
@@ -74,7 +81,9 @@ Program = tuple[Track, ...]
 
 
 class At(NamedTuple):
-    """A place in a schedule: `program` is a rank, or 0 for all of them where the schedule is symmetric."""
+    """A place in a schedule: `program` is a rank, or 0 for all of them where the schedule is
+    symmetric.
+    """
 
     program: int
     track: int
@@ -82,14 +91,18 @@ class At(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """A message of the same track, sent in `round` along `edge`, whose bytes the peer reads where they lie."""
+    """A message of the same track, sent in `round` along `edge`, whose bytes the peer reads where
+    they lie.
+    """
 
     round: int
     edge: Edge
 
 
 class Message(NamedTuple):
-    """One message of a loop as one of its ends sees it: what the round at `at` sends, or receives, along `edge`."""
+    """One message of a loop as one of its ends sees it: what the round at `at` sends, or receives,
+    along `edge`.
+    """
 
     at: At
     edge: Edge
@@ -99,14 +112,15 @@ class Message(NamedTuple):
 class Schedule:
     """The programs of n ranks for one collective.
 
-    chunks: how many chunks the buffers in, out and tmp are cut into.
-    programs: one for each rank; or a single one if is_symmetric, for rank 0, every other rank's being the same with peers and chunks
-    of rank-indexed buffers (those of n chunks) shifted by the rank.
-    lent, returns: what passes.lend found: at `lent[at]` the edges whose message is read in place by the peer, and at
-    `returns[at][step]` the loans that must be back before that step may write.
-    placed, ready: what place.place found: at `placed[at]`, a round of the receiver, the edges whose message the sender writes straight
-    into the receiver's output, and at `ready[program]` the edges on which the receiver says, once a launch, that the launch has begun.
-    The sender waits for that before its first such write of the launch.
+    chunks: how many chunks the buffers in, out and tmp are cut into. programs: one for each rank;
+    or a single one if is_symmetric, for rank 0, every other rank's being the same with peers and
+    chunks of rank-indexed buffers (those of n chunks) shifted by the rank. lent, returns: what
+    passes.lend found: at `lent[at]` the edges whose message is read in place by the peer, and at
+    `returns[at][step]` the loans that must be back before that step may write. placed, ready: what
+    place.place found: at `placed[at]`, a round of the receiver, the edges whose message the sender
+    writes straight into the receiver's output, and at `ready[program]` the edges on which the
+    receiver says, once a launch, that the launch has begun. The sender waits for that before its
+    first such write of the launch.
     """
 
     op: OpName
@@ -123,7 +137,11 @@ class Schedule:
 
     def program(self, rank: int) -> Program:
         """The rank's own program, with absolute peers and chunks."""
-        return shifted(self.programs[0], rank, self.n, self.chunks) if self.is_symmetric else self.programs[rank]
+        return (
+            shifted(self.programs[0], rank, self.n, self.chunks)
+            if self.is_symmetric
+            else self.programs[rank]
+        )
 
     def lent_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
         """The edges of that round whose message the peer reads in place, absolute."""
@@ -132,13 +150,17 @@ class Schedule:
         return self._moved(self.lent.get(At(0, track, round_index), frozenset()), rank)
 
     def placed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
-        """The edges of that round whose message the peer writes into the rank's output, absolute."""
+        """The edges of that round whose message the peer writes into the rank's output,
+        absolute.
+        """
         if not self.is_symmetric:
             return self.placed.get(At(rank, track, round_index), frozenset())
         return self._moved(self.placed.get(At(0, track, round_index), frozenset()), rank)
 
     def ready_at(self, rank: int) -> frozenset[Edge]:
-        """The edges on which the rank says, at the start of every launch, that its output may be written, absolute."""
+        """The edges on which the rank says, at the start of every launch, that its output may be
+        written, absolute.
+        """
         if not self.is_symmetric:
             return self.ready.get(rank, frozenset())
         return self._moved(self.ready.get(0, frozenset()), rank)
@@ -151,7 +173,10 @@ class Schedule:
         if not self.is_symmetric:
             return self.returns.get(At(rank, track, round_index), {}).get(step, ())
         loans = self.returns.get(At(0, track, round_index), {}).get(step, ())
-        return tuple(Loan(loan.round, Edge((loan.edge.peer + rank) % self.n, loan.edge.port)) for loan in loans)
+        return tuple(
+            Loan(loan.round, Edge((loan.edge.peer + rank) % self.n, loan.edge.port))
+            for loan in loans
+        )
 
 
 def expanded(schedule: Schedule) -> Schedule:
@@ -160,22 +185,35 @@ def expanded(schedule: Schedule) -> Schedule:
         return schedule
     ranks = range(schedule.n)
     return replace(
-        schedule, programs=tuple(map(schedule.program, ranks)), is_symmetric=False,
-        lent={At(rank, *at[1:]): schedule.lent_at(rank, *at[1:]) for rank in ranks for at in schedule.lent},
+        schedule,
+        programs=tuple(map(schedule.program, ranks)),
+        is_symmetric=False,
+        lent={
+            At(rank, *at[1:]): schedule.lent_at(rank, *at[1:])
+            for rank in ranks
+            for at in schedule.lent
+        },
         returns={
             At(rank, *at[1:]): {step: schedule.returns_at(rank, *at[1:], step) for step in found}
-            for rank in ranks for at, found in schedule.returns.items()
+            for rank in ranks
+            for at, found in schedule.returns.items()
         },
-        placed={At(rank, *at[1:]): schedule.placed_at(rank, *at[1:]) for rank in ranks for at in schedule.placed},
+        placed={
+            At(rank, *at[1:]): schedule.placed_at(rank, *at[1:])
+            for rank in ranks
+            for at in schedule.placed
+        },
         ready={rank: schedule.ready_at(rank) for rank in ranks if schedule.ready},
     )
 
 
 def execution_order(steps: Round) -> list[int]:
-    """The order in which every backend, and the check, take the steps of a round: what others wait for comes first.
+    """The order in which every backend, and the check, take the steps of a round: what others wait
+    for comes first.
 
     Sends of local data, then what passes data on, then local copies, then what only receives.
     """
+
     def rank(index: int) -> int:
         step = steps[index]
         return (1 if step.send else 3) if step.recv else (0 if step.send else 2)
@@ -184,12 +222,17 @@ def execution_order(steps: Round) -> list[int]:
 
 
 def stages(steps: Round) -> list[list[int]]:
-    """The steps of a round in execution order, cut where the kind changes: what a stage's steps wait for may be waited for together.
+    """The steps of a round in execution order, cut where the kind changes: what a stage's steps
+    wait for may be waited for together.
 
-    >>> local, passed_on = Step(src=(Operand("in", 0),), send=(Edge(1, "a"),)), Step(recv=(Edge(1, "a"),), send=(Edge(2, "a"),))
+    >>> local, passed_on = (
+    ...     Step(src=(Operand("in", 0),), send=(Edge(1, "a"),)),
+    ...     Step(recv=(Edge(1, "a"),), send=(Edge(2, "a"),)),
+    ... )
     >>> stages((passed_on, local, local))
     [[1, 2], [0]]
     """
+
     def kind(index: int) -> tuple[bool, bool]:
         return bool(steps[index].send), bool(steps[index].recv)
 
@@ -197,7 +240,9 @@ def stages(steps: Round) -> list[list[int]]:
 
 
 def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) -> Program:
-    """The program with every peer, and every chunk of a buffer of n chunks, moved by `by` modulo n."""
+    """The program with every peer, and every chunk of a buffer of n chunks, moved by `by` modulo
+    n.
+    """
     if by % n == 0:
         return program
 
@@ -209,31 +254,49 @@ def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) ->
 
     def step(at: Step) -> Step:
         return Step(
-            src=tuple(map(operand, at.src)), recv=tuple(map(edge, at.recv)),
-            dst=None if at.dst is None else operand(at.dst), send=tuple(map(edge, at.send)),
+            src=tuple(map(operand, at.src)),
+            recv=tuple(map(edge, at.recv)),
+            dst=None if at.dst is None else operand(at.dst),
+            send=tuple(map(edge, at.send)),
         )
 
-    return tuple(Track(name=track.name, rounds=tuple(tuple(map(step, steps)) for steps in track.rounds)) for track in program)
+    return tuple(
+        Track(name=track.name, rounds=tuple(tuple(map(step, steps)) for steps in track.rounds))
+        for track in program
+    )
 
 
-def is_shift(program: Program, other: Program, by: int, n: int, chunks: dict[BufferName, int]) -> bool:
+def is_shift(
+    program: Program, other: Program, by: int, n: int, chunks: dict[BufferName, int]
+) -> bool:
     """Whether `other` equals shifted(program, by, ...), found without building it."""
     indexed = {buffer for buffer, count in chunks.items() if count == n}
 
     def same_operand(a: Operand, b: Operand) -> bool:
-        return a.buffer == b.buffer and ((a.chunk + by) % n if a.buffer in indexed else a.chunk) == b.chunk
+        return (
+            a.buffer == b.buffer
+            and ((a.chunk + by) % n if a.buffer in indexed else a.chunk) == b.chunk
+        )
 
     def same_edges(a: tuple[Edge, ...], b: tuple[Edge, ...]) -> bool:
-        return len(a) == len(b) and all((x.peer + by) % n == y.peer and x.port == y.port for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(
+            (x.peer + by) % n == y.peer and x.port == y.port for x, y in zip(a, b, strict=True)
+        )
 
     def same_step(a: Step, b: Step) -> bool:
         if len(a.src) != len(b.src) or (a.dst is None) != (b.dst is None):
             return False
         if a.dst is not None and b.dst is not None and not same_operand(a.dst, b.dst):
             return False
-        return all(map(same_operand, a.src, b.src)) and same_edges(a.recv, b.recv) and same_edges(a.send, b.send)
+        return (
+            all(map(same_operand, a.src, b.src))
+            and same_edges(a.recv, b.recv)
+            and same_edges(a.send, b.send)
+        )
 
-    if [(t.name, list(map(len, t.rounds))) for t in program] != [(t.name, list(map(len, t.rounds))) for t in other]:
+    if [(t.name, list(map(len, t.rounds))) for t in program] != [
+        (t.name, list(map(len, t.rounds))) for t in other
+    ]:
         return False
     return all(
         same_step(a, b)
@@ -252,11 +315,15 @@ def _highest_chunks(program: Program, highest: dict[BufferName, int]) -> None:
                         highest[operand.buffer] = operand.chunk + 1
 
 
-def build(op: OpName, name: str, program_of: Callable[[World, int], Program], world: World) -> Schedule:
-    """The schedule of an algorithm, whose `program_of` gives the program of one rank of a world in absolute numbers.
+def build(
+    op: OpName, name: str, program_of: Callable[[World, int], Program], world: World
+) -> Schedule:
+    """The schedule of an algorithm, whose `program_of` gives the program of one rank of a world in
+    absolute numbers.
 
-    Empty rounds and empty tracks are dropped. Finds out by itself whether one program of one track, shifted, serves every
-    rank. Cost: every rank's program is built once, and none is kept if the schedule is symmetric.
+    Empty rounds and empty tracks are dropped. Finds out by itself whether one program of one track,
+    shifted, serves every rank. Cost: every rank's program is built once, and none is kept if the
+    schedule is symmetric.
 
     >>> from collbench.schedules.algorithms import ring
     >>> build("allreduce", "ring", ring.allreduce, World(n=4)).is_symmetric
@@ -267,18 +334,26 @@ def build(op: OpName, name: str, program_of: Callable[[World, int], Program], wo
     highest: dict[BufferName, int] = {"in": 0, "out": 0, "tmp": 0}
 
     def program_at(rank: int) -> Program:
-        program = tuple(Track(name=t.name, rounds=tuple(r for r in t.rounds if r)) for t in program_of(world, rank))
+        program = tuple(
+            Track(name=t.name, rounds=tuple(r for r in t.rounds if r))
+            for t in program_of(world, rank)
+        )
         _highest_chunks(program, highest)
         return tuple(track for track in program if track.rounds)
 
     first = program_at(0)
     if what.is_interleaved:
         programs = [first]
-        guess: dict[BufferName, int] = {"in": max(highest["in"], highest["out"]), "out": max(highest["in"], highest["out"]), "tmp": highest["tmp"]}
+        guess: dict[BufferName, int] = {
+            "in": max(highest["in"], highest["out"]),
+            "out": max(highest["in"], highest["out"]),
+            "tmp": highest["tmp"],
+        }
     else:
         programs = [first]
         guess = {"in": _blocks(op, "in", n), "out": _blocks(op, "out", n), "tmp": highest["tmp"]}
-    symmetric = not what.is_rooted and len(first) == 1  # tracks get on at their own pace, which one rank's steps do not show
+    # tracks get on at their own pace, which one rank's steps do not show
+    symmetric = not what.is_rooted and len(first) == 1
     for rank in range(1, n):
         program = program_at(rank)
         if symmetric and is_shift(first, program, rank, n, guess):
@@ -292,9 +367,26 @@ def build(op: OpName, name: str, program_of: Callable[[World, int], Program], wo
         chunks: dict[BufferName, int] = {"in": shared, "out": shared, "tmp": highest["tmp"]}
     else:
         chunks = {**guess, "tmp": highest["tmp"]}
-    if symmetric and chunks != guess:  # rank 0 does not touch every chunk: the shift was judged with wrong counts
-        return Schedule(op=op, name=name, n=n, root=root, chunks=chunks, programs=tuple(map(program_at, range(n))), is_symmetric=False)
-    return Schedule(op=op, name=name, n=n, root=root, chunks=chunks, programs=tuple(programs), is_symmetric=symmetric)
+    # rank 0 does not touch every chunk: the shift was judged with wrong counts
+    if symmetric and chunks != guess:
+        return Schedule(
+            op=op,
+            name=name,
+            n=n,
+            root=root,
+            chunks=chunks,
+            programs=tuple(map(program_at, range(n))),
+            is_symmetric=False,
+        )
+    return Schedule(
+        op=op,
+        name=name,
+        n=n,
+        root=root,
+        chunks=chunks,
+        programs=tuple(programs),
+        is_symmetric=symmetric,
+    )
 
 
 def _blocks(op: OpName, buffer: Literal["in", "out"], n: int) -> int:

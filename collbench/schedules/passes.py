@@ -1,5 +1,6 @@
-"""What looking at a schedule finds: its size and hops, another rank order, and which messages need no copy
-because their receiver reads them where they lie. Those that their sender can write where they go need the proof to be found: place.py.
+"""What looking at a schedule finds: its size and hops, another rank order, and which messages need
+no copy because their receiver reads them where they lie. Those that their sender can write where
+they go need the proof to be found: place.py.
 
 Each is a pure function of a schedule. Nothing here is said by an algorithm's author.
 """
@@ -9,12 +10,27 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from collbench.schedules.ir import At, BufferName, Edge, Loan, Message, Operand, Program, Round, Schedule, Step, Track, stages
+from collbench.schedules.ir import (
+    At,
+    BufferName,
+    Edge,
+    Loan,
+    Message,
+    Operand,
+    Program,
+    Round,
+    Schedule,
+    Step,
+    Track,
+    stages,
+)
 from collbench.spec.collectives import collective
 
 
 def cell(schedule: Schedule, rank: int, operand: Operand, *, in_place: bool) -> Operand:
-    """The memory that an operand stands for: in place, the input block that is also an output block is named by the output."""
+    """The memory that an operand stands for: in place, the input block that is also an output block
+    is named by the output.
+    """
     if not in_place or operand.buffer != "in":
         return operand
     what = collective(schedule.op)
@@ -38,8 +54,12 @@ def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
     return sent, received
 
 
-def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
-    """For every step and edge, which chunk of the round's message it sends, and which it receives."""
+def message_indices(
+    steps: Round,
+) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
+    """For every step and edge, which chunk of the round's message it sends, and which it
+    receives.
+    """
     sent: dict[tuple[int, Edge], int] = {}
     received: dict[tuple[int, Edge], int] = {}
     so_far_sent: dict[Edge, int] = {}
@@ -55,7 +75,8 @@ def message_indices(steps: Round) -> tuple[dict[tuple[int, Edge], int], dict[tup
 
 
 class Shape(NamedTuple):
-    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its message, its stages (schedule.stages).
+    """A round seen once: chunks sent and received by edge, the place of each step's chunk in its
+    message, its stages (schedule.stages).
 
     opening: the steps that are the first to use one of their edges, which so wait for data or room.
     """
@@ -78,9 +99,14 @@ def shape_of(steps: Round) -> Shape:
     opening: dict[tuple[bool, Edge], int] = {}
     ordered = stages(steps)
     for s in (s for stage in ordered for s in stage):
-        for key in (*((False, edge) for edge in steps[s].recv), *((True, edge) for edge in steps[s].send)):
+        for key in (
+            *((False, edge) for edge in steps[s].recv),
+            *((True, edge) for edge in steps[s].send),
+        ):
             opening.setdefault(key, s)
-    return Shape(*message_chunks(steps), *message_indices(steps), ordered, frozenset(opening.values()))
+    return Shape(
+        *message_chunks(steps), *message_indices(steps), ordered, frozenset(opening.values())
+    )
 
 
 def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
@@ -92,11 +118,13 @@ def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
 
 
 def lend(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Schedule:
-    """The schedule with every message lent that can be: the peer reads it where it lies instead of from a FIFO.
+    """The schedule with every message lent that can be: the peer reads it where it lies instead of
+    from a FIFO.
 
-    A message can be lent if each of its chunks is left in the rank's input or output by the step that sends it (it is the step's only
-    operand, or its dst), and if no other track of the rank writes there. A later step of the same track that does waits for the loan.
-    is_single: only messages of one chunk, which lie in one piece.
+    A message can be lent if each of its chunks is left in the rank's input or output by the step
+    that sends it (it is the step's only operand, or its dst), and if no other track of the rank
+    writes there. A later step of the same track that does waits for the loan. is_single: only
+    messages of one chunk, which lie in one piece.
     """
     lent: dict[At, frozenset[Edge]] = {}
     returns: dict[At, dict[int, tuple[Loan, ...]]] = {}
@@ -107,15 +135,20 @@ def lend(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Sche
             for r, steps in enumerate(track.rounds):
                 due = {
                     s: tuple(loans.pop(cell(schedule, p, step.dst, in_place=in_place), ()))
-                    for s, step in enumerate(steps) if step.dst is not None
+                    for s, step in enumerate(steps)
+                    if step.dst is not None
                 }
                 due = {s: found for s, found in due.items() if found}
                 if due:
                     returns[At(p, t, r)] = due
                 edges = {edge for step in steps for edge in step.send}
                 for edge in edges:
-                    homes = [_home(schedule, p, step, in_place) for step in steps if edge in step.send]
-                    known = [home for home in homes if home is not None and writers.get(home, {t}) == {t}]
+                    homes = [
+                        _home(schedule, p, step, in_place) for step in steps if edge in step.send
+                    ]
+                    known = [
+                        home for home in homes if home is not None and writers.get(home, {t}) == {t}
+                    ]
                     if len(known) < len(homes) or (is_single and len(homes) > 1):
                         continue
                     lent[At(p, t, r)] = lent.get(At(p, t, r), frozenset()) | {edge}
@@ -127,11 +160,17 @@ def lend(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Sche
 def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand | None:
     """Where in the rank's input or output the step leaves what it sends, or None."""
     left = step.src[0] if is_copy(step) else step.dst
-    return None if left is None or left.buffer == "tmp" else cell(schedule, rank, left, in_place=in_place)
+    return (
+        None
+        if left is None or left.buffer == "tmp"
+        else cell(schedule, rank, left, in_place=in_place)
+    )
 
 
 def is_copy(step: Step) -> bool:
-    """Whether a step only passes on what the rank has: then it can be lent from where it lies, before it is copied anywhere."""
+    """Whether a step only passes on what the rank has: then it can be lent from where it lies,
+    before it is copied anywhere.
+    """
     return len(step.src) == 1 and not step.recv
 
 
@@ -143,26 +182,41 @@ def home(step: Step) -> Operand:
     return step.dst
 
 
-def _writers(schedule: Schedule, rank: int, program: Program, in_place: bool) -> dict[Operand, set[int]]:
+def _writers(
+    schedule: Schedule, rank: int, program: Program, in_place: bool
+) -> dict[Operand, set[int]]:
     """The tracks that write each cell of the rank."""
     writers: dict[Operand, set[int]] = {}
     for t, track in enumerate(program):
         for steps in track.rounds:
             for step in steps:
                 if step.dst is not None:
-                    writers.setdefault(cell(schedule, rank, step.dst, in_place=in_place), set()).add(t)
+                    writers.setdefault(
+                        cell(schedule, rank, step.dst, in_place=in_place), set()
+                    ).add(t)
     return writers
 
 
 def landing(steps: Round, edge: Edge) -> tuple[Operand, ...]:
-    """Where the chunks of the message from `edge` end if every step of the round that takes one only copies it to the output; else ()."""
+    """Where the chunks of the message from `edge` end if every step of the round that takes one
+    only copies it to the output; else ().
+    """
     takers = [step for step in steps if edge in step.recv]
-    targets = tuple(step.dst for step in takers if step.recv == (edge,) and not step.src and step.dst is not None and step.dst.buffer == "out")
+    targets = tuple(
+        step.dst
+        for step in takers
+        if step.recv == (edge,)
+        and not step.src
+        and step.dst is not None
+        and step.dst.buffer == "out"
+    )
     return targets if len(targets) == len(takers) else ()
 
 
 def arrivals(schedule: Schedule) -> dict[Message, Message]:
-    """For every message as its sender sees it, the same message as its receiver does; of a symmetric schedule, relative to rank 0."""
+    """For every message as its sender sees it, the same message as its receiver does; of a
+    symmetric schedule, relative to rank 0.
+    """
     sent: dict[tuple[int, int, str], list[Message]] = {}
     received: dict[tuple[int, int, str], list[Message]] = {}
     for at, steps in rounds_of(schedule):
@@ -170,9 +224,17 @@ def arrivals(schedule: Schedule) -> dict[Message, Message]:
         for edge in out:
             sent.setdefault((at.program, edge.peer, edge.port), []).append(Message(at, edge))
         for edge in into:
-            key = (0, -edge.peer % schedule.n, edge.port) if schedule.is_symmetric else (edge.peer, at.program, edge.port)
+            key = (
+                (0, -edge.peer % schedule.n, edge.port)
+                if schedule.is_symmetric
+                else (edge.peer, at.program, edge.port)
+            )
             received.setdefault(key, []).append(Message(at, edge))
-    return {message: taken for key, messages in sent.items() for message, taken in zip(messages, received.get(key, ()), strict=False)}
+    return {
+        message: taken
+        for key, messages in sent.items()
+        for message, taken in zip(messages, received.get(key, ()), strict=False)
+    }
 
 
 def message_count(schedule: Schedule) -> int:
@@ -191,14 +253,22 @@ def widest_message(schedule: Schedule) -> int:
     """The most chunks that any one message through a FIFO carries; 0 if none goes through one."""
     widest = 0
     for at, steps in rounds_of(schedule):
-        chunks, direct = (message_chunks(steps)[1], schedule.placed) if schedule.placed else (message_chunks(steps)[0], schedule.lent)
-        widest = max([widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))])
+        chunks, direct = (
+            (message_chunks(steps)[1], schedule.placed)
+            if schedule.placed
+            else (message_chunks(steps)[0], schedule.lent)
+        )
+        widest = max(
+            [widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))]
+        )
     return widest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What the busiest rank sends and receives, as fractions of the size S, and the messages that it sends, in one loop."""
+    """What the busiest rank sends and receives, as fractions of the size S, and the messages that
+    it sends, in one loop.
+    """
 
     sent: Fraction
     received: Fraction
@@ -215,14 +285,20 @@ def traffic(schedule: Schedule) -> Traffic:
     Fraction(3, 2)
     """
     what = collective(schedule.op)
-    pieces = schedule.chunks["in"] if what.is_interleaved else (schedule.n if what.size_in_blocks else 1)
+    pieces = (
+        schedule.chunks["in"] if what.is_interleaved else (schedule.n if what.size_in_blocks else 1)
+    )
     sent, received, messages = ([0] * len(schedule.programs) for _ in range(3))
     for at, steps in rounds_of(schedule):
         out, into = message_chunks(steps)
         sent[at.program] += sum(out.values())
         received[at.program] += sum(into.values())
         messages[at.program] += len(out)
-    return Traffic(sent=Fraction(max(sent), pieces), received=Fraction(max(received), pieces), messages=max(messages))
+    return Traffic(
+        sent=Fraction(max(sent), pieces),
+        received=Fraction(max(received), pieces),
+        messages=max(messages),
+    )
 
 
 def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
@@ -247,7 +323,8 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
 
 
 def between_hosts(schedule: Schedule, hosts: Sequence[int]) -> Fraction:
-    """What the busiest host sends to other hosts in one loop, as a fraction of the size S; hosts[r] is the host of rank r.
+    """What the busiest host sends to other hosts in one loop, as a fraction of the size S; hosts[r]
+    is the host of rank r.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -262,9 +339,11 @@ def between_hosts(schedule: Schedule, hosts: Sequence[int]) -> Fraction:
 
 
 def braid(schedules: Sequence[Schedule]) -> Schedule:
-    """Schedules of one algorithm in different rank orders as one: each has its part of the vector, and tracks of its own.
+    """Schedules of one algorithm in different rank orders as one: each has its part of the vector,
+    and tracks of its own.
 
-    For interleaved collectives only, whose vector can be cut anywhere. Raises ValueError for others.
+    For interleaved collectives only, whose vector can be cut anywhere. Raises ValueError for
+    others.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -280,14 +359,32 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
     if not collective(first.op).is_interleaved:
         raise ValueError(f"{first.op} cannot be cut into {len(schedules)} parts")
     programs = tuple(
-        tuple(track for k, schedule in enumerate(schedules) for track in _moved(schedule.program(rank), k, schedule.chunks)) for rank in range(first.n)
+        tuple(
+            track
+            for k, schedule in enumerate(schedules)
+            for track in _moved(schedule.program(rank), k, schedule.chunks)
+        )
+        for rank in range(first.n)
     )
-    chunks: dict[BufferName, int] = {buffer: sum(schedule.chunks[buffer] for schedule in schedules) for buffer in first.chunks}
-    return Schedule(op=first.op, name=first.name, n=first.n, root=first.root, chunks=chunks, programs=programs, is_symmetric=False)
+    chunks: dict[BufferName, int] = {
+        buffer: sum(schedule.chunks[buffer] for schedule in schedules) for buffer in first.chunks
+    }
+    return Schedule(
+        op=first.op,
+        name=first.name,
+        n=first.n,
+        root=first.root,
+        chunks=chunks,
+        programs=programs,
+        is_symmetric=False,
+    )
 
 
 def _moved(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
-    """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks with a number."""
+    """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks
+    with a number.
+    """
+
     def operand(at: Operand) -> Operand:
         return Operand(at.buffer, at.chunk + k * chunks[at.buffer])
 
@@ -295,20 +392,37 @@ def _moved(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
         return tuple(Edge(edge.peer, f"{edge.port}.{k}") for edge in found)
 
     def step(one: Step) -> Step:
-        return Step(src=tuple(map(operand, one.src)), recv=edges(one.recv), dst=None if one.dst is None else operand(one.dst), send=edges(one.send))
+        return Step(
+            src=tuple(map(operand, one.src)),
+            recv=edges(one.recv),
+            dst=None if one.dst is None else operand(one.dst),
+            send=edges(one.send),
+        )
 
-    return tuple(Track(name=f"{track.name}.{k}", rounds=tuple(tuple(map(step, steps)) for steps in track.rounds)) for track in program)
+    return tuple(
+        Track(
+            name=f"{track.name}.{k}",
+            rounds=tuple(tuple(map(step, steps)) for steps in track.rounds),
+        )
+        for track in program
+    )
 
 
 def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
-    """The schedule with rank order[p] in the place of position p, also as an index of blocks. No order given: the schedule itself."""
+    """The schedule with rank order[p] in the place of position p, also as an index of blocks. No
+    order given: the schedule itself.
+    """
     if not order or order == tuple(range(schedule.n)):
         return schedule
     what = collective(schedule.op)
     indexed: set[BufferName] = set()
     if not what.is_interleaved:
         named: tuple[BufferName, BufferName] = ("in", "out")
-        indexed = {b for b, (count, _) in zip(named, (what.inputs, what.outputs), strict=True) if count == "n"}
+        indexed = {
+            b
+            for b, (count, _) in zip(named, (what.inputs, what.outputs), strict=True)
+            if count == "n"
+        }
 
     def operand(at: Operand) -> Operand:
         return Operand(at.buffer, order[at.chunk]) if at.buffer in indexed else at
@@ -318,7 +432,10 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
 
     def step(at: Step) -> Step:
         return Step(
-            src=tuple(map(operand, at.src)), recv=edges(at.recv), dst=None if at.dst is None else operand(at.dst), send=edges(at.send)
+            src=tuple(map(operand, at.src)),
+            recv=edges(at.recv),
+            dst=None if at.dst is None else operand(at.dst),
+            send=edges(at.send),
         )
 
     def track(at: Track) -> Track:
@@ -328,4 +445,13 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
     for position in range(schedule.n):
         programs[order[position]] = tuple(map(track, schedule.program(position)))
     root = order[schedule.root] if what.is_rooted else schedule.root
-    return replace(schedule, programs=tuple(programs), is_symmetric=False, root=root, lent={}, returns={}, placed={}, ready={})
+    return replace(
+        schedule,
+        programs=tuple(programs),
+        is_symmetric=False,
+        root=root,
+        lent={},
+        returns={},
+        placed={},
+        ready={},
+    )

@@ -1,8 +1,10 @@
-"""Direct writes: which messages their sender can write straight into the receiver's output, and which receivers must say when.
+"""Direct writes: which messages their sender can write straight into the receiver's output, and
+which receivers must say when.
 
-Not every safe message can be told from its shape: the second half of an in-place ring is safe only because what is written depends on
-what was read. So all are tried out on the symbolic execution, which keeps the order of all accesses (clocks.py), and those that it
-refuses are dropped. The result has to pass collbench.schedules.verify.check like any schedule.
+Not every safe message can be told from its shape: the second half of an in-place ring is safe only
+because what is written depends on what was read. So all are tried out on the symbolic execution,
+which keeps the order of all accesses (clocks.py), and those that it refuses are dropped. The result
+has to pass collbench.schedules.verify.check like any schedule.
 """
 
 from dataclasses import replace
@@ -17,13 +19,16 @@ _NO_LIMIT = 1 << 30  # slots: credits order nothing, so the least bounded FIFOs 
 
 
 def place(schedule: Schedule, *, in_place: bool) -> Schedule:
-    """The schedule with every message placed that can be: the sender writes it into the receiver's output, and the receiver waits.
+    """The schedule with every message placed that can be: the sender writes it into the receiver's
+    output, and the receiver waits.
 
-    A message can be placed if every step that takes a chunk of it only copies the chunk to the output (and passes it on), and if the
-    receiver does not touch that memory, in the same launch, in no order with the write. `ready` gets the edges whose sender has no
-    other way to know that the receiver has begun the launch: an epoch from counters of loops would not do, because a channel may have
-    no loop in a launch. Raises ScheduleError for a schedule with loans, or one that is wrong by itself.
-    Cost: every step of every rank, once and again as often as something is refused; each with a clock of all ranks.
+    A message can be placed if every step that takes a chunk of it only copies the chunk to the
+    output (and passes it on), and if the receiver does not touch that memory, in the same launch,
+    in no order with the write. `ready` gets the edges whose sender has no other way to know that
+    the receiver has begun the launch: an epoch from counters of loops would not do, because a
+    channel may have no loop in a launch. Raises ScheduleError for a schedule with loans, or one
+    that is wrong by itself. Cost: every step of every rank, once and again as often as something is
+    refused; each with a clock of all ranks.
 
     >>> from collbench.schedules.algorithms import direct, ring
     >>> from collbench.schedules.ir import build
@@ -35,13 +40,30 @@ def place(schedule: Schedule, *, in_place: bool) -> Schedule:
     {1: frozenset({Edge(peer=0, port='direct')})}
     """
     if schedule.lent:
-        raise ScheduleError(f"{name_of(schedule)}: messages that are read in place cannot be written in place, too", "place the schedule without loans")
+        raise ScheduleError(
+            f"{name_of(schedule)}: messages that are read in place cannot be written in place, too",
+            "place the schedule without loans",
+        )
     whole = expanded(schedule)
-    wanted = {Message(at, edge) for at, steps in rounds_of(whole) for edge in message_chunks(steps)[1] if landing(steps, edge)}
+    wanted = {
+        Message(at, edge)
+        for at, steps in rounds_of(whole)
+        for edge in message_chunks(steps)[1]
+        if landing(steps, edge)
+    }
     while True:
         findings = Findings()
         trial = replace(whole, placed=_by_round(wanted), ready={})
-        Execution(trial, _NO_LIMIT, slices=1, credit_batch=1, in_place=in_place, loops=1, launches=1, findings=findings).prove()
+        Execution(
+            trial,
+            _NO_LIMIT,
+            slices=1,
+            credit_batch=1,
+            in_place=in_place,
+            loops=1,
+            launches=1,
+            findings=findings,
+        ).prove()
         if not findings.refused:
             break
         refused = {_relative(message, schedule) for message in findings.refused}
@@ -49,15 +71,23 @@ def place(schedule: Schedule, *, in_place: bool) -> Schedule:
     ready: dict[int, frozenset[Edge]] = {}
     for at, edge in sorted(_relative(message, schedule) for message in findings.ready):
         ready[at.program] = ready.get(at.program, frozenset()) | {edge}
-    return replace(schedule, placed=_by_round({_relative(message, schedule) for message in wanted}), ready=ready)
+    return replace(
+        schedule,
+        placed=_by_round({_relative(message, schedule) for message in wanted}),
+        ready=ready,
+    )
 
 
 def _relative(message: Message, schedule: Schedule) -> Message:
-    """The message of rank 0 that stands for it in a symmetric schedule; of another schedule, itself."""
+    """The message of rank 0 that stands for it in a symmetric schedule; of another schedule,
+    itself.
+    """
     at, edge = message
     if not schedule.is_symmetric:
         return message
-    return Message(At(0, at.track, at.round), Edge((edge.peer - at.program) % schedule.n, edge.port))
+    return Message(
+        At(0, at.track, at.round), Edge((edge.peer - at.program) % schedule.n, edge.port)
+    )
 
 
 def _by_round(messages: set[Message]) -> dict[At, frozenset[Edge]]:

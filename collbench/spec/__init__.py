@@ -1,1 +1,3 @@
-"""What is asked: collectives, element types, who takes part, the case, the inputs and the expected outputs."""
+"""What is asked: collectives, element types, who takes part, the case, the inputs and the expected
+outputs.
+"""

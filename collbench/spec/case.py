@@ -1,4 +1,6 @@
-"""A point of a sweep: only names and numbers, all independent variables of a row. It knows nothing of schedules or memory."""
+"""A point of a sweep: only names and numbers, all independent variables of a row. It knows nothing
+of schedules or memory.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
@@ -32,7 +34,9 @@ class Buffers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is to be computed, whoever computes it and however: `block_count` elements a block on n ranks."""
+    """What is to be computed, whoever computes it and however: `block_count` elements a block on n
+    ranks.
+    """
 
     op: OpName
     n: int
@@ -51,7 +55,9 @@ class Problem:
         return self.block_count * self.item_bytes
 
     def buffers(self, rank: int) -> Buffers:
-        """The rank's input and output in its user memory: one after the other, or overlapping in place."""
+        """The rank's input and output in its user memory: one after the other, or overlapping in
+        place.
+        """
         what = collective(self.op)
         in_bytes = what.blocks("in", self.n, self.root, rank) * self.block_bytes
         out_bytes = what.blocks("out", self.n, self.root, rank) * self.block_bytes
@@ -61,15 +67,22 @@ class Problem:
             return Buffers(0, in_bytes, out_offset, out_bytes, out_offset + out_bytes)
         shift = (alias[1] - alias[0]) * self.block_bytes
         in_offset, out_offset = max(shift, 0), max(-shift, 0)
-        return Buffers(in_offset, in_bytes, out_offset, out_bytes, max(in_offset + in_bytes, out_offset + out_bytes))
+        return Buffers(
+            in_offset,
+            in_bytes,
+            out_offset,
+            out_bytes,
+            max(in_offset + in_bytes, out_offset + out_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One collective, one way to do it, one size.
 
-    Whole-number knobs that are AUTO and the others that are "auto" are decided by collbench.planning.choice. size_bytes is S as the row shows it:
-    requested sizes are rounded down to whole elements and equal blocks (see rounded()).
+    Whole-number knobs that are AUTO and the others that are "auto" are decided by
+    collbench.planning.choice. size_bytes is S as the row shows it: requested sizes are rounded down
+    to whole elements and equal blocks (see rounded()).
     """
 
     op: OpName
@@ -97,14 +110,16 @@ class Case:
     size_bytes: int
 
     def rounded(self) -> "Case":
-        """The same case with the size that it really has, the root 0 where the collective has none, and sum where it reduces nothing.
+        """The same case with the size that it really has, the root 0 where the collective has none,
+        and sum where it reduces nothing.
 
         A size that has no element for every block stays, to be waived under its own name.
         """
         what = collective(self.op)
         return replace(
             self,
-            size_bytes=what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks) or self.size_bytes,
+            size_bytes=what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks)
+            or self.size_bytes,
             root=self.root if what.is_rooted else 0,
             redop=self.redop if what.is_reduction else "sum",
         )
@@ -112,7 +127,9 @@ class Case:
     @property
     def block_count(self) -> int:
         """Elements of one block."""
-        return collective(self.op).block_count(self.size_bytes, dtype(self.dtype).item_bytes, self.ranks)
+        return collective(self.op).block_count(
+            self.size_bytes, dtype(self.dtype).item_bytes, self.ranks
+        )
 
     @property
     def in_place(self) -> bool:
@@ -128,11 +145,19 @@ class Case:
         if self.in_place and not what.has_in_place:
             return f"{self.op} in place has no meaning: every rank sends what it would overwrite"
         if self.block_count == 0:
-            return f"less than one {self.dtype} element" + (f" in each of {self.ranks} blocks" if what.size_in_blocks else "")
+            return f"less than one {self.dtype} element" + (
+                f" in each of {self.ranks} blocks" if what.size_in_blocks else ""
+            )
         return ""
 
     def problem(self) -> Problem:
         """What is to be computed."""
         return Problem(
-            op=self.op, n=self.ranks, root=self.root, block_count=self.block_count, dtype=self.dtype, redop=self.redop, in_place=self.in_place
+            op=self.op,
+            n=self.ranks,
+            root=self.root,
+            block_count=self.block_count,
+            dtype=self.dtype,
+            redop=self.redop,
+            in_place=self.in_place,
         )

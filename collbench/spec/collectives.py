@@ -1,8 +1,11 @@
-"""The collectives: what each rank has, what it must end with, how big that is, and what its bus bandwidth means.
+"""The collectives: what each rank has, what it must end with, how big that is, and what its bus
+bandwidth means.
 
-One table, independent of schedules, plans and backends. The size S of a row is what nccl-tests calls size: the bytes of the vector for
-allreduce, broadcast, reduce and sendrecv; n blocks, the total, for allgather, reducescatter, alltoall, gather and scatter.
-busbw = S / t x factor makes one number comparable across ranks and collectives: the rate that the busiest link direction must sustain.
+One table, independent of schedules, plans and backends. The size S of a row is what nccl-tests
+calls size: the bytes of the vector for allreduce, broadcast, reduce and sendrecv; n blocks, the
+total, for allgather, reducescatter, alltoall, gather and scatter. busbw = S / t x factor makes one
+number comparable across ranks and collectives: the rate that the busiest link direction must
+sustain.
 """
 
 from collections.abc import Callable
@@ -11,14 +14,32 @@ from typing import Literal, get_args
 
 from collbench.util.errors import UsageError
 
-OpName = Literal["allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv"]
+OpName = Literal[
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "gather",
+    "scatter",
+    "sendrecv",
+]
 OPS: tuple[OpName, ...] = get_args(OpName)
-_SPELLINGS = {"a2a": "alltoall", "ar": "allreduce", "ag": "allgather", "rs": "reducescatter", "bcast": "broadcast"}
+_SPELLINGS = {
+    "a2a": "alltoall",
+    "ar": "allreduce",
+    "ag": "allgather",
+    "rs": "reducescatter",
+    "bcast": "broadcast",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """One block that must come out: the reduction, over `ranks`, of their input block `in_block`."""
+    """One block that must come out: the reduction, over `ranks`, of their input block
+    `in_block`.
+    """
 
     out_block: int
     ranks: tuple[int, ...]
@@ -29,10 +50,11 @@ class Want:
 class Collective:
     """One operation. `wants`, `alias` take (n, root, rank); `factor`, why in a comment, takes n.
 
-    inputs, outputs: blocks of a rank ("1" or "n"), and whether every rank has them or the root alone.
-    alias: the (input block, output block) of a rank that are one memory in place, or None.
-    size_in_blocks: True if S is n blocks, False if it is one. follows_order: whether neighbours are neighbours in the rank order (a ring)
-    rather than in the numbering of the ranks, which the definition of a shift by one names.
+    inputs, outputs: blocks of a rank ("1" or "n"), and whether every rank has them or the root
+    alone. alias: the (input block, output block) of a rank that are one memory in place, or None.
+    size_in_blocks: True if S is n blocks, False if it is one. follows_order: whether neighbours are
+    neighbours in the rank order (a ring) rather than in the numbering of the ranks, which the
+    definition of a shift by one names.
     """
 
     name: OpName
@@ -49,7 +71,9 @@ class Collective:
 
     @property
     def has_in_place(self) -> bool:
-        """False where in place has no meaning: every rank sends what it would overwrite (alltoall, sendrecv)."""
+        """False where in place has no meaning: every rank sends what it would overwrite (alltoall,
+        sendrecv).
+        """
         return self.name not in ("alltoall", "sendrecv")
 
     def blocks(self, buffer: Literal["in", "out"], n: int, root: int, rank: int) -> int:
@@ -58,7 +82,9 @@ class Collective:
         return 0 if who == "root" and rank != root else (n if how_many == "n" else 1)
 
     def block_count(self, size_bytes: int, item_bytes: int, n: int) -> int:
-        """Elements of one block: S rounded down to whole elements, and to equal blocks where S is n of them."""
+        """Elements of one block: S rounded down to whole elements, and to equal blocks where S is n
+        of them.
+        """
         return size_bytes // (item_bytes * (n if self.size_in_blocks else 1))
 
     def size_bytes(self, block_count: int, item_bytes: int, n: int) -> int:
@@ -76,58 +102,133 @@ def _share(n: int) -> float:
 
 _COLLECTIVES = (
     Collective(
-        name="allreduce", is_interleaved=True, is_reduction=True, is_rooted=False, inputs=("1", "all"), outputs=("1", "all"), size_in_blocks=False,
+        name="allreduce",
+        is_interleaved=True,
+        is_reduction=True,
+        is_rooted=False,
+        inputs=("1", "all"),
+        outputs=("1", "all"),
+        size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),),
-        # Each of the S bytes is reduced with n-1 additions and then told to n-1 ranks: 2(n-1) S bytes over n links
-        alias=lambda n, root, rank: (0, 0), factor=lambda n: 2 * _share(n),
+        # Each of the S bytes is reduced with n-1 additions and then told to n-1 ranks: 2(n-1) S
+        # bytes over n links
+        alias=lambda n, root, rank: (0, 0),
+        factor=lambda n: 2 * _share(n),
     ),
     Collective(
-        name="allgather", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("1", "all"), outputs=("n", "all"), size_in_blocks=True,
-        wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)),
+        name="allgather",
+        is_interleaved=False,
+        is_reduction=False,
+        is_rooted=False,
+        inputs=("1", "all"),
+        outputs=("n", "all"),
+        size_in_blocks=True,
+        wants=lambda n, root, rank: tuple(
+            Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)
+        ),
         # Each rank takes in the n-1 blocks of the others: (n-1)/n of the total S
-        alias=lambda n, root, rank: (0, rank), factor=_share,
+        alias=lambda n, root, rank: (0, rank),
+        factor=_share,
     ),
     Collective(
-        name="reducescatter", is_interleaved=False, is_reduction=True, is_rooted=False, inputs=("n", "all"), outputs=("1", "all"), size_in_blocks=True,
+        name="reducescatter",
+        is_interleaved=False,
+        is_reduction=True,
+        is_rooted=False,
+        inputs=("n", "all"),
+        outputs=("1", "all"),
+        size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=rank),),
         # Each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S
-        alias=lambda n, root, rank: (rank, 0), factor=_share,
+        alias=lambda n, root, rank: (rank, 0),
+        factor=_share,
     ),
     Collective(
-        name="broadcast", is_interleaved=True, is_reduction=False, is_rooted=True, inputs=("1", "root"), outputs=("1", "all"), size_in_blocks=False,
+        name="broadcast",
+        is_interleaved=True,
+        is_reduction=False,
+        is_rooted=True,
+        inputs=("1", "root"),
+        outputs=("1", "all"),
+        size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
         # All S bytes leave the root once and enter every other rank once
-        alias=lambda n, root, rank: (0, 0) if rank == root else None, factor=lambda n: 1.0,
+        alias=lambda n, root, rank: (0, 0) if rank == root else None,
+        factor=lambda n: 1.0,
     ),
     Collective(
-        name="reduce", is_interleaved=True, is_reduction=True, is_rooted=True, inputs=("1", "all"), outputs=("1", "root"), size_in_blocks=False,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),) if rank == root else (),
+        name="reduce",
+        is_interleaved=True,
+        is_reduction=True,
+        is_rooted=True,
+        inputs=("1", "all"),
+        outputs=("1", "root"),
+        size_in_blocks=False,
+        wants=lambda n, root, rank: (
+            (Want(out_block=0, ranks=_everyone(n), in_block=0),) if rank == root else ()
+        ),
         # S bytes leave every rank but the root, and at least S bytes enter the root
-        alias=lambda n, root, rank: (0, 0) if rank == root else None, factor=lambda n: 1.0,
+        alias=lambda n, root, rank: (0, 0) if rank == root else None,
+        factor=lambda n: 1.0,
     ),
     Collective(
-        name="alltoall", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("n", "all"), outputs=("n", "all"), size_in_blocks=True,
-        wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)),
+        name="alltoall",
+        is_interleaved=False,
+        is_reduction=False,
+        is_rooted=False,
+        inputs=("n", "all"),
+        outputs=("n", "all"),
+        size_in_blocks=True,
+        wants=lambda n, root, rank: tuple(
+            Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)
+        ),
         # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
-        alias=lambda n, root, rank: None, factor=_share,
+        alias=lambda n, root, rank: None,
+        factor=_share,
     ),
     Collective(
-        name="gather", is_interleaved=False, is_reduction=False, is_rooted=True, inputs=("1", "all"), outputs=("n", "root"), size_in_blocks=True,
-        wants=lambda n, root, rank: tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)) if rank == root else (),
+        name="gather",
+        is_interleaved=False,
+        is_reduction=False,
+        is_rooted=True,
+        inputs=("1", "all"),
+        outputs=("n", "root"),
+        size_in_blocks=True,
+        wants=lambda n, root, rank: (
+            tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n))
+            if rank == root
+            else ()
+        ),
         # The root takes in the n-1 blocks of the others: (n-1)/n of the total S
-        alias=lambda n, root, rank: (0, root) if rank == root else None, factor=_share,
+        alias=lambda n, root, rank: (0, root) if rank == root else None,
+        factor=_share,
     ),
     Collective(
-        name="scatter", is_interleaved=False, is_reduction=False, is_rooted=True, inputs=("n", "root"), outputs=("1", "all"), size_in_blocks=True,
+        name="scatter",
+        is_interleaved=False,
+        is_reduction=False,
+        is_rooted=True,
+        inputs=("n", "root"),
+        outputs=("1", "all"),
+        size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
         # The root gives out the n-1 blocks of the others: (n-1)/n of the total S
-        alias=lambda n, root, rank: (root, 0) if rank == root else None, factor=_share,
+        alias=lambda n, root, rank: (root, 0) if rank == root else None,
+        factor=_share,
     ),
     Collective(
-        name="sendrecv", is_interleaved=False, is_reduction=False, is_rooted=False, inputs=("1", "all"), outputs=("1", "all"), size_in_blocks=False,
+        name="sendrecv",
+        is_interleaved=False,
+        is_reduction=False,
+        is_rooted=False,
+        inputs=("1", "all"),
+        outputs=("1", "all"),
+        size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
         # A shift by one: each rank sends S bytes to the next and receives S from the previous
-        alias=lambda n, root, rank: None, factor=lambda n: 1.0, follows_order=False,
+        alias=lambda n, root, rank: None,
+        factor=lambda n: 1.0,
+        follows_order=False,
     ),
 )
 _BY_NAME = {collective.name: collective for collective in _COLLECTIVES}

@@ -1,6 +1,8 @@
-"""Element types and reductions: names, widths, and how NumPy computes with them. NumPy is imported only when one is used.
+"""Element types and reductions: names, widths, and how NumPy computes with them. NumPy is imported
+only when one is used.
 
-A step accumulates 16-bit and 8-bit floats in float32 and rounds once, at its end; every other type accumulates in itself. Integers wrap.
+A step accumulates 16-bit and 8-bit floats in float32 and rounds once, at its end; every other type
+accumulates in itself. Integers wrap.
 """
 
 from collections.abc import Callable
@@ -15,24 +17,63 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[Any]
     Ufunc: TypeAlias = Callable[[Array, Array, Array], Array]
 
-DtypeName = Literal["int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
+DtypeName = Literal[
+    "int8",
+    "uint8",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+]
 RedopName = Literal["sum", "prod", "min", "max", "avg"]
 DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 REDOPS: tuple[RedopName, ...] = get_args(RedopName)
 
 _ITEM_BYTES = {
-    "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
 }
-# The largest whole number below which every whole number is exact: 2^(mantissa bits), or the largest value of an integer.
+# The largest whole number below which every whole number is exact: 2^(mantissa bits), or the
+# largest value of an integer.
 _EXACT_UP_TO = {
-    "int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**53, "float16": 2048, "bfloat16": 256, "float32": 2**24, "float64": 2**53,
-    "float8_e4m3fn": 16, "float8_e5m2": 8,
+    "int8": 127,
+    "uint8": 255,
+    "int32": 2**31 - 1,
+    "int64": 2**53,
+    "float16": 2048,
+    "bfloat16": 256,
+    "float32": 2**24,
+    "float64": 2**53,
+    "float8_e4m3fn": 16,
+    "float8_e5m2": 8,
 }
 # nccl-tests' short names
 ALIASES = {
-    "float": "float32", "double": "float64", "half": "float16", "int": "int32", "char": "int8",
-    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
-    "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "int": "int32",
+    "char": "int8",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
 }
 
 
@@ -54,11 +95,15 @@ class Dtype:
 
     @property
     def largest(self) -> float:
-        """What larger results become, as GPUs convert to fp8 (cvt's satfinite, which NCCL uses too); infinity for types that have it as a result."""
+        """What larger results become, as GPUs convert to fp8 (cvt's satfinite, which NCCL uses
+        too); infinity for types that have it as a result.
+        """
         return _LARGEST.get(self.name, float("inf"))
 
     def accumulator(self) -> "np.dtype[Any]":
-        """The type in which one step of a schedule accumulates: float32 for floats of 16 and of 8 bits."""
+        """The type in which one step of a schedule accumulates: float32 for floats of 16 and of 8
+        bits.
+        """
         return _numpy_dtype("float32" if self.is_float and self.item_bytes <= 2 else self.name)
 
 
@@ -80,7 +125,9 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
     import ml_dtypes
     import numpy as np
 
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name) if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else name)
+    found: np.dtype[Any] = np.dtype(
+        getattr(ml_dtypes, name) if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else name
+    )
     return found
 
 
@@ -96,7 +143,13 @@ def ufunc(redop: RedopName) -> "Ufunc":
         most: Array = np.maximum(a, b, out=out)
         return most
 
-    functions: dict[str, Any] = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": minimum, "max": maximum}
+    functions: dict[str, Any] = {
+        "sum": np.add,
+        "avg": np.add,
+        "prod": np.multiply,
+        "min": minimum,
+        "max": maximum,
+    }
     function: Ufunc = functions[redop]
     return function
 

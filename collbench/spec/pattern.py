@@ -1,7 +1,9 @@
-"""Inputs and answers: what every rank starts with, and what the collective's definition says it must end with.
+"""Inputs and answers: what every rank starts with, and what the collective's definition says it
+must end with.
 
-Independent of schedules, plans and backends. Values depend on rank and index, repeat with a prime period (so that no two chunks of usual
-lengths look alike), and are chosen so that every order of reduction is exact; results are compared bit by bit.
+Independent of schedules, plans and backends. Values depend on rank and index, repeat with a prime
+period (so that no two chunks of usual lengths look alike), and are chosen so that every order of
+reduction is exact; results are compared bit by bit.
 """
 
 from collections.abc import Iterator
@@ -34,8 +36,12 @@ class Wrong:
 
 
 def _hash(seed: int, rank: int) -> "Array":
-    """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3, Appleby 2008)."""
-    mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32((seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF)
+    """[PERIOD] of well-mixed uint32 from index, rank and seed (the finalizer of MurmurHash3,
+    Appleby 2008).
+    """
+    mixed: Array = np.arange(PERIOD, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32(
+        (seed * 0x85EBCA6B + rank * 0xC2B2AE35 + 1) & 0xFFFFFFFF
+    )
     for multiplier in (0x85EBCA6B, 0xC2B2AE35):
         mixed ^= mixed >> np.uint32(15)
         mixed *= np.uint32(multiplier)
@@ -50,7 +56,9 @@ def _spread(hashed: "Array", low: int, high: int) -> "Array":
 
 
 @lru_cache(maxsize=256)
-def inputs(name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: bool = True) -> "Array":
+def inputs(
+    name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: bool = True
+) -> "Array":
     """One period of a rank's input: element i of any buffer is element i mod PERIOD of this.
 
     >>> inputs("float32", "sum", 4, 0)[:3].dtype.name, len(inputs("float32", "sum", 4, 1))
@@ -64,7 +72,8 @@ def inputs(name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: b
         return _spread(hashed, -high if signed else 0, high).astype(kind.numpy())
     if redop == "prod":
         return _factors(kind, n, rank, hashed, index)
-    if redop == "avg":  # n times a common value, plus one here and minus one there: the sum is a multiple of n
+    # n times a common value, plus one here and minus one there: the sum is a multiple of n
+    if redop == "avg":
         high = min(_RANGE, (kind.exact_up_to - 1) // n)
         common = _spread(_hash(2, 0), -high if signed else min(1, high), high)
         values: Array = common + ((index + rank) % n == 0) - ((index + rank) % n == 1)
@@ -99,7 +108,9 @@ def reduced(name: DtypeName, redop: RedopName, n: int) -> "Array":
 
 
 def _tiles(buffer: "Array", table: "Array", phase: int) -> Iterator[tuple["Array", "Array", int]]:
-    """Pieces of a buffer beside the pieces of the table that belong there, and where each starts."""
+    """Pieces of a buffer beside the pieces of the table that belong there, and where each
+    starts.
+    """
     start = 0
     while start < len(buffer):
         first = (phase + start) % PERIOD
@@ -116,25 +127,37 @@ def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int) -> No
         part[...] = values
 
 
-def _answers(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> Iterator[tuple["Array", "Array", int]]:
-    """Pieces of a rank's output beside what must stand there, and the index at which each starts."""
+def _answers(
+    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int
+) -> Iterator[tuple["Array", "Array", int]]:
+    """Pieces of a rank's output beside what must stand there, and the index at which each
+    starts.
+    """
     what, name = collective(op), _name_of(buffer)
     blocks = what.blocks("out", n, root, rank)
     count = len(buffer) // blocks if blocks else 0
     for want in what.wants(n, root, rank):
-        table = reduced(name, redop, n) if what.is_reduction else inputs(name, redop, n, want.ranks[0], is_reduction=False)
+        table = (
+            reduced(name, redop, n)
+            if what.is_reduction
+            else inputs(name, redop, n, want.ranks[0], is_reduction=False)
+        )
         block = buffer[want.out_block * count : (want.out_block + 1) * count]
         for part, values, start in _tiles(block, table, want.in_block * count):
             yield part, values, want.out_block * count + start
 
 
 def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> None:
-    """Overwrite a rank's output so that every bit of every element is wrong. In place, do this before fill()."""
+    """Overwrite a rank's output so that every bit of every element is wrong. In place, do this
+    before fill().
+    """
     for part, values, _ in _answers(buffer, op, redop, n, root, rank):
         np.invert(_bits(values), out=_bits(part))
 
 
-def compare(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> Wrong | None:
+def compare(
+    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int
+) -> Wrong | None:
     """Compare every element of a rank's output with the definition; None if all are right."""
     count, first = 0, None
     for part, values, start in _answers(buffer, op, redop, n, root, rank):
@@ -144,7 +167,11 @@ def compare(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, ra
             if first is None:
                 at = int(differs.argmax())
                 first = (start + at, str(part[at]), str(values[at]))
-    return None if first is None else Wrong(rank=rank, count=count, index=first[0], got=first[1], wanted=first[2])
+    return (
+        None
+        if first is None
+        else Wrong(rank=rank, count=count, index=first[0], got=first[1], wanted=first[2])
+    )
 
 
 def _bits(values: "Array") -> "Array":

@@ -1,4 +1,6 @@
-"""Where the shipped profiles are: beside the package in a checkout, inside it in an installed wheel."""
+"""Where the shipped profiles are: beside the package in a checkout, inside it in an installed
+wheel.
+"""
 
 import tomllib
 from pathlib import Path
@@ -6,7 +8,10 @@ from typing import Any
 
 from collbench.util.errors import UsageError
 
-_PLACES = (Path(__file__).parent.parent / "profiles", Path(__file__).parent.parent.parent / "profiles")
+_PLACES = (
+    Path(__file__).parent.parent / "profiles",
+    Path(__file__).parent.parent.parent / "profiles",
+)
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -16,16 +21,23 @@ def names(kind: str) -> tuple[str, ...]:
 
 def results() -> dict[str, Path]:
     """The shipped results, by name."""
-    return {file.stem: file for place in _PLACES for file in sorted((place / "results").glob("*.csv"))}
+    return {
+        file.stem: file for place in _PLACES for file in sorted((place / "results").glob("*.csv"))
+    }
 
 
 def load(kind: str, name: str) -> dict[str, Any]:
-    """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or it is not TOML."""
+    """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or
+    it is not TOML.
+    """
     files = [place / kind / f"{name}.toml" for place in _PLACES]
     file = next((file for file in files if file.is_file()), Path(name))
     try:
         return tomllib.loads(file.read_text())
     except (FileNotFoundError, IsADirectoryError):
-        raise UsageError(f"there is no profile '{name}' in {kind}", f"choose from: {', '.join(names(kind))}, or give a file") from None
+        raise UsageError(
+            f"there is no profile '{name}' in {kind}",
+            f"choose from: {', '.join(names(kind))}, or give a file",
+        ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read {file}: {error}") from None

@@ -1,4 +1,5 @@
-"""Every error that collbench raises on purpose, each with the exit code that the command line turns it into.
+"""Every error that collbench raises on purpose, each with the exit code that the command line turns
+it into.
 
     CollbenchError
     |-- UsageError           2  an option or a file says something that cannot be meant
@@ -56,13 +57,15 @@ class RefusedError(UnavailableError):
 class StuckError(CollbenchError):
     """A deadline passed: somebody waited for something that never came.
 
-    suspect: how far the waiter had come (the later, the larger), and the rank that it waited for. Of several waits the one that had come
-    least far names the rank at the root.
+    suspect: how far the waiter had come (the later, the larger), and the rank that it waited for.
+    Of several waits the one that had come least far names the rank at the root.
     """
 
     exit_code = 4
 
-    def __init__(self, message: str, hint: str = "", suspect: tuple[tuple[int, ...], int] | None = None) -> None:
+    def __init__(
+        self, message: str, hint: str = "", suspect: tuple[tuple[int, ...], int] | None = None
+    ) -> None:
         super().__init__(message, hint)
         self.suspect = suspect
 

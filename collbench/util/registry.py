@@ -1,6 +1,8 @@
-"""Families of interchangeable parts: one part, one file of a package. Listing the names imports none of them.
+"""Families of interchangeable parts: one part, one file of a package. Listing the names imports
+none of them.
 
-Command-line choices, help and test batteries read the names from here, so a new part is one new file.
+Command-line choices, help and test batteries read the names from here, so a new part is one new
+file.
 """
 
 import importlib
@@ -12,20 +14,28 @@ from collbench.util.errors import UsageError
 
 
 class Family:
-    """The modules of one package; those whose name starts with an underscore, and those named as helpers, are not members."""
+    """The modules of one package; those whose name starts with an underscore, and those named as
+    helpers, are not members.
+    """
 
-    def __init__(self, package: str, path: list[str], what: str, *, helpers: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, package: str, path: list[str], what: str, *, helpers: frozenset[str] = frozenset()
+    ) -> None:
         self._package, self._path, self._what, self._helpers = package, path, what, helpers
 
     def names(self) -> tuple[str, ...]:
         """Names of all members, sorted."""
-        found = (info.name for info in pkgutil.iter_modules(self._path) if not info.name.startswith("_"))
+        found = (
+            info.name for info in pkgutil.iter_modules(self._path) if not info.name.startswith("_")
+        )
         return tuple(sorted(set(found) - self._helpers))
 
     def load(self, name: str) -> ModuleType:
         """The member's module. Raises UsageError if there is none of that name."""
         if name not in self.names():
-            raise UsageError(f"there is no {self._what} '{name}'", f"choose from: {', '.join(self.names())}")
+            raise UsageError(
+                f"there is no {self._what} '{name}'", f"choose from: {', '.join(self.names())}"
+            )
         return load_member(self._package, name)
 
     def __iter__(self) -> Iterator[str]:
@@ -33,6 +43,12 @@ class Family:
 
 
 def load_member(package: str, name: str) -> ModuleType:
-    """The module of a member: the module of its name or, where that is a package, the package's module `backend`."""
+    """The module of a member: the module of its name or, where that is a package, the package's
+    module `backend`.
+    """
     module = importlib.import_module(f"{package}.{name}")
-    return importlib.import_module(f"{module.__name__}.backend") if hasattr(module, "__path__") else module
+    return (
+        importlib.import_module(f"{module.__name__}.backend")
+        if hasattr(module, "__path__")
+        else module
+    )

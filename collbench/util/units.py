@@ -1,7 +1,7 @@
 """Sizes, times and rates as people write them. The only place where units are converted.
 
-Sizes are bytes with binary suffixes (K, M, G, T = 2^10, 2^20, 2^30, 2^40), bandwidths decimal GB/s (1e9 bytes a second),
-times seconds inside and microseconds at the edge.
+Sizes are bytes with binary suffixes (K, M, G, T = 2^10, 2^20, 2^30, 2^40), bandwidths decimal GB/s
+(1e9 bytes a second), times seconds inside and microseconds at the edge.
 """
 
 import re
@@ -22,10 +22,16 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"'{text}' is not a size", "write bytes with an optional suffix K, M, G or T (powers of 1024): 8, 64K, 1.5M")
+        raise UsageError(
+            f"'{text}' is not a size",
+            "write bytes with an optional suffix K, M, G or T (powers of 1024): 8, 64K, 1.5M",
+        )
     size_bytes = float(match[1]) * _SUFFIXES[match[2].upper()]
     if size_bytes != int(size_bytes):
-        raise UsageError(f"'{text}' is not a whole number of bytes", "write whole bytes, for example 1536 or 1.5K")
+        raise UsageError(
+            f"'{text}' is not a whole number of bytes",
+            "write whole bytes, for example 1536 or 1.5K",
+        )
     return int(size_bytes)
 
 

@@ -1,4 +1,6 @@
-"""What one file says, on frames whose answers are worked out by hand, and on the sweep that ships."""
+"""What one file says, on frames whose answers are worked out by hand, and on the sweep that
+ships.
+"""
 
 import math
 import time
@@ -10,7 +12,15 @@ from collbench.analysis.best import answers, bands, spans, worth
 from collbench.analysis.curves import curves, heat_maps
 from collbench.analysis.join import join
 from collbench.analysis.outliers import suspects
-from collbench.analysis.rows import KNOB_NAMES, KNOBS, asked_knobs, by_problem, is_apart, label, rows_of
+from collbench.analysis.rows import (
+    KNOB_NAMES,
+    KNOBS,
+    asked_knobs,
+    by_problem,
+    is_apart,
+    label,
+    rows_of,
+)
 from collbench.bench.sweep import UNASKED
 from collbench.report.tables.best import answer_lines, band_lines
 from collbench.util.errors import UsageError
@@ -23,12 +33,14 @@ def text_of(given: pd.DataFrame, columns: int = 80, *, show_all: bool = False) -
 
 
 def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
-    # Even repeats: ring 10, tree 11; so ring. Its odd repeat: 12. The runner-up's odd repeat over it: 15 / 12; NCCL's: 18 / 12.
+    # Even repeats: ring 10, tree 11; so ring. Its odd repeat: 12. The runner-up's odd repeat over
+    # it: 15 / 12; NCCL's: 18 / 12.
     given = frame(
         row((10.0, 12.0, 10.0), algo="ring", notes="in-cache", size_bytes=12000, ceiling_gbs=3.0),
         row((11.0, 15.0, 11.0), algo="tree", notes="auto", size_bytes=12000),
         row((20.0, 18.0, 20.0), backend="nccl", size_bytes=12000),
-        row((6.0, 6.0, 6.0), backend="nccl", size_bytes=12000, algo="ring"),  # forced: no peer and not among ours
+        # forced: no peer and not among ours
+        row((6.0, 6.0, 6.0), backend="nccl", size_bytes=12000, algo="ring"),
     )
     [sizes] = answers(given).winners.values()
     found = sizes[12000]
@@ -47,17 +59,28 @@ def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
 
 def test_a_price_wins_nothing_over_what_was_measured() -> None:
     given = frame(
-        row((10.0, 10.0, 10.0), backend="cpu", notes="auto"), row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
-        row((2.0,), backend="model", algo="star", notes="modelled auto"), row((1.0,), backend="model", notes="modelled"),
+        row((10.0, 10.0, 10.0), backend="cpu", notes="auto"),
+        row((9.0, 9.0, 9.0), backend="cpu", algo="tree"),
+        row((2.0,), backend="model", algo="star", notes="modelled auto"),
+        row((1.0,), backend="model", notes="modelled"),
     )
     said = text_of(given)
     assert "by tree simple" in said and "allreduce, 4 ranks, modelled\n" in said
-    by_backend = {one.row.backend: one for sizes in answers(given).winners.values() for one in sizes.values()}
-    assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {"cpu": pytest.approx(10 / 9), "model": 2.0}
+    by_backend = {
+        one.row.backend: one for sizes in answers(given).winners.values() for one in sizes.values()
+    }
+    assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {
+        "cpu": pytest.approx(10 / 9),
+        "model": 2.0,
+    }
 
 
 def test_auto_is_the_choice_of_the_same_backend() -> None:
-    given = frame(row((30.0, 30.0), backend="cpu", notes="auto"), row((2.0, 2.0), notes="auto"), row((1.0, 1.0), algo="tree"))
+    given = frame(
+        row((30.0, 30.0), backend="cpu", notes="auto"),
+        row((2.0, 2.0), notes="auto"),
+        row((1.0, 1.0), algo="tree"),
+    )
     [[found]] = [sizes.values() for sizes in answers(given).winners.values()]
     assert found.excess is not None and found.excess.median == 2.0
 
@@ -83,7 +106,10 @@ def test_one_repeat_is_marked_as_flattered() -> None:
 
 
 def test_without_rows_of_ours_the_library_is_answered() -> None:
-    given = frame(row((10.0, 10.0, 10.0), backend="nccl"), row((8.0, 8.1, 8.0), backend="nccl", algo="ring", proto="ll"))
+    given = frame(
+        row((10.0, 10.0, 10.0), backend="nccl"),
+        row((8.0, 8.1, 8.0), backend="nccl", algo="ring", proto="ll"),
+    )
     [sizes] = answers(given).winners.values()
     assert (sizes[1024].row.algo, sizes[1024].rows) == ("ring", 2)
     assert sizes[1024].peers["nccl"].median == pytest.approx(10 / 8.1)
@@ -91,7 +117,9 @@ def test_without_rows_of_ours_the_library_is_answered() -> None:
 
 def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
     given = frame(
-        row((10.0, 10.0, 10.0)), row(algo="tree", status="wrong", reason="3 of 256 elements", wrong=3.0), row(algo="star", status="waived", reason="too small"),
+        row((10.0, 10.0, 10.0)),
+        row(algo="tree", status="wrong", reason="3 of 256 elements", wrong=3.0),
+        row(algo="star", status="waived", reason="too small"),
     )
     said = text_of(given)
     assert said.startswith("3 rows: 1 ok, 1 wrong, 1 waived")
@@ -100,7 +128,9 @@ def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
 
 
 def test_nothing_with_a_time_is_said() -> None:
-    assert answer_lines(frame(row(status="waived")), 80, False)[1:] == ["No row has a time: there is nothing to compare."]
+    assert answer_lines(frame(row(status="waived")), 80, False)[1:] == [
+        "No row has a time: there is nothing to compare."
+    ]
     assert answer_lines(frame(), 80, False)[0] == "0 rows: none"
 
 
@@ -109,28 +139,47 @@ def three(time_us: float) -> tuple[float, float, float]:
 
 
 def protocols(*times: tuple[int, float, float, float]) -> pd.DataFrame:
-    return frame(*[
-        row(three(time_us), size_bytes=size, proto=proto) for size, *found in times for proto, time_us in zip(("ll", "ll128", "simple"), found, strict=True)
-    ])
+    return frame(
+        *[
+            row(three(time_us), size_bytes=size, proto=proto)
+            for size, *found in times
+            for proto, time_us in zip(("ll", "ll128", "simple"), found, strict=True)
+        ]
+    )
 
 
 def test_crossovers_ignore_what_is_not_told() -> None:
-    given = protocols((1024, 1, 2, 3), (4096, 2.01, 2, 3), (16384, 8, 4, 5), (65536, 32, 8.1, 8), (262144, 128, 34, 20))
+    given = protocols(
+        (1024, 1, 2, 3),
+        (4096, 2.01, 2, 3),
+        (16384, 8, 4, 5),
+        (65536, 32, 8.1, 8),
+        (262144, 128, 34, 20),
+    )
     [sizes] = by_problem(rows_of(given)).values()
-    # At 4K ll128 is half a percent ahead, and at 64K simple one percent: neither is enough to change.
+    # At 4K ll128 is half a percent ahead, and at 64K simple one percent: neither is enough to
+    # change.
     assert [(one.value, one.first_bytes, one.last_bytes) for one in spans(sizes, "proto")] == [
-        ("ll", 1024, 4096), ("ll128", 16384, 65536), ("simple", 262144, 262144),
+        ("ll", 1024, 4096),
+        ("ll128", 16384, 65536),
+        ("simple", 262144, 262144),
     ]
     assert "protocol   ll to 4K, ll128 16K-64K, simple from 256K" in text_of(given)
     assert spans(sizes, "algo") == []  # one algorithm: no choice
 
 
 def test_algorithms_cross() -> None:
-    given = frame(*[
-        row(three(time_us), size_bytes=size, algo=algo, channels=channels)
-        for size, channels, *found in ((1024, 1, 1, 2, 3), (65536, 4, 5, 4, 6), (1 << 20, 16, 50, 20, 10))
-        for algo, time_us in zip(("oneshot", "twoshot", "ring"), found, strict=True)
-    ])
+    given = frame(
+        *[
+            row(three(time_us), size_bytes=size, algo=algo, channels=channels)
+            for size, channels, *found in (
+                (1024, 1, 1, 2, 3),
+                (65536, 4, 5, 4, 6),
+                (1 << 20, 16, 50, 20, 10),
+            )
+            for algo, time_us in zip(("oneshot", "twoshot", "ring"), found, strict=True)
+        ]
+    )
     assert "algorithm  oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
     assert asked_knobs(by_problem(rows_of(given))) == {"cuda": ()}  # channels follow from the size
 
@@ -138,33 +187,71 @@ def test_algorithms_cross() -> None:
 @pytest.mark.parametrize("knob", KNOBS)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
-    given = frame(*[row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value}) for place, value in enumerate(values)])
+    given = frame(
+        *[
+            row((10.0 * (1 + place), 10.1 * (1 + place)), **{knob: value})
+            for place, value in enumerate(values)
+        ]
+    )
     said, name = text_of(given), KNOB_NAMES.get(knob, knob)
     assert f"worth      {name} up to 2.00x at 1K" in said  # one file: 20.1 over 10.05
-    assert {tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)} == {(str(value),) for value in values}  # page's filters
+    # page's filters
+    assert {
+        tuple(value for key, value in curve.knobs if key == name) for curve in curves(given)
+    } == {(str(value),) for value in values}
     [told] = heat_maps(given)
     assert (told.knob, sorted(told.share)) == (name, [(0.5,), (1.0,)])
-    assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}  # two files: a row joins its own value only
+    # two files: a row joins its own value only
+    assert {key[-1] for key in join(given, given[1:]).compared[[knob]].itertuples()} == {values[1]}
 
 
 def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
-    given = frame(*[row(three(time_us), transport=road, channels=channels, chunk=chunk) for road, channels, chunk, time_us in (
-        ("p2p", 24, 1 << 19, 10.0), ("shm", 8, 1 << 17, 20.0), ("net", 2, 1 << 18, 30.0))])
+    given = frame(
+        *[
+            row(three(time_us), transport=road, channels=channels, chunk=chunk)
+            for road, channels, chunk, time_us in (
+                ("p2p", 24, 1 << 19, 10.0),
+                ("shm", 8, 1 << 17, 20.0),
+                ("net", 2, 1 << 18, 30.0),
+            )
+        ]
+    )
     assert answers(given).asked == {"cuda": ("transport",)}
 
 
 def test_worth_of_a_knob_keeps_the_rest() -> None:
-    times = {(1, 64): 40.0, (2, 64): 20.0, (4, 64): 16.0, (1, 256): 30.0, (2, 256): 12.0, (4, 256): 10.0}
-    given = frame(*[row(three(time_us), channels=channels, threads=threads, chunk=channels * 64) for (channels, threads), time_us in times.items()])
+    times = {
+        (1, 64): 40.0,
+        (2, 64): 20.0,
+        (4, 64): 16.0,
+        (1, 256): 30.0,
+        (2, 256): 12.0,
+        (4, 256): 10.0,
+    }
+    given = frame(
+        *[
+            row(three(time_us), channels=channels, threads=threads, chunk=channels * 64)
+            for (channels, threads), time_us in times.items()
+        ]
+    )
     found = answers(given)
     assert found.asked == {"cuda": ("channels", "threads")}  # the chunk follows from the channels
     [(problem, sizes)] = found.winners.items()
     top, here = sizes[1024].row, found.problems[problem][1024]
     assert label(top, found.asked) == "ring simple ch 4 thr 256"
-    channels, threads = worth(here, top, found.asked, "channels"), worth(here, top, found.asked, "threads")
+    channels, threads = (
+        worth(here, top, found.asked, "channels"),
+        worth(here, top, found.asked, "threads"),
+    )
     assert channels is not None
     assert threads is not None
-    assert (channels.factor, channels.best, channels.worst, channels.values, channels.is_clear) == (3.0, 4, 1, 3, True)
+    assert (channels.factor, channels.best, channels.worst, channels.values, channels.is_clear) == (
+        3.0,
+        4,
+        1,
+        3,
+        True,
+    )
     assert (threads.factor, threads.best, threads.worst) == (1.6, 256, 64)
     assert worth(here, top, found.asked, "slots") is None
     said = text_of(given, show_all=True)
@@ -178,26 +265,40 @@ def test_off_curve_points_are_told_and_bends_are_not() -> None:
 
     def strange(change: dict[int, float]) -> list[tuple[int, str]]:
         times = [change.get(k, time_us) for k, time_us in enumerate(smooth)]
-        given = frame(*[row(three(time_us), size_bytes=size) for size, time_us in zip(sizes, times, strict=True)])
+        given = frame(
+            *[
+                row(three(time_us), size_bytes=size)
+                for size, time_us in zip(sizes, times, strict=True)
+            ]
+        )
         return [(sizes.index(one.row.size_bytes), one.kind) for one in suspects(answers(given))]
 
     assert strange({}) == []
     for place in range(9):
-        assert strange({place: 3 * smooth[place]}) == [(place, "curve")]  # a spike anywhere, both ends too
+        # a spike anywhere, both ends too
+        assert strange({place: 3 * smooth[place]}) == [(place, "curve")]
     assert strange({2: 1.0}) == [(2, "curve")]  # faster than a smaller size
     assert strange({8: 200.0}) == [(7, "curve")]  # of the last two nothing tells which is off
 
 
 def test_spread_and_ceiling_are_told() -> None:
     given = frame(
-        row((10.0, 15.0, 10.0)), row((10.0, 10.0, 10.0), algo="tree", notes="throttled:power"), row((9.0, 9.0, 9.0), algo="star", percent=130.0),
+        row((10.0, 15.0, 10.0)),
+        row((10.0, 10.0, 10.0), algo="tree", notes="throttled:power"),
+        row((9.0, 9.0, 9.0), algo="star", percent=130.0),
         row((9.0, 9.0, 9.1), algo="chain", percent=103.0),
     )
-    assert [(one.kind, one.row.algo) for one in suspects(answers(given))] == [("ceiling", "star"), ("spread", "ring"), ("spread", "tree")]
+    assert [(one.kind, one.row.algo) for one in suspects(answers(given))] == [
+        ("ceiling", "star"),
+        ("spread", "ring"),
+        ("spread", "tree"),
+    ]
 
 
 def test_conditions_and_placements_are_problems_of_their_own() -> None:
-    given = frame(row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in"))
+    given = frame(
+        row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in")
+    )
     assert len(answers(given).winners) == 3
     said = text_of(given)
     assert "allreduce, 4 ranks, out of place, hot" in said
@@ -206,17 +307,27 @@ def test_conditions_and_placements_are_problems_of_their_own() -> None:
 
 def test_bands_take_the_worst_size_of_own_choices() -> None:
     given = frame(
-        row((10.0, 10.0, 10.0), size_bytes=1024), row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),  # alone; 2.0 to 2.2, median 2.1
-        row((10.0, 10.0, 10.0), size_bytes=65536, notes="auto"), row((15.0, 16.0, 14.0), size_bytes=65536, backend="nccl"),  # 1.5
+        # alone; 2.0 to 2.2, median 2.1
+        row((10.0, 10.0, 10.0), size_bytes=1024),
+        row((20.0, 22.0, 21.0), size_bytes=1024, backend="nccl"),
+        # 1.5
+        row((10.0, 10.0, 10.0), size_bytes=65536, notes="auto"),
+        row((15.0, 16.0, 14.0), size_bytes=65536, backend="nccl"),
         row((1.0, 1.0, 1.0), size_bytes=65536, algo="tree"),  # not our own choice
-        row((10.0, 10.0, 10.0), size_bytes=2 << 20, notes="auto"), row((9.0, 9.0, 9.0), size_bytes=2 << 20, backend="nccl", algo="ring"),  # forced
-        row((10.0, 10.0, 10.0), size_bytes=1 << 30, notes="auto"), row((9.0, 9.5, 9.4), size_bytes=1 << 30, backend="nccl"),
-        row((10.0, 10.0, 10.0), size_bytes=2 << 30, notes="auto"), row((1.0, 1.0, 1.0), size_bytes=2 << 30, backend="nccl"),  # above all bands
+        # forced
+        row((10.0, 10.0, 10.0), size_bytes=2 << 20, notes="auto"),
+        row((9.0, 9.0, 9.0), size_bytes=2 << 20, backend="nccl", algo="ring"),
+        row((10.0, 10.0, 10.0), size_bytes=1 << 30, notes="auto"),
+        row((9.0, 9.5, 9.4), size_bytes=1 << 30, backend="nccl"),
+        # above all bands
+        row((10.0, 10.0, 10.0), size_bytes=2 << 30, notes="auto"),
+        row((1.0, 1.0, 1.0), size_bytes=2 << 30, backend="nccl"),
     )
     [worst] = bands(rows_of(given)).values()
-    assert [None if one is None else (one[0], round(one[1].median, 6), one[1].low, one[1].high) for one in worst] == [
-        (65536, 1.5, 1.4, 1.6), None, None, None, (1 << 30, 0.94, 0.9, 0.95),
-    ]
+    assert [
+        None if one is None else (one[0], round(one[1].median, 6), one[1].low, one[1].high)
+        for one in worst
+    ] == [(65536, 1.5, 1.4, 1.6), None, None, None, (1 << 30, 0.94, 0.9, 0.95)]
     title, heading, ratios, intervals = band_lines(given)
     assert "4 ranks" in title
     assert heading.split() == ["op", "up", "to", "64K", "128K-1M", "2-16M", "32-64M", "128M-1G"]
@@ -240,19 +351,43 @@ def test_rows_that_tell_only_a_mean_have_it_as_repeat() -> None:
 
 
 def test_many_knobs_stay_within_the_columns() -> None:
-    knobs = {"channels": 16, "threads": 512, "chunk": 1 << 20, "buffsize": 1 << 23, "slots": 8, "slices": 2, "unroll": 8, "p2p": "push"}
+    knobs = {
+        "channels": 16,
+        "threads": 512,
+        "chunk": 1 << 20,
+        "buffsize": 1 << 23,
+        "slots": 8,
+        "slices": 2,
+        "unroll": 8,
+        "p2p": "push",
+    }
     rows = [row((10.0, 10.0, 10.1), algo="oneshot", proto="ll128", **knobs)]
-    rows += [row((12.0, 12.0, 12.1), algo="oneshot", proto="ll128", **(knobs | {name: 1 if name != "p2p" else "pull"})) for name in knobs]
+    rows += [
+        row(
+            (12.0, 12.0, 12.1),
+            algo="oneshot",
+            proto="ll128",
+            **(knobs | {name: 1 if name != "p2p" else "pull"}),
+        )
+        for name in knobs
+    ]
     rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
     lines = answer_lines(frame(*rows), 80, False)
     assert max(map(len, lines)) <= 80
-    table = " ".join("\n".join(lines).partition("  size  best")[2].split())  # whole: its end tells it from the others
-    assert "1K oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p push 10.0 0.15 +20% 2.00 2.00" in table
+    # whole: its end tells it from the others
+    table = " ".join("\n".join(lines).partition("  size  best")[2].split())
+    assert (
+        "1K oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p push 10.0"
+        " 0.15 +20% 2.00 2.00" in table
+    )
 
 
 def test_unknown_operations_and_missing_numbers_are_shown_as_they_are() -> None:
     # Another tool's file: no ranks, no bandwidth, an operation that we have not.
-    given = frame(row(backend="mpi", op="alltoallv", time_us=12.0, ranks=0, hosts=0), row(backend="mpi", op="alltoallv", time_us=9.0, ranks=0, size_bytes=0))
+    given = frame(
+        row(backend="mpi", op="alltoallv", time_us=12.0, ranks=0, hosts=0),
+        row(backend="mpi", op="alltoallv", time_us=9.0, ranks=0, size_bytes=0),
+    )
     said = text_of(given, show_all=True)
     assert "at least   9.00 us at 0 by library" in said
     assert "at most" not in said
@@ -272,8 +407,16 @@ def test_shipped_sweep(h200: pd.DataFrame) -> None:
     assert "protocol   ll to 64K, ll128 256K-4M, simple from 16M" in said
     assert "algorithm  oneshot to 256K, ring from 1M" in said
     assert "No row looks wrong" in said
-    # One line for each problem and size that has times: 13 sizes of 9 operations, of which 5 cannot do 8 bytes with 4 blocks.
-    assert sum(" simple " in line or " ll " in line or " ll128 " in line for line in lines if line[:6].strip()[:1].isdigit()) == 9 * 13 - 5
+    # One line for each problem and size that has times: 13 sizes of 9 operations, of which 5 cannot
+    # do 8 bytes with 4 blocks.
+    assert (
+        sum(
+            " simple " in line or " ll " in line or " ll128 " in line
+            for line in lines
+            if line[:6].strip()[:1].isdigit()
+        )
+        == 9 * 13 - 5
+    )
     assert max(map(len, band_lines(h200))) <= 80
     assert len(band_lines(h200)) == 2 + 2 * 9
     assert len(answer_lines(h200, 120, True)) > 1399
@@ -285,4 +428,5 @@ def test_a_hundred_thousand_rows_are_read_in_seconds(h200: pd.DataFrame) -> None
     lines = answer_lines(many, 80, False)
     assert len(many) > 100_000
     assert sum(line.startswith("  at most") for line in lines) == 9 * 70
-    assert time.process_time() - start < 20  # 2 s where nothing else runs: only a square of the rows would take this long
+    # 2 s where nothing else runs: only a square of the rows would take this long
+    assert time.process_time() - start < 20

@@ -1,4 +1,6 @@
-"""What changed between two sweeps: simulated ones, of which it is known what changed, and the command's exit codes."""
+"""What changed between two sweeps: simulated ones, of which it is known what changed, and the
+command's exit codes.
+"""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -19,15 +21,47 @@ from collbench.util.errors import UsageError
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
 TEXT = {
-    "op", "backend", "algo", "proto", "transport", "direct", "p2p", "reload", "specialize", "dtype", "redop", "placement", "group", "repeat_times_us", "limit",
-    "status", "reason", "notes", "run", "host", "device", "versions", "timestamp",
+    "op",
+    "backend",
+    "algo",
+    "proto",
+    "transport",
+    "direct",
+    "p2p",
+    "reload",
+    "specialize",
+    "dtype",
+    "redop",
+    "placement",
+    "group",
+    "repeat_times_us",
+    "limit",
+    "status",
+    "reason",
+    "notes",
+    "run",
+    "host",
+    "device",
+    "versions",
+    "timestamp",
 }
-REAL = {"time_us", "time_low_us", "time_high_us", "algbw_gbs", "busbw_gbs", "ceiling_gbs", "percent", "wrong"}
+REAL = {
+    "time_us",
+    "time_low_us",
+    "time_high_us",
+    "algbw_gbs",
+    "busbw_gbs",
+    "ceiling_gbs",
+    "percent",
+    "wrong",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Of times, as logarithms: of repeats, of a row between runs, of all rows between runs; heavy: rows' spreads differ by a factor of two."""
+    """Of times, as logarithms: of repeats, of a row between runs, of all rows between runs; heavy:
+    rows' spreads differ by a factor of two.
+    """
 
     repeats: int = 3
     within: float = 0.003
@@ -37,28 +71,68 @@ class Noise:
 
 
 NOISES = [
-    Noise(), Noise(is_heavy=True), Noise(repeats=5, within=0.01, between=0.005), Noise(within=0.05, between=0.03, drift=0.02, is_heavy=True),
-    Noise(repeats=4, within=0.002, between=0.004), Noise(within=0.001, between=0.0, drift=0.0),
+    Noise(),
+    Noise(is_heavy=True),
+    Noise(repeats=5, within=0.01, between=0.005),
+    Noise(within=0.05, between=0.03, drift=0.02, is_heavy=True),
+    Noise(repeats=4, within=0.002, between=0.004),
+    Noise(within=0.001, between=0.0, drift=0.0),
 ]
 
 
-def sweep(noise: Noise, seed: int, algos: tuple[str, ...] = ALGOS, sizes: int = 10, knobs: int = 1, slower: Mapping[int, float] | None = None) -> pd.DataFrame:
-    """Rows of every algorithm, size and number of channels, as a sweep would have them; slower: by row, how much."""
+def sweep(
+    noise: Noise,
+    seed: int,
+    algos: tuple[str, ...] = ALGOS,
+    sizes: int = 10,
+    knobs: int = 1,
+    slower: Mapping[int, float] | None = None,
+) -> pd.DataFrame:
+    """Rows of every algorithm, size and number of channels, as a sweep would have them; slower: by
+    row, how much.
+    """
     random = np.random.default_rng(seed)
     rows = [
-        {"algo": algo, "channels": channels, "size_bytes": 4096 * 4**size, "count": 1024 * 4**size, "time": 5 + 0.0001 * 4096 * 4**size}
-        for algo in algos for channels in range(1, knobs + 1) for size in range(sizes)
+        {
+            "algo": algo,
+            "channels": channels,
+            "size_bytes": 4096 * 4**size,
+            "count": 1024 * 4**size,
+            "time": 5 + 0.0001 * 4096 * 4**size,
+        }
+        for algo in algos
+        for channels in range(1, knobs + 1)
+        for size in range(sizes)
     ]
     frame = pd.DataFrame(rows)
     spread = noise.within * np.exp(random.normal(0, 0.6 if noise.is_heavy else 0, len(frame)))
-    middle = np.log(frame["time"]) + random.normal(0, noise.drift) + random.normal(0, noise.between, len(frame))
+    middle = (
+        np.log(frame["time"])
+        + random.normal(0, noise.drift)
+        + random.normal(0, noise.between, len(frame))
+    )
     middle += np.log1p(pd.Series(slower or {}, dtype="float64").reindex(frame.index).fillna(0.0))
-    times = np.exp(middle.to_numpy()[:, None] + spread[:, None] * random.normal(size=(len(frame), noise.repeats)))
+    times = np.exp(
+        middle.to_numpy()[:, None]
+        + spread[:, None] * random.normal(size=(len(frame), noise.repeats))
+    )
     frame["repeat_times_us"] = [";".join(f"{time:.6g}" for time in row) for row in times]
     frame["time_us"] = np.median(times, axis=1)
     fixed: dict[str, Any] = {
-        "op": "allreduce", "backend": "cuda", "proto": "simple", "dtype": "float32", "redop": "sum", "placement": "out", "group": "local", "ranks": 4,
-        "hosts": 1, "repeats": noise.repeats, "status": "ok", "run": f"run{seed}", "host": "a", "device": "4 x GPU",
+        "op": "allreduce",
+        "backend": "cuda",
+        "proto": "simple",
+        "dtype": "float32",
+        "redop": "sum",
+        "placement": "out",
+        "group": "local",
+        "ranks": 4,
+        "hosts": 1,
+        "repeats": noise.repeats,
+        "status": "ok",
+        "run": f"run{seed}",
+        "host": "a",
+        "device": "4 x GPU",
         "versions": "collbench 1; nccl 2.28 with NCCL_ALGO=Ring",
     }
     frame = frame.assign(**fixed)
@@ -87,22 +161,39 @@ def test_two_sweeps_of_one_build_are_the_same(noise: Noise) -> None:
 
 
 def test_what_was_measured_side_by_side_may_drift_together() -> None:
-    """On a noisy machine each algorithm's rows, measured within seconds, share what came then: that makes no algorithm slower."""
+    """On a noisy machine each algorithm's rows, measured within seconds, share what came then: that
+    makes no algorithm slower.
+    """
     algos = tuple(f"algo{number}" for number in range(30))
     noise, called = Noise(within=0.12, between=0.03), 0
     for seed in range(0, 10, 2):
         shared = np.expm1(np.repeat(np.random.default_rng(seed).normal(0, 0.12, len(algos)), 20))
-        found = compare(sweep(noise, seed, algos, knobs=2, slower=dict(enumerate(shared))), sweep(noise, seed + 1, algos, knobs=2))
+        found = compare(
+            sweep(noise, seed, algos, knobs=2, slower=dict(enumerate(shared))),
+            sweep(noise, seed + 1, algos, knobs=2),
+        )
         called += sum(group.verdict in ("better", "worse") for group in found.groups)
     assert called <= 2  # of 155
 
 
-@pytest.mark.parametrize("noise", [Noise(), Noise(is_heavy=True), Noise(repeats=5, within=0.008), Noise(within=0.001, between=0.001)], ids=str)
+@pytest.mark.parametrize(
+    "noise",
+    [
+        Noise(),
+        Noise(is_heavy=True),
+        Noise(repeats=5, within=0.008),
+        Noise(within=0.001, between=0.001),
+    ],
+    ids=str,
+)
 def test_five_percent_in_3_of_40_rows_is_found(noise: Noise) -> None:
     hits = false = 0
     for seed in range(0, 40, 2):
         slow = [int(place) for place in np.random.default_rng(seed).choice(40, 3, replace=False)]
-        found = compare(sweep(noise, seed, ALGOS[:4], slower=dict.fromkeys(slow, 0.05)), sweep(noise, seed + 1, ALGOS[:4]))
+        found = compare(
+            sweep(noise, seed, ALGOS[:4], slower=dict.fromkeys(slow, 0.05)),
+            sweep(noise, seed + 1, ALGOS[:4]),
+        )
         names = sweep(noise, seed, ALGOS[:4])
         planted = {(names["algo"][place], names["size_bytes"][place]) for place in slow}
         worse = found.rows[found.rows["verdict"] == "worse"]
@@ -113,13 +204,23 @@ def test_five_percent_in_3_of_40_rows_is_found(noise: Noise) -> None:
     assert false <= 2  # of 740
 
 
-@pytest.mark.parametrize("noise", [Noise(drift=0.002), Noise(is_heavy=True, drift=0.002), Noise(repeats=5, within=0.01, drift=0.002)], ids=str)
+@pytest.mark.parametrize(
+    "noise",
+    [
+        Noise(drift=0.002),
+        Noise(is_heavy=True, drift=0.002),
+        Noise(repeats=5, within=0.01, drift=0.002),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("knobs", [2, 20])
 def test_two_percent_in_an_algorithm_is_found(noise: Noise, knobs: int) -> None:
     hits = false = 0
     for seed in range(0, 20, 2):
         slower = dict.fromkeys(range(10 * knobs, 20 * knobs), 0.02)
-        found = compare(sweep(noise, seed, knobs=knobs, slower=slower), sweep(noise, seed + 1, knobs=knobs))
+        found = compare(
+            sweep(noise, seed, knobs=knobs, slower=slower), sweep(noise, seed + 1, knobs=knobs)
+        )
         changed = {group.names for group in found.groups if group.verdict in ("better", "worse")}
         hits += ("cuda", "tree") in changed
         false += any("tree" not in names for names in changed)
@@ -140,7 +241,10 @@ def test_a_slowdown_of_everything_is_no_drift() -> None:
 
 
 def test_intervals_hold_the_true_ratio() -> None:
-    held = [compare(sweep(Noise(drift=0), seed), sweep(Noise(drift=0), seed + 1)).rows for seed in range(0, 20, 2)]
+    held = [
+        compare(sweep(Noise(drift=0), seed), sweep(Noise(drift=0), seed + 1)).rows
+        for seed in range(0, 20, 2)
+    ]
     inside = pd.concat([(rows["low"] <= 1) & (rows["high"] >= 1) for rows in held])
     assert inside.mean() > 0.93
 
@@ -161,7 +265,13 @@ def test_rows_that_are_not_compared_are_counted() -> None:
     new.loc[5, "notes"] = "hot"
     found = compare(new.drop(index=6), base.drop(index=[7, 8]))
     assert found.not_compared == {
-        "error in new": 1, "only in base": 2, "only in new": 3, "waived in base": 1, "waived in both": 1, "wrong in both": 1, "wrong in new": 1,
+        "error in new": 1,
+        "only in base": 2,
+        "only in new": 3,
+        "waived in base": 1,
+        "waived in both": 1,
+        "wrong in both": 1,
+        "wrong in new": 1,
     }
     assert len(found.rows) == 50 - 9
     assert found.new_failures == 2
@@ -187,7 +297,11 @@ def test_what_differs_stands_beside() -> None:
     base.loc[[3, 4], "notes"] = "throttled:thermal"
     found = compare(new, base)
     assert found.differences == (
-        ("host", "a", "b"), ("NCCL_ALGO", "Ring", "-"), ("nccl", "2.28", "2.27"), ("limit (1 rows)", "-", "GPU0 -> GPU1"), ("rows with throttled", "0", "2"),
+        ("host", "a", "b"),
+        ("NCCL_ALGO", "Ring", "-"),
+        ("nccl", "2.28", "2.27"),
+        ("limit (1 rows)", "-", "GPU0 -> GPU1"),
+        ("rows with throttled", "0", "2"),
     )
 
 
@@ -205,7 +319,17 @@ def test_unlike_machines_are_refused(other: dict[str, Any]) -> None:
 def foreign(frame: pd.DataFrame) -> pd.DataFrame:
     """As another tool's file would be read: one algorithm, no knobs, one repeat."""
     told = frame[frame["algo"] == "ring"].reset_index(drop=True)
-    untold: dict[str, Any] = {"proto": "", "channels": 0, "group": "", "hosts": 0, "device": "", "versions": "", "host": "", "run": "", "repeat_times_us": ""}
+    untold: dict[str, Any] = {
+        "proto": "",
+        "channels": 0,
+        "group": "",
+        "hosts": 0,
+        "device": "",
+        "versions": "",
+        "host": "",
+        "run": "",
+        "repeat_times_us": "",
+    }
     return told.assign(backend="nccl", algo="library", repeats=1, **untold)
 
 
@@ -219,7 +343,8 @@ def test_another_tools_file_matches_by_the_problem() -> None:
     untold = base.assign(ranks=0, dtype="")  # a tool that does not tell these
     assert len(compare(untold, new).rows) == 10
     assert len(compare(untold, base).rows) == 10
-    assert found.differences == (("host", "a", "-"), ("device", "4 x GPU", "-"))  # not known; versions that one tool alone tells are no difference
+    # not known; versions that one tool alone tells are no difference
+    assert found.differences == (("host", "a", "-"), ("device", "4 x GPU", "-"))
 
 
 def test_where_nothing_is_alike_the_knob_is_named() -> None:
@@ -243,7 +368,10 @@ def test_long_names_are_never_cut() -> None:
 
 
 def test_report_fits_the_screen() -> None:
-    found = compare(sweep(Noise(), 1, knobs=2, slower={5: 0.3}), sweep(Noise(), 2, knobs=2).assign(host="b" * 30))
+    found = compare(
+        sweep(Noise(), 1, knobs=2, slower={5: 0.3}),
+        sweep(Noise(), 2, knobs=2).assign(host="b" * 30),
+    )
     for columns in (80, 120):
         text = lines(found, ("new.csv", "base.csv"), columns)
         assert max(map(len, text)) <= columns
@@ -267,14 +395,22 @@ Invoke = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """The command, with files that are made as they are named: the word before the dot says what is in it."""
+    """The command, with files that are made as they are named: the word before the dot says what is
+    in it.
+    """
     made = {
-        "new": sweep(Noise(), 1), "base": sweep(Noise(), 2), "slow": sweep(Noise(), 3, slower={5: 0.3}), "other": sweep(Noise(), 4).assign(device="b"),
-        "empty": sweep(Noise(), 5)[:0], "hot": sweep(Noise(), 6).assign(notes="hot"), "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
+        "new": sweep(Noise(), 1),
+        "base": sweep(Noise(), 2),
+        "slow": sweep(Noise(), 3, slower={5: 0.3}),
+        "other": sweep(Noise(), 4).assign(device="b"),
+        "empty": sweep(Noise(), 5)[:0],
+        "hot": sweep(Noise(), 6).assign(notes="hot"),
+        "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
     module = ModuleType("collbench.analysis.load")
     module.load_all = lambda files: [  # type: ignore[attr-defined]
-        Loaded(frame=made[Path(file).stem], name=Path(file).name, said=("one line left out",)) for file in files
+        Loaded(frame=made[Path(file).stem], name=Path(file).name, said=("one line left out",))
+        for file in files
     ]
     monkeypatch.setitem(sys.modules, "collbench.analysis.load", module)
 
@@ -287,10 +423,23 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 CODES = {
-    "new base": 0, "new base --fail-below 5%": 0, "slow base": 0, "slow base --fail-below 5": 1, "slow base --fail-below 50%": 0,
-    "base slow --fail-below 5%": 0, "wrong base --fail-below 5%": 1, "new other": 2, "new other --force": 0,
-    "empty base": 1, "new empty": 1, "hot base --fail-below 5%": 1,
-    "slow base new --fail-below 5%": 1, "new --fail-below 5%": 2, "new base --fail-below x": 2, "new base --fail-below nan": 2, "": 2,
+    "new base": 0,
+    "new base --fail-below 5%": 0,
+    "slow base": 0,
+    "slow base --fail-below 5": 1,
+    "slow base --fail-below 50%": 0,
+    "base slow --fail-below 5%": 0,
+    "wrong base --fail-below 5%": 1,
+    "new other": 2,
+    "new other --force": 0,
+    "empty base": 1,
+    "new empty": 1,
+    "hot base --fail-below 5%": 1,
+    "slow base new --fail-below 5%": 1,
+    "new --fail-below 5%": 2,
+    "new base --fail-below x": 2,
+    "new base --fail-below nan": 2,
+    "": 2,
 }
 
 
@@ -301,7 +450,9 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.report.tables.best")
-    module.answer_lines = lambda frame, columns, show_all, bars: [f"{len(frame)} rows in {columns} columns, {show_all}{bars}"]  # type: ignore[attr-defined]
+    module.answer_lines = lambda frame, columns, show_all, bars: [  # type: ignore[attr-defined]
+        f"{len(frame)} rows in {columns} columns, {show_all}{bars}"
+    ]
     monkeypatch.setitem(sys.modules, "collbench.report.tables.best", module)
     monkeypatch.setenv("COLUMNS", "90")
     assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
@@ -318,7 +469,12 @@ def test_talk_goes_to_stderr(invoke: Invoke) -> None:
 
 
 def test_a_road_tells_rows_apart_before_the_knobs_that_are_chosen_by_it() -> None:
-    roads = [sweep(Noise(), seed, ALGOS[:1]).assign(transport=road, buffsize=size) for seed, (road, size) in enumerate((("shm", 0), ("net", 1 << 22)))]
-    text = "\n".join(lines(compare(pd.concat(roads), pd.concat(roads)), ("new", "base"), show_all=True))
+    roads = [
+        sweep(Noise(), seed, ALGOS[:1]).assign(transport=road, buffsize=size)
+        for seed, (road, size) in enumerate((("shm", 0), ("net", 1 << 22)))
+    ]
+    text = "\n".join(
+        lines(compare(pd.concat(roads), pd.concat(roads)), ("new", "base"), show_all=True)
+    )
     assert "transport=net" in text
     assert "buffer=" not in text

@@ -1,4 +1,6 @@
-"""Results of ours become one table; broken files of any kind become one UsageError with the place. Each format has tests of its own."""
+"""Results of ours become one table; broken files of any kind become one UsageError with the place.
+Each format has tests of its own.
+"""
 
 import json
 import random
@@ -50,15 +52,35 @@ def test_several_machines_in_one_file_are_named(tmp_path: Path) -> None:
     other = [row.replace(",4 x NVIDIA H200,", ",8 x NVIDIA H100,") for row in rows]
     assert load(written(tmp_path, "".join([first, *rows]))).said == ()
     [said] = load(written(tmp_path, "".join([first, *rows, *other]))).said
-    assert said == "rows of several machines stand side by side here: 4 x NVIDIA H200; 8 x NVIDIA H100"
+    assert (
+        said == "rows of several machines stand side by side here: 4 x NVIDIA H200; 8 x NVIDIA H100"
+    )
 
 
-@pytest.mark.parametrize(("column", "cell"), [
-    ("size_bytes", "many"), ("time_us", "fast"), ("status", "fine"), ("schema", "2"), ("repeat_times_us", "1;2;x"), ("wrong", "0.5"), ("ranks", ""),
-    ("repeat_times_us", "1.2.3"), ("repeat_times_us", "1;0;2"), ("repeat_times_us", "1;nan;2"), ("time_us", "0"), ("time_us", "-3"), ("time_us", "inf"),
-    ("time_low_us", "-1"), ("busbw_gbs", "inf"), ("percent", "-1"),
-])
-def test_a_broken_row_has_the_message_of_the_reader_of_records(column: str, cell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("size_bytes", "many"),
+        ("time_us", "fast"),
+        ("status", "fine"),
+        ("schema", "2"),
+        ("repeat_times_us", "1;2;x"),
+        ("wrong", "0.5"),
+        ("ranks", ""),
+        ("repeat_times_us", "1.2.3"),
+        ("repeat_times_us", "1;0;2"),
+        ("repeat_times_us", "1;nan;2"),
+        ("time_us", "0"),
+        ("time_us", "-3"),
+        ("time_us", "inf"),
+        ("time_low_us", "-1"),
+        ("busbw_gbs", "inf"),
+        ("percent", "-1"),
+    ],
+)
+def test_a_broken_row_has_the_message_of_the_reader_of_records(
+    column: str, cell: str, tmp_path: Path
+) -> None:
     lines = SWEEP.read_text().splitlines()[:5]
     cells = lines[3].split(",")
     cells[COLUMNS.index(column)] = cell
@@ -75,13 +97,22 @@ def test_a_broken_row_has_the_message_of_the_reader_of_records(column: str, cell
 def test_what_a_terminal_obeys_reaches_none(text: str, tmp_path: Path) -> None:
     lines = SWEEP.read_text().splitlines(keepends=True)[:4]
     with pytest.raises(UsageError, match=r"line 3: a control character|no text"):
-        load(written(tmp_path, "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])))
+        load(
+            written(
+                tmp_path, "".join([*lines[:2], lines[2].replace(",vm,", f",v{text}m,"), lines[3]])
+            )
+        )
     log = (DATA / "no-ranks.txt").read_text()
     if "\x07" not in text:
-        plain, coloured = load(written(tmp_path, log)), load(written(tmp_path, log.replace("\n", f"{text}\n")))
+        plain, coloured = (
+            load(written(tmp_path, log)),
+            load(written(tmp_path, log.replace("\n", f"{text}\n"))),
+        )
         pd.testing.assert_frame_equal(plain.frame, coloured.frame)
     json_text = json.dumps(sample_json()).replace("node1", f"n{json.dumps(text)[1:-1]}1")
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join(load(written(tmp_path, json_text)).frame["host"]))
+    assert not re.search(
+        r"[\x00-\x1f\x7f-\x9f]", "".join(load(written(tmp_path, json_text)).frame["host"])
+    )
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
@@ -110,14 +141,23 @@ def test_several_files(tmp_path: Path) -> None:
 # --- broken files
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    (b"", "is empty"), (b" \n\n", "is empty"), (b"\x7fELF\x02\x01\x01\x00", "no text: byte 0x02 at offset 4"), (b"hello\n", "no results that we know"),
-    ("op;size\n".encode("utf-16"), "is no text"), (b'{"version": 3,\n "results": [', "line 2, column 14"),
-    (b"{}", "not nccl-tests'"),
-    (b'{"results":' + b"[" * 100_000, "results"), (b'{"results": ' + b"9" * 10_000 + b"}", "results"),
-    (b"# nThread 1 nGpus 8 minBytes 8\n# Using devices\n", "line 3: nccl-tests"),
-    (b"# OSU MPI Allreduce Latency Test v7.4\n", "line 1: no row"), (b"\xff\xfe\xfd", "no results that we know"),
-])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"\x7fELF\x02\x01\x01\x00", "no text: byte 0x02 at offset 4"),
+        (b"hello\n", "no results that we know"),
+        ("op;size\n".encode("utf-16"), "is no text"),
+        (b'{"version": 3,\n "results": [', "line 2, column 14"),
+        (b"{}", "not nccl-tests'"),
+        (b'{"results":' + b"[" * 100_000, "results"),
+        (b'{"results": ' + b"9" * 10_000 + b"}", "results"),
+        (b"# nThread 1 nGpus 8 minBytes 8\n# Using devices\n", "line 3: nccl-tests"),
+        (b"# OSU MPI Allreduce Latency Test v7.4\n", "line 1: no row"),
+        (b"\xff\xfe\xfd", "no results that we know"),
+    ],
+)
 def test_broken_files(content: bytes, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         load(written(tmp_path, content))
@@ -134,7 +174,11 @@ def test_directories_and_missing_files(tmp_path: Path) -> None:
         load(Path("nul\0name"))
 
 
-@pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"1 ", b"#  \n", b"       1024           256 float \n", b"# OSU MPI"], ids=repr)
+@pytest.mark.parametrize(
+    "line",
+    [b"x" * 99 + b"\n", b"1 ", b"#  \n", b"       1024           256 float \n", b"# OSU MPI"],
+    ids=repr,
+)
 @pytest.mark.parametrize("head", [b"", b"# nThread 1\n", b"{"], ids=repr)
 def test_fifty_megabytes_are_refused_soon(line: bytes, head: bytes, tmp_path: Path) -> None:
     file = written(tmp_path, head + line * (50_000_000 // len(line)))
@@ -144,9 +188,27 @@ def test_fifty_megabytes_are_refused_soon(line: bytes, head: bytes, tmp_path: Pa
     assert time.perf_counter() - start < 10
 
 
-@pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"1 ", b"#  \n", b"1024 256 float \n", b"# OSU MPI", b"OSU MPI a ", b"\n", b"1,2 [", b" "], ids=repr)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x" * 99 + b"\n",
+        b"1 ",
+        b"#  \n",
+        b"1024 256 float \n",
+        b"# OSU MPI",
+        b"OSU MPI a ",
+        b"\n",
+        b"1,2 [",
+        b" ",
+    ],
+    ids=repr,
+)
 def test_two_megabytes_of_one_thing_take_no_time(line: bytes, tmp_path: Path) -> None:
-    file = written(tmp_path, b"# nThread 1 nGpus 8 all_reduce_perf\n# size count type time algbw busbw #wrong\n" + line * (2_000_000 // len(line)))
+    file = written(
+        tmp_path,
+        b"# nThread 1 nGpus 8 all_reduce_perf\n# size count type time algbw busbw #wrong\n"
+        + line * (2_000_000 // len(line)),
+    )
     start = time.perf_counter()
     with pytest.raises(UsageError):
         load(file)
@@ -160,9 +222,32 @@ def mangled(text: str, seed: int) -> str:
         start = chance.randrange(len(text) + 1)
         end = min(len(text), start + chance.choice((1, 1, 3, 20, 200)))
         other = chance.randrange(len(text) + 1)
-        text = text[:start] + chance.choice((
-            "", text[start:end] * 2, text[other : other + 40], "-1", "nan", "1e999", "9" * 30, "N/A", "\n", "#", ",", '"', ";", " ", "\u00e9", "0", "time", "[",
-        )) + text[end:]
+        text = (
+            text[:start]
+            + chance.choice(
+                (
+                    "",
+                    text[start:end] * 2,
+                    text[other : other + 40],
+                    "-1",
+                    "nan",
+                    "1e999",
+                    "9" * 30,
+                    "N/A",
+                    "\n",
+                    "#",
+                    ",",
+                    '"',
+                    ";",
+                    " ",
+                    "\u00e9",
+                    "0",
+                    "time",
+                    "[",
+                )
+            )
+            + text[end:]
+        )
     return text
 
 
@@ -170,7 +255,12 @@ SMALL_SWEEP = "".join(SWEEP.read_text().splitlines(keepends=True)[:8])
 TEXTS = [SMALL_SWEEP, json.dumps(sample_json()), *(file.read_text() for file in SAMPLES)]
 
 
-@settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=600,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(text=st.sampled_from(TEXTS), seed=st.integers(min_value=0, max_value=2**32))
 def test_mangled_files_give_a_table_or_a_usage_error(text: str, seed: int, tmp_path: Path) -> None:
     file = written(tmp_path, mangled(text, seed))
@@ -183,9 +273,24 @@ def test_mangled_files_give_a_table_or_a_usage_error(text: str, seed: int, tmp_p
     assert len(loaded.frame) > 0
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(head=st.sampled_from(["", "op,", "{", "# OSU MPI Allreduce Latency Test\n", "# nThread 1 all_reduce_perf\n# size count type time algbw busbw #wrong\n"]),
-       data=st.binary(max_size=300))
+@settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    head=st.sampled_from(
+        [
+            "",
+            "op,",
+            "{",
+            "# OSU MPI Allreduce Latency Test\n",
+            "# nThread 1 all_reduce_perf\n# size count type time algbw busbw #wrong\n",
+        ]
+    ),
+    data=st.binary(max_size=300),
+)
 def test_any_bytes_give_a_table_or_a_usage_error(head: str, data: bytes, tmp_path: Path) -> None:
     file = written(tmp_path, head.encode() + data)
     try:

@@ -1,4 +1,6 @@
-"""nccl-tests' text, of any version and through any launcher, becomes rows; what cannot be told apart or understood is refused with its line."""
+"""nccl-tests' text, of any version and through any launcher, becomes rows; what cannot be told
+apart or understood is refused with its line.
+"""
 
 import re
 from pathlib import Path
@@ -31,19 +33,43 @@ def test_every_shared_output_is_read(file: Path) -> None:
 @pytest.mark.parametrize("stem", ["allreduce", "allreduce_iters"])
 def test_text_and_json_of_one_run_say_the_same(stem: str) -> None:
     text, json_ = load(SHARED / f"{stem}.txt").frame, load(SHARED / f"{stem}.json").frame
-    same = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes", "count", "iters", "wrong", "status", "host", "device"]
+    same = [
+        "op",
+        "dtype",
+        "redop",
+        "root",
+        "placement",
+        "ranks",
+        "size_bytes",
+        "count",
+        "iters",
+        "wrong",
+        "status",
+        "host",
+        "device",
+    ]
     pd.testing.assert_frame_equal(text[same], json_[same])
     assert (abs(text["time_us"] / json_["time_us"] - 1) < 0.001).all()
 
 
 @needs_shared
-@pytest.mark.parametrize("file", [file for file in REAL if file.suffix == ".txt"], ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", [file for file in REAL if file.suffix == ".txt"], ids=lambda file: file.name
+)
 def test_bandwidths_are_those_printed(file: Path) -> None:
-    printed = [line.split() for line in file.read_text().splitlines() if re.match(r"\s+\d+\s+\d+\s+[a-z]", line)]
+    printed = [
+        line.split()
+        for line in file.read_text().splitlines()
+        if re.match(r"\s+\d+\s+\d+\s+[a-z]", line)
+    ]
     rows = load(file).frame
     out = rows[rows["placement"] == "out"]
-    assert [float(words[7]) for words in printed] == pytest.approx(list(out["busbw_gbs"]), abs=0.02, rel=0.002)
-    assert [float(words[6]) for words in printed] == pytest.approx(list(out["algbw_gbs"]), abs=0.02, rel=0.002)
+    assert [float(words[7]) for words in printed] == pytest.approx(
+        list(out["busbw_gbs"]), abs=0.02, rel=0.002
+    )
+    assert [float(words[6]) for words in printed] == pytest.approx(
+        list(out["algbw_gbs"]), abs=0.02, rel=0.002
+    )
 
 
 def test_an_old_version_with_a_blank_reduction_and_errors() -> None:
@@ -65,10 +91,19 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     assert list(frame["size_bytes"]) == [1 << 20, 1 << 20, 2 << 20, 2 << 20]
     assert list(frame["status"]) == ["ok", "ok", "wrong", "ok"]
     assert frame["reason"][2] == "7 wrong elements"
-    assert (frame["op"][0], frame["root"][0], frame["ranks"][0], frame["hosts"][0], frame["host"][0]) == ("reduce", 2, 4, 2, "node1,node2")
+    assert (
+        frame["op"][0],
+        frame["root"][0],
+        frame["ranks"][0],
+        frame["hosts"][0],
+        frame["host"][0],
+    ) == ("reduce", 2, 4, 2, "node1,node2")
     assert frame["versions"][0] == "nccl-tests; nccl 2.18.3 with NCCL_ALGO=Tree"
     assert set(frame["dtype"]) == {"float16"}
-    assert loaded.said == ("1 cut lines left out (line 19)", "7 values out of bounds: nccl-tests calls this run failed")
+    assert loaded.said == (
+        "1 cut lines left out (line 19)",
+        "7 values out of bounds: nccl-tests calls this run failed",
+    )
 
 
 def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
@@ -81,7 +116,9 @@ def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
 
 def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     line = "#  Rank  0 Group  0 Pid    1 on      node1 device  0 [0x1a] NVIDIA A100\n"
-    text = (DATA / "no-ranks.txt").read_text().replace("# Using devices\n", "# Using devices\n" + line)
+    text = (
+        (DATA / "no-ranks.txt").read_text().replace("# Using devices\n", "# Using devices\n" + line)
+    )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
     assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.said[0]
@@ -96,8 +133,16 @@ def test_ranks_of_rounded_rates(algbw: float, n: int) -> None:
 
 def test_two_runs_of_different_operations_are_two_groups(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
-    loaded = load(written(tmp_path, text + text.replace("all_reduce", "reduce_scatter").replace("234.88", "117.44").replace("260.98", "130.49")
-                          .replace("260.69", "130.35")))
+    loaded = load(
+        written(
+            tmp_path,
+            text
+            + text.replace("all_reduce", "reduce_scatter")
+            .replace("234.88", "117.44")
+            .replace("260.98", "130.49")
+            .replace("260.69", "130.35"),
+        )
+    )
     assert list(loaded.frame["op"]) == ["allreduce"] * 4 + ["reducescatter"] * 4
     assert list(loaded.frame["run"]) == ["1"] * 4 + ["2"] * 4
     assert set(loaded.frame["ranks"]) == {8}
@@ -120,14 +165,20 @@ def test_programs_without_mpi_that_print_into_one_file_are_refused(tmp_path: Pat
     line = "#   Rank  0 Pid   {} on node{} device  0 [0x00] Tesla V100-SXM2-16GB"
     lines = (DATA / "no-ranks.txt").read_text().splitlines()[1:]
     lines[3:3] = [line]
-    text = "all_reduce_perf\n" + "".join(f"{text.format(rank, rank) if 'Rank' in text else text}\n" for text in lines for rank in (1, 2))
+    text = "all_reduce_perf\n" + "".join(
+        f"{text.format(rank, rank) if 'Rank' in text else text}\n"
+        for text in lines
+        for rank in (1, 2)
+    )
     with pytest.raises(UsageError, match="line 9: a rank is named twice"):
         load(written(tmp_path, text))
 
 
 @needs_shared
 @pytest.mark.parametrize("name", ["allreduce.txt", "allreduce_debug.txt", "allreduce_iters.txt"])
-def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(name: str, tmp_path: Path) -> None:
+def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(
+    name: str, tmp_path: Path
+) -> None:
     whole = (SHARED / name).read_bytes()
     rows = load(SHARED / name).frame[["size_bytes", "placement", "time_us"]]
     end = whole.index(b"# Out of bounds")
@@ -143,19 +194,32 @@ def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(name: str, t
 
 
 def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> None:
-    text = (DATA / "no-ranks.txt").read_text().replace("# Using devices", "rccl-tests: Version develop:83d38d9\n# Using devices")
-    nothing = "           0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0\n"
+    text = (
+        (DATA / "no-ranks.txt")
+        .read_text()
+        .replace("# Using devices", "rccl-tests: Version develop:83d38d9\n# Using devices")
+    )
+    nothing = (
+        "           0             0     float     sum      -1     5.70    0.00    0.00      0    "
+        " 5.54    0.00    0.00      0\n"
+    )
     loaded = load(written(tmp_path, text + nothing + nothing))
     assert len(loaded.frame) == 4
     assert "2 rows of 0 bytes left out" in loaded.said
     assert set(loaded.frame["versions"]) == {"rccl-tests develop:83d38d9"}
 
 
-@pytest.mark.parametrize(("cells", "statuses"), [
-    ("   -nan     nan     inf     N/A", ["error", "ok", "ok", "ok"]), (" 500.00  134.22  234.88     inf", ["ok", "ok"]),
-    (" 1e+999  134.22  234.88       0", ["ok", "ok"]), ("-500.00  134.22  234.88       0", ["ok", "ok"]),
-    (" 500.00  134.22  234.88   5e+09", ["wrong", "ok", "ok", "ok"]), ("5.0e+07  134.22  234.88     N/A", ["ok"] * 4),
-])
+@pytest.mark.parametrize(
+    ("cells", "statuses"),
+    [
+        ("   -nan     nan     inf     N/A", ["error", "ok", "ok", "ok"]),
+        (" 500.00  134.22  234.88     inf", ["ok", "ok"]),
+        (" 1e+999  134.22  234.88       0", ["ok", "ok"]),
+        ("-500.00  134.22  234.88       0", ["ok", "ok"]),
+        (" 500.00  134.22  234.88   5e+09", ["wrong", "ok", "ok", "ok"]),
+        ("5.0e+07  134.22  234.88     N/A", ["ok"] * 4),
+    ],
+)
 def test_numbers_that_c_prints(cells: str, statuses: list[str], tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     assert " 500.00  134.22  234.88     N/A" in text
@@ -179,7 +243,11 @@ def test_an_operation_that_we_have_not(tmp_path: Path) -> None:
         load(written(tmp_path, text.replace("all_reduce", "hypercube"), "allreduce.txt"))
     with pytest.raises(UsageError, match="which collective this is"):
         load(written(tmp_path, text.replace("all_reduce_perf", "x"), "results.txt"))
-    assert set(load(written(tmp_path, text.replace("all_reduce_perf", "x"), "dgx-AllReduce.log")).frame["op"]) == {"allreduce"}
+    assert set(
+        load(written(tmp_path, text.replace("all_reduce_perf", "x"), "dgx-AllReduce.log")).frame[
+            "op"
+        ]
+    ) == {"allreduce"}
 
 
 def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
@@ -188,10 +256,20 @@ def test_times_of_the_cpu_are_refused(tmp_path: Path) -> None:
         load(written(tmp_path, text))
 
 
-@pytest.mark.parametrize("prefix", [
-    "[1,0]<stdout>:", "[prterun-node1-77@1,0]<stdout>: ", "0: ", " 0: ", "node-1.cluster: ", "[0] ", "2026-01-02T03:04:05.678Z ", "  ",
-    "2026-01-02T03:04:05Z [1,0]<stdout>:",
-])
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,0]<stdout>:",
+        "[prterun-node1-77@1,0]<stdout>: ",
+        "0: ",
+        " 0: ",
+        "node-1.cluster: ",
+        "[0] ",
+        "2026-01-02T03:04:05.678Z ",
+        "  ",
+        "2026-01-02T03:04:05Z [1,0]<stdout>:",
+    ],
+)
 def test_launchers_prefixes(prefix: str, tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     loaded = load(written(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines())))
@@ -200,5 +278,12 @@ def test_launchers_prefixes(prefix: str, tmp_path: Path) -> None:
 
 def test_stamps_of_a_container_log(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text().splitlines()
-    loaded = load(written(tmp_path, "".join(f"2026-01-02T03:04:{number:02}.678Z {line}\n" for number, line in enumerate(text))))
+    loaded = load(
+        written(
+            tmp_path,
+            "".join(
+                f"2026-01-02T03:04:{number:02}.678Z {line}\n" for number, line in enumerate(text)
+            ),
+        )
+    )
     pd.testing.assert_frame_equal(loaded.frame, load(DATA / "no-ranks.txt").frame)

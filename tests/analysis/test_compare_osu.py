@@ -14,8 +14,21 @@ def test_osu_allreduce_without_ranks() -> None:
     check_form(loaded.frame)
     assert loaded.kind == "osu"
     row = loaded.frame.iloc[2]
-    assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == ("allreduce", "mpi", "float32", 0, 262144, 100)
-    assert (row["time_us"], row["time_low_us"], row["time_high_us"], row["notes"], row["device"]) == (100, 99, 104, "unchecked", "CUDA")
+    assert (row["op"], row["backend"], row["dtype"], row["ranks"], row["count"], row["iters"]) == (
+        "allreduce",
+        "mpi",
+        "float32",
+        0,
+        262144,
+        100,
+    )
+    assert (
+        row["time_us"],
+        row["time_low_us"],
+        row["time_high_us"],
+        row["notes"],
+        row["device"],
+    ) == (100, 99, 104, "unchecked", "CUDA")
     assert row["algbw_gbs"] == pytest.approx(10.48576)
     assert loaded.frame["busbw_gbs"].isna().all()
     assert "how many ranks" in loaded.said[1]
@@ -38,13 +51,23 @@ def test_osu_sizes_of_blocks_need_the_ranks(tmp_path: Path) -> None:
     assert set(load(written(tmp_path, "# ranks: 3\n" + text)).frame["ranks"]) == {3}
 
 
-@pytest.mark.parametrize("title", ["Latency", "Non-blocking Allreduce Latency", "Barrier Latency", "Allgatherv Latency"])
+@pytest.mark.parametrize(
+    "title", ["Latency", "Non-blocking Allreduce Latency", "Barrier Latency", "Allgatherv Latency"]
+)
 def test_osu_benchmarks_that_are_no_collectives_of_ours(title: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no collective of ours"):
-        load(written(tmp_path, f"# OSU MPI {title} Test v7.4\n# Size          Latency (us)\n1          2.0\n"))
+        load(
+            written(
+                tmp_path,
+                f"# OSU MPI {title} Test v7.4\n# Size          Latency (us)\n1          2.0\n",
+            )
+        )
 
 
 def test_a_second_heading_in_a_table_is_no_heading(tmp_path: Path) -> None:
-    text = "# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n4  2.50\n# Size  Avg Latency(us)  Min Latency(us)\n8  2.60\n"
+    text = (
+        "# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n4  2.50\n# Size  Avg"
+        " Latency(us)  Min Latency(us)\n8  2.60\n"
+    )
     loaded = load(written(tmp_path, text))
     assert loaded.frame["size_bytes"].tolist() == [4, 8]

@@ -1,4 +1,6 @@
-"""Ranks in processes of their own: variables reach them, the launcher's do not, and whatever becomes of one is told and leaves nothing behind."""
+"""Ranks in processes of their own: variables reach them, the launcher's do not, and whatever
+becomes of one is told and leaves nothing behind.
+"""
 
 import ast
 import os
@@ -28,7 +30,8 @@ class Rank:
     def __init__(self, context):
         self.context = context
     def tell(self, *names):
-        return self.context.rank, self.context.n, self.context.is_process, os.getpid(), [os.environ.get(name) for name in names]
+        values = [os.environ.get(name) for name in names]
+        return self.context.rank, self.context.n, self.context.is_process, os.getpid(), values
     def sleep(self, seconds, who):
         if self.context.rank == who:
             time.sleep(seconds)
@@ -45,12 +48,16 @@ class Rank:
 @pytest.fixture
 def variables(tmp_path: Path) -> tuple[tuple[str, str], ...]:
     (tmp_path / "standin.py").write_text(STANDIN)
-    (tmp_path / "sitecustomize.py").write_text(f"import collbench.backends\ncollbench.backends.__path__.append({str(tmp_path)!r})\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import collbench.backends\ncollbench.backends.__path__.append({str(tmp_path)!r})\n"
+    )
     return ("NCCL_ALGO", "Ring"), ("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
 
 
 @pytest.fixture
-def crew(variables: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[ApartCrew]:
+def crew(
+    variables: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ApartCrew]:
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
     made = ApartCrew(LocalGroup(), "standin", 2, variables)
@@ -70,9 +77,14 @@ def pids(crew: ApartCrew) -> list[int]:
     return [pid for *_, pid, _ in crew.call("tell", timeout_s=30)]
 
 
-def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(crew: ApartCrew) -> None:
+def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
+    crew: ApartCrew,
+) -> None:
     told = crew.call("tell", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "PMI_RANK", timeout_s=30)
-    assert [(rank, n, is_process) for rank, n, is_process, *_ in told] == [(0, 2, True), (1, 2, True)]
+    assert [(rank, n, is_process) for rank, n, is_process, *_ in told] == [
+        (0, 2, True),
+        (1, 2, True),
+    ]
     assert [values for *_, values in told] == [["Ring", "0", None]] * 2
     assert len({os.getpid(), *(pid for *_, pid, _ in told)}) == 3
 
@@ -100,7 +112,9 @@ def test_a_child_that_dies_is_named(crew: ApartCrew) -> None:
 def test_a_child_that_hangs_is_given_up_and_killed(variables: tuple[tuple[str, str], ...]) -> None:
     crew = ApartCrew(LocalGroup(), "standin", 2, variables)
     before = pids(crew)
-    with pytest.raises(StuckError, match=r"the process of rank 1 does not answer after 0 s in sleep"):
+    with pytest.raises(
+        StuckError, match=r"the process of rank 1 does not answer after 0 s in sleep"
+    ):
         crew.call("sleep", 60.0, 1, timeout_s=0.3)
     assert not is_alive(before[1])
     crew.close()
@@ -123,13 +137,23 @@ def test_a_dead_child_stays_lost(variables: tuple[tuple[str, str], ...]) -> None
     rank.close()
 
 
-def test_children_go_with_their_parent_and_leave_stdout_alone(variables: tuple[tuple[str, str], ...]) -> None:
+def test_children_go_with_their_parent_and_leave_stdout_alone(
+    variables: tuple[tuple[str, str], ...],
+) -> None:
     code = (
-        "import os\nfrom collbench.backends.gpu.child import ApartCrew\nfrom collbench.launch.local import LocalGroup\n"
-        f"crew = ApartCrew(LocalGroup(), 'standin', 2, {variables!r})\ncrew.call('say', timeout_s=30)\n"
-        "print(*(told[3] for told in crew.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
+        "import os\nfrom collbench.backends.gpu.child import ApartCrew\nfrom"
+        " collbench.launch.local import LocalGroup\ncrew = ApartCrew(LocalGroup(), 'standin', 2,"
+        f" {variables!r})\ncrew.call('say', timeout_s=30)\nprint(*(told[3] for told in"
+        " crew.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert (done.returncode, done.stderr.count("talk")) == (-9, 2)
     children = [int(pid) for pid in done.stdout.split()]
     assert len(children) == 2
@@ -149,18 +173,25 @@ if group.rank != 0:
     sys.exit(group.serve())
 for algo in ("Ring", "Tree"):
     crew = ApartCrew(group, "standin", 2, (("NCCL_ALGO", algo), *{variables!r}))
-    print(*(told for told in crew.call("tell", "NCCL_ALGO", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", timeout_s=30)), sep="\\n", flush=True)
+    names = "NCCL_ALGO", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"
+    print(*crew.call("tell", *names, timeout_s=30), sep="\\n", flush=True)
     crew.close()
 group.close(0)
 """
 
 
 @needs_mpi
-def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(variables: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(
+    variables: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(variables[1:])))
     done = subprocess.run(
-        under_mpirun(2, [sys.executable, str(script)]), capture_output=True, text=True, timeout=120, check=False,
+        under_mpirun(2, [sys.executable, str(script)]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**OPEN_MPI_VARIABLES, **environment({"PYTHONPATH": str(ROOT)})},
     )
     assert done.returncode == 0, done.stderr

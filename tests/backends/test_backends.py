@@ -1,4 +1,6 @@
-"""Backends against the reference: bit for bit, on random inexact data, for registered schedules and for ones that nobody registered."""
+"""Backends against the reference: bit for bit, on random inexact data, for registered schedules and
+for ones that nobody registered.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,23 +30,32 @@ GROUP = LocalGroup()
 BIG = 6 << 20  # bytes of arena that every plan of these tests fits in
 
 
-WAYS = ((False, "simple"), (True, "simple"), (False, "ll"), (False, "ll128"))  # whether direct, protocol
+# whether direct, protocol
+WAYS = ((False, "simple"), (True, "simple"), (False, "ll"), (False, "ll128"))
 WIDTHS: tuple[DtypeName, ...] = ("int8", "float16", "float32", "float64")
 MIXED: tuple[tuple[OpName, str, bool, bool, int], ...] = (
-    ("allreduce", "ring", True, True, 2), ("allgather", "direct", True, True, 3), ("broadcast", "tree", False, False, 1),
-    ("allreduce", "halving", False, True, 1), ("reduce", "twoshot", False, True, 2), ("alltoall", "direct", False, False, 3),
+    ("allreduce", "ring", True, True, 2),
+    ("allgather", "direct", True, True, 3),
+    ("broadcast", "tree", False, False, 1),
+    ("allreduce", "halving", False, True, 1),
+    ("reduce", "twoshot", False, True, 2),
+    ("alltoall", "direct", False, False, 3),
 )
 
 
 class Crowd:
-    """cpu sessions kept open, one for each number of ranks: forking anew for every example would take the test's time."""
+    """cpu sessions kept open, one for each number of ranks: forking anew for every example would
+    take the test's time.
+    """
 
     def __init__(self) -> None:
         self.sessions: dict[int, cpu.Session] = {}
 
     def once(self, plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
         if plan.n not in self.sessions:
-            largest = plan_of(problem("alltoall", plan.n, count=BIG // plan.n // plan.n // 8), "direct")
+            largest = plan_of(
+                problem("alltoall", plan.n, count=BIG // plan.n // plan.n // 8), "direct"
+            )
             self.sessions[plan.n] = cpu.Session(GROUP, [largest, plan], hot=True)
         return self.sessions[plan.n].once(plan, inputs)
 
@@ -72,7 +83,15 @@ def test_cpu_equals_reference(crowd: Crowd, op: OpName, algo: str) -> None:
     for n, seed in ((2, 1), (3, 2), (5, 3)):
         for direct in (False, True):
             what = problem(op, n, root=n - 1 if collective(op).is_rooted else 0, count=611)
-            plan = plan_of(what, algo, direct=direct, channels=1 + seed % 2, chunk_bytes=256, slots=3, slices=1 if direct else 1 + seed % 2)
+            plan = plan_of(
+                what,
+                algo,
+                direct=direct,
+                channels=1 + seed % 2,
+                chunk_bytes=256,
+                slots=3,
+                slices=1 if direct else 1 + seed % 2,
+            )
             inputs = random_inputs(what, seed)
             wanted = expected(plan, inputs)
             for proto in ("simple",) if direct else PROTOCOLS.names():
@@ -94,7 +113,9 @@ def test_every_type_and_reduction(crowd: Crowd, dtype: DtypeName, redop: RedopNa
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
-def test_fp8_results_beyond_the_range_become_its_ends(crowd: Crowd, dtype: DtypeName, largest: float) -> None:
+def test_fp8_results_beyond_the_range_become_its_ends(
+    crowd: Crowd, dtype: DtypeName, largest: float
+) -> None:
     what = problem("allreduce", 3, count=64, dtype=dtype, redop="prod")
     plan = plan_of(what, "ring", chunk_bytes=64)
     one = np.array([-largest, *[largest] * 62, np.nan]).astype(kind_of(dtype).numpy())
@@ -106,15 +127,46 @@ def test_fp8_results_beyond_the_range_become_its_ends(crowd: Crowd, dtype: Dtype
 
 @settings(max_examples=60)
 @given(
-    schedule=random_schedule, count=st.integers(1, 300), channels=st.integers(1, 3), slots=st.integers(2, 5), slices=st.integers(1, 2),
-    way=st.sampled_from(WAYS), dtype=st.sampled_from(WIDTHS), seed=st.integers(0, 99),
+    schedule=random_schedule,
+    count=st.integers(1, 300),
+    channels=st.integers(1, 3),
+    slots=st.integers(2, 5),
+    slices=st.integers(1, 2),
+    way=st.sampled_from(WAYS),
+    dtype=st.sampled_from(WIDTHS),
+    seed=st.integers(0, 99),
 )
 def test_schedules_that_nobody_registered(
-    crowd: Crowd, schedule: Schedule, count: int, channels: int, slots: int, slices: int, way: tuple[bool, str], dtype: DtypeName, seed: int
+    crowd: Crowd,
+    schedule: Schedule,
+    count: int,
+    channels: int,
+    slots: int,
+    slices: int,
+    way: tuple[bool, str],
+    dtype: DtypeName,
+    seed: int,
 ) -> None:
-    what = Problem(op=schedule.op, n=schedule.n, root=0, block_count=count, dtype=dtype, redop="sum", in_place=False)
+    what = Problem(
+        op=schedule.op,
+        n=schedule.n,
+        root=0,
+        block_count=count,
+        dtype=dtype,
+        redop="sum",
+        in_place=False,
+    )
     try:
-        plan = lay_out(what, schedule, direct=way[0], proto=way[1], channels=channels, slots=slots, slices=slices, chunk_bytes=128)
+        plan = lay_out(
+            what,
+            schedule,
+            direct=way[0],
+            proto=way[1],
+            channels=channels,
+            slots=slots,
+            slices=slices,
+            chunk_bytes=128,
+        )
     except ScheduleError as error:
         assert "deadlocks" in error.message  # too few slots for this one: refused, not run
         return
@@ -139,7 +191,17 @@ def test_cpu_measures_and_verifies() -> None:
 def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
     """Counters, slots and loans over launches and over plans that share one arena."""
     plans = [
-        replace(plan_of(problem(op, 3, count=count, in_place=in_place), algo, direct=direct, channels=channels, chunk_bytes=192, slots=2), proto=proto)
+        replace(
+            plan_of(
+                problem(op, 3, count=count, in_place=in_place),
+                algo,
+                direct=direct,
+                channels=channels,
+                chunk_bytes=192,
+                slots=2,
+            ),
+            proto=proto,
+        )
         for count in (1, 100, 2000)
         for op, algo, in_place, direct, channels in MIXED
         for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
@@ -165,11 +227,23 @@ def test_no_backend_names_an_algorithm_or_a_collective() -> None:
 
     from collbench.schedules.algorithms import FAMILY
 
-    names = {*FAMILY.names(), *OPS} - {"direct", "reduce", "chain", "star", "scatter", "gather", "broadcast"}
+    names = {*FAMILY.names(), *OPS} - {
+        "direct",
+        "reduce",
+        "chain",
+        "star",
+        "scatter",
+        "gather",
+        "broadcast",
+    }
     folder = Path(cpu.__file__).parent
     for file in folder.glob("*.py"):
         if file.stem not in ("mpi", "nccl", "_nccl"):
-            code = "\n".join(line.split("#")[0] for line in file.read_text().splitlines() if not line.lstrip().startswith(('"', "'")))
+            code = "\n".join(
+                line.split("#")[0]
+                for line in file.read_text().splitlines()
+                if not line.lstrip().startswith(('"', "'"))
+            )
             assert not [name for name in names if f'"{name}"' in code], file.name
 
 
@@ -197,7 +271,11 @@ def test_model_more_bytes_take_longer_and_more_ranks_too() -> None:
     on = machine("cpu-2")
 
     def seconds(n: int, count: int) -> float:
-        return max(model.play(plan_of(problem("allreduce", n, count=count), "ring", chunk_bytes=1 << 16), on))
+        return max(
+            model.play(
+                plan_of(problem("allreduce", n, count=count), "ring", chunk_bytes=1 << 16), on
+            )
+        )
 
     assert seconds(2, 1 << 18) > seconds(2, 1 << 16)
     assert seconds(4, 1 << 18) > seconds(2, 1 << 18)

@@ -1,4 +1,6 @@
-"""Launches beside computing on one rank, against streams that only keep clocks: who waits for whom, what is marked, copied and compared."""
+"""Launches beside computing on one rank, against streams that only keep clocks: who waits for whom,
+what is marked, copied and compared.
+"""
 
 import pickle
 from types import SimpleNamespace
@@ -11,7 +13,15 @@ from collbench.backends.base import Answer
 from collbench.backends.gpu import concurrent
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, Marks, Work, measured, work_of
+from collbench.backends.gpu.concurrent import (
+    LEAST,
+    PATIENCE,
+    WINDOW_S,
+    Marks,
+    Work,
+    measured,
+    work_of,
+)
 from collbench.backends.gpu.rank import Lane, stride_bytes
 from collbench.backends.gpu.session import GpuOptions, Watch
 from collbench.backends.gpu.timing import How, launch_s
@@ -45,7 +55,9 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
     lane = Lane(0, 2, card, is_alone=True)
     lane.product = cast(Product, FakeProduct(card, 64))
     monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
-    monkeypatch.setattr(lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None)
+    monkeypatch.setattr(
+        lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
+    )
     return lane
 
 
@@ -65,7 +77,9 @@ def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.Mo
     begun = card.log[1]
     assert begun[:2] == ("record", COMM)
     assert card.log[2] == ("wait", COMPUTE, begun[2])
-    assert card.log[-1][:2] == ("wait", COMM), "the stream that is waited for ends behind the last product"
+    assert card.log[-1][:2] == ("wait", COMM), (
+        "the stream that is waited for ends behind the last product"
+    )
     assert card.clock[COMM] == pytest.approx(13e-3)
 
 
@@ -93,7 +107,9 @@ def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
-def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(monkeypatch: pytest.MonkeyPatch, launch: str) -> None:
+def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
+    monkeypatch: pytest.MonkeyPatch, launch: str
+) -> None:
     card, waits, sets, graphs = Card(), list[bool](), list[int](), dict[Any, Any]()
     lane = lane_on(card, monkeypatch)
 
@@ -101,7 +117,9 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(monkeypatch: pyte
         sets.append(number)
         card.work(stream, 0.5e-3)
 
-    assert launch_s(lane, queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)) == pytest.approx(0.5e-3)
+    assert launch_s(
+        lane, queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)
+    ) == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
     assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
 
@@ -124,9 +142,23 @@ class Crew:
         if work is None:
             return [None, None]
         assert timeout_s > work.seconds
-        computing = tuple(1e-3 * work.products * turn for turn in range(work.turns + 1)) if work.turns else ()
-        launches = tuple(2e-3 * work.launches * turn for turn in range(work.replays + 1)) if work.replays else ()
-        return [Marks(computing=computing, launches=launches, wrong=self.wrong if launches and computing else None)] * 2
+        computing = (
+            tuple(1e-3 * work.products * turn for turn in range(work.turns + 1))
+            if work.turns
+            else ()
+        )
+        launches = (
+            tuple(2e-3 * work.launches * turn for turn in range(work.replays + 1))
+            if work.replays
+            else ()
+        )
+        return [
+            Marks(
+                computing=computing,
+                launches=launches,
+                wrong=self.wrong if launches and computing else None,
+            )
+        ] * 2
 
     def close(self) -> None: ...
 
@@ -137,9 +169,20 @@ WATCH = cast(Watch, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-
 def test_each_repeat_is_alone_alone_and_together() -> None:
     crew = Crew()
     found, wrong = measured(crew, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
-    assert [method for method, _ in crew.asked] == ["reset", "first", "compute", *["beside"] * 3, *(["reset"] + ["beside"] * 3) * 2]
-    works = [work for _, work in crew.asked if work is not None][3:]  # behind two that find out how long each takes, and one that warms up
-    assert [(bool(work.turns), bool(work.replays)) for work in works] == [(True, False), (False, True), (True, True)] * 2
+    assert [method for method, _ in crew.asked] == [
+        "reset",
+        "first",
+        "compute",
+        *["beside"] * 3,
+        *(["reset"] + ["beside"] * 3) * 2,
+    ]
+    # behind two that find out how long each takes, and one that warms up
+    works = [work for _, work in crew.asked if work is not None][3:]
+    assert [(bool(work.turns), bool(work.replays)) for work in works] == [
+        (True, False),
+        (False, True),
+        (True, True),
+    ] * 2
     both = works[2]
     assert both.turns * both.products * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
     assert both.replays * both.launches * 2e-3 == pytest.approx(WINDOW_S, rel=0.05)
@@ -155,7 +198,10 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
     assert found[0].notes == ("clocks-low",)
 
 
-@pytest.mark.parametrize(("product_s", "launch_s"), [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)])
+@pytest.mark.parametrize(
+    ("product_s", "launch_s"),
+    [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)],
+)
 def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) -> None:
     work = work_of(product_s, launch_s)
     assert work.turns * work.products * product_s >= WINDOW_S or not product_s
@@ -164,7 +210,9 @@ def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) 
     assert 1 <= work.launches <= 100
     if min(product_s, launch_s) > 1e-5:
         assert max(work.turns, work.replays) <= 10 * LEAST
-        assert work.turns * work.products * product_s == pytest.approx(work.replays * work.launches * launch_s, rel=0.5)
+        assert work.turns * work.products * product_s == pytest.approx(
+            work.replays * work.launches * launch_s, rel=0.5
+        )
 
 
 # The product
@@ -184,7 +232,7 @@ class Cublas:
         assert handle == 99
         self.handles -= 1
 
-    def gemmEx(self, *args: Any) -> None:  # noqa: N802 - CuPy's name
+    def gemmEx(self, *args: Any) -> None:
         self.calls.append((self.current, *args))
 
 
@@ -228,7 +276,9 @@ class ProductCard(Card):
         self.filled[pointer] = len(data)
 
     def _copy(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
-        assert (target, size <= target - source) == (source + self.filled[source], True), "past what is filled, and from what is"
+        assert (target, size <= target - source) == (source + self.filled[source], True), (
+            "past what is filled, and from what is"
+        )
         self.filled[source] += size
 
     def wait(self, deadline_s: float) -> None:
@@ -246,8 +296,19 @@ def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> No
     assert [entry[0] for entry in card.log[-2:]] == ["wait", "waited"]
     made.queue(3)
     assert len(cublas.calls) == 4
-    stream, handle, _, _, *sizes, _, first, kind, _, second, _, _, _, out, _, _, compute, _ = cublas.calls[-1]
-    assert (stream, handle, sizes, first, second, out, kind, compute) == (COMPUTE, 99, [2048] * 3, a, b, c, 14, 68)
+    stream, handle, _, _, *sizes, _, first, kind, _, second, _, _, _, out, _, _, compute, _ = (
+        cublas.calls[-1]
+    )
+    assert (stream, handle, sizes, first, second, out, kind, compute) == (
+        COMPUTE,
+        99,
+        [2048] * 3,
+        a,
+        b,
+        c,
+        14,
+        68,
+    )
     made.close()
     assert (cublas.handles, card.filled) == (0, {})
 
@@ -261,11 +322,16 @@ def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPa
     card.allocate = refuse
     with pytest.raises(UnavailableError) as caught:
         Product(card, 65536)
-    assert (caught.value.message, caught.value.hint) == ("GPU 0 has no 8192M of memory", "use a smaller --gemm")
+    assert (caught.value.message, caught.value.hint) == (
+        "GPU 0 has no 8192M of memory",
+        "use a smaller --gemm",
+    )
 
 
 def test_random_values_are_finite_and_spread() -> None:
-    values = (product.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    values = (product.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(
+        np.float32
+    )
     assert np.isfinite(values).all()
     assert 0.9 < float(values.std()) < 1.1
 
@@ -281,9 +347,19 @@ def test_a_missing_cublas_is_a_reason() -> None:
 # Plain copies
 
 
-def copies(monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]) -> tuple[gpu_copies.Rank, Case]:
+def copies(
+    monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]
+) -> tuple[gpu_copies.Rank, Case]:
     """Rank 1 of 3, whose user memory is at 1 << 30 times its number plus one."""
-    case = Case(op="sendrecv", backend="copies", algo=way, proto="", channels=5 if way == "kernel" else 0, ranks=3, size_bytes=1 << 20)
+    case = Case(
+        op="sendrecv",
+        backend="copies",
+        algo=way,
+        proto="",
+        channels=5 if way == "kernel" else 0,
+        ranks=3,
+        size_bytes=1 << 20,
+    )
     rank = gpu_copies.Rank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
@@ -292,7 +368,13 @@ def copies(monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]) -> tuple[g
     monkeypatch.setattr(lane, "meet", lambda: log.append("meet"))
     monkeypatch.setattr(lane, "wait", lambda deadline_s: log.append("wait"))
     rank.lane, rank.kernel = lane, 77
-    monkeypatch.setattr(gpu_copies, "Launch", lambda card, function, grid, block, args: lambda stream: log.append((function, grid, block, args, stream)))
+    monkeypatch.setattr(
+        gpu_copies,
+        "Launch",
+        lambda card, function, grid, block, args: (
+            lambda stream: log.append((function, grid, block, args, stream))
+        ),
+    )
     return rank, case
 
 
@@ -304,7 +386,7 @@ def offset_of(problem: Problem, rank: int) -> int:
 def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     log: list[Any] = []
     rank, case = copies(monkeypatch, way, log)
-    rank._queue(case, 2, 4)  # noqa: SLF001
+    rank._queue(case, 2, 4)
     stride, problem = stride_bytes(case.problem()), case.problem()
     source, target = (2 << 30) + 2 * stride, (3 << 30) + 2 * stride + offset_of(problem, 2)
     if way == "kernel":
@@ -316,24 +398,34 @@ def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -
 
 
 @pytest.mark.parametrize("way", gpu_copies.WAYS)
-def test_all_copies_have_come_before_any_is_compared(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_all_copies_have_come_before_any_is_compared(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     """What went to host memory goes on to the next rank, which compares it."""
     log: list[Any] = []
     rank, case = copies(monkeypatch, way, log)
-    rank._wait((case, 1))  # noqa: SLF001
-    brought = [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)] if way == "host" else []
+    rank._wait((case, 1))
+    brought = (
+        [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)]
+        if way == "host"
+        else []
+    )
     assert log == [*brought, "meet", "wait"]
 
 
 def test_one_rank_copies_to_itself() -> None:
-    case = Case(op="sendrecv", backend="copies", algo="engine", proto="", ranks=1, size_bytes=1000).rounded()
+    case = Case(
+        op="sendrecv", backend="copies", algo="engine", proto="", ranks=1, size_bytes=1000
+    ).rounded()
     problem = case.problem()
     assert problem.buffers(0).out_bytes == problem.buffers(0).in_bytes == 1000
     assert problem.buffers(0).out_offset >= 1000
 
 
 class FakeRank:
-    """A rank's part of the copies, whose products and copies take a millisecond; it keeps what it was asked for."""
+    """A rank's part of the copies, whose products and copies take a millisecond; it keeps what it
+    was asked for.
+    """
 
     asked: ClassVar[list[tuple[str, tuple[Any, ...]]]] = []
 
@@ -341,7 +433,15 @@ class FakeRank:
         self.context = context
 
     def device(self, options: GpuOptions) -> dict[str, Any]:
-        return {"name": "GPU", "uuid": f"GPU-{self.context.rank}", "arch": 90, "ctas": 132, "cache": 50 << 20, "pids": (), "version": "none"}
+        return {
+            "name": "GPU",
+            "uuid": f"GPU-{self.context.rank}",
+            "arch": 90,
+            "ctas": 132,
+            "cache": 50 << 20,
+            "pids": (),
+            "version": "none",
+        }
 
     def __getattr__(self, method: str) -> Any:
         if method.startswith("_"):
@@ -354,7 +454,10 @@ class FakeRank:
             if method != "beside":
                 return None
             work = pickle.loads(pickle.dumps(args[1]))  # as it goes to other processes
-            computing, launches = (tuple(1e-3 * turn for turn in range(turns + 1)) if turns else () for turns in (work.turns, work.replays))
+            computing, launches = (
+                tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
+                for turns in (work.turns, work.replays)
+            )
             return pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
 
         return answer
@@ -366,7 +469,8 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
     monkeypatch.setattr(gpu_session, "Watch", lambda facts: WATCH)
     FakeRank.asked = []
     cases = [
-        Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size) for way, size in (("engine", 64 << 20), ("host", 1 << 20))
+        Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size)
+        for way, size in (("engine", 64 << 20), ("host", 1 << 20))
     ]
     session = gpu_copies.Session(LocalGroup(), cases, hot=False, options=GpuOptions())
     try:
@@ -375,6 +479,7 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
         session.close()
     assert (len(found), len(found[0].both), wrong) == (3, 3, [])
     allocated = [args for method, args in FakeRank.asked if method == "allocate"]
-    assert allocated == [(0, 128 << 20, 1 << 20)] * 3  # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
+    # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
+    assert allocated == [(0, 128 << 20, 1 << 20)] * 3
     keys = {args[0] for method, args in FakeRank.asked if method == "beside"}
     assert keys == {(cases[1], 1)}

@@ -1,4 +1,6 @@
-"""The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long they may take."""
+"""The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long
+they may take.
+"""
 
 import warnings
 from dataclasses import replace
@@ -55,19 +57,36 @@ class Quiet:
 
 
 def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise their GPUs would lack what they have had until then for whatever is measured next. FIFOs are asked for once."""
+    """Otherwise their GPUs would lack what they have had until then for whatever is measured next.
+    FIFOs are asked for once.
+    """
     asked: list[tuple[int, int, int]] = []
 
-    def refuse(crew: object, arena: int, user: int, options: object, host: int, **more: object) -> None:
+    def refuse(
+        crew: object, arena: int, user: int, options: object, host: int, **more: object
+    ) -> None:
         asked.append((arena, user, host))
         raise UnavailableError("GPU 1 has no memory")
 
-    facts, closed = [{"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""} for rank in range(2)], list[bool]()
-    monkeypatch.setattr(gpu_session, "open_ranks", lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts))
+    facts, closed = (
+        [
+            {"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""}
+            for rank in range(2)
+        ],
+        list[bool](),
+    )
+    monkeypatch.setattr(
+        gpu_session,
+        "open_ranks",
+        lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts),
+    )
     monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
     monkeypatch.setattr(cuda, "share_memory", refuse)
     case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
-    plans = [resolve(replace(case, transport=transport, direct="off")).plan for transport in ("p2p", "shm")]
+    plans = [
+        resolve(replace(case, transport=transport, direct="off")).plan
+        for transport in ("p2p", "shm")
+    ]
     for plan in plans:
         with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
             cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
@@ -82,7 +101,16 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 def test_asking_for_many_launches_is_no_deadline() -> None:
     crew, options = Crew(), GpuOptions(timeout_s=1.0)
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
-    repeat(crew, cast(Watch, Quiet()), "plan", problem, Batch(iterations=50, aggregate=2, deadline_s=1.0), 1, options, hot=False)
+    repeat(
+        crew,
+        cast(Watch, Quiet()),
+        "plan",
+        problem,
+        Batch(iterations=50, aggregate=2, deadline_s=1.0),
+        1,
+        options,
+        hot=False,
+    )
     (_, how, _), timeout_s = crew.asked["timed"]
     assert isinstance(how, How)
     assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
@@ -99,10 +127,17 @@ def test_launches_are_as_many_as_their_own_time_wants() -> None:
     assert crew.timed == [4, 40, 40]
 
 
-@pytest.mark.parametrize(("how", "sets"), [
-    (How(iterations=31), 31), (How(iterations=31, aggregate=2), 32), (How(iterations=31, aggregate=2, isolated=True), 31),
-])
-def test_sets_without_a_timed_launch_are_not_compared(monkeypatch: pytest.MonkeyPatch, how: How, sets: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "sets"),
+    [
+        (How(iterations=31), 31),
+        (How(iterations=31, aggregate=2), 32),
+        (How(iterations=31, aggregate=2, isolated=True), 31),
+    ],
+)
+def test_sets_without_a_timed_launch_are_not_compared(
+    monkeypatch: pytest.MonkeyPatch, how: How, sets: int
+) -> None:
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
     lane = Lane.__new__(Lane)
@@ -123,11 +158,24 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         allocated.append(size)
         return len(allocated) << 40
 
-    lane = Lane(0, 2, cast(Card, SimpleNamespace(allocate=allocate, upload=lambda address, data: uploaded.append(address))), is_alone=True)
+    lane = Lane(
+        0,
+        2,
+        cast(
+            Card,
+            SimpleNamespace(
+                allocate=allocate, upload=lambda address, data: uploaded.append(address)
+            ),
+        ),
+        is_alone=True,
+    )
     first = lane.keep("for good", b"1")
     for burst in range(50):
         before = lane.kept()
-        own = [lane.keep((burst, launch), bytes(size)) for launch in range(3 if size < POOL_BYTES else 1)]
+        own = [
+            lane.keep((burst, launch), bytes(size))
+            for launch in range(3 if size < POOL_BYTES else 1)
+        ]
         assert first not in own
         lane.forget(before)
     assert lane.keep("for good", b"1") == first
@@ -145,7 +193,9 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("is_urgent", [False, True])
-def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, is_urgent: bool) -> None:
+def test_launches_come_first_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, is_urgent: bool
+) -> None:
     """By the copy engine, too, whose kernels have streams of their own."""
     made: list[tuple[str, int, int]] = []
 
@@ -154,18 +204,31 @@ def test_launches_come_first_where_that_is_asked_for(monkeypatch: pytest.MonkeyP
         return 8
 
     runtime = SimpleNamespace(
-        streamNonBlocking=1, streamCreateWithPriority=make,
-        streamDestroy=lambda stream: made.append(("destroyed", stream, 0)), runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000,
+        streamNonBlocking=1,
+        streamCreateWithPriority=make,
+        streamDestroy=lambda stream: made.append(("destroyed", stream, 0)),
+        runtimeGetVersion=lambda: 13000,
+        driverGetVersion=lambda: 13000,
     )
     card: Any = Card.__new__(Card)
     vars(card).update(
-        runtime=runtime, stream=7, _priority=0, name="GPU", uuid="GPU-0", arch=90, multiprocessors=132, cache_bytes=1, cupy=SimpleNamespace(__version__="14"),
+        runtime=runtime,
+        stream=7,
+        _priority=0,
+        name="GPU",
+        uuid="GPU-0",
+        arch=90,
+        multiprocessors=132,
+        cache_bytes=1,
+        cupy=SimpleNamespace(__version__="14"),
     )
     monkeypatch.setattr(gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     lane, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
-    assert facts["version"] == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
+    assert (
+        facts["version"] == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
+    )
     assert lane.card.stream == (8 if is_urgent else 7)
     assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
     CopyEngine(lane)

@@ -1,4 +1,6 @@
-"""Slots made of lines on processors: what lies in a FIFO after a send, what a torn slice does, and what cannot be had."""
+"""Slots made of lines on processors: what lies in a FIFO after a send, what a torn slice does, and
+what cannot be had.
+"""
 
 import platform
 from dataclasses import replace
@@ -35,7 +37,9 @@ class Pair:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.at = plan, cpu.layout(plan, True)
         self.memory = np.zeros(self.at.total, np.uint8)
-        self.ranks = [cpu.Rank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)]
+        self.ranks = [
+            cpu.Rank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
+        ]
         for rank in self.ranks:
             rank.load(plan, True, False)
 
@@ -44,16 +48,27 @@ class Pair:
         loaded.runner.launch(loaded.programs[0], limit_s)
 
     def buffer(self, rank: int, which: str) -> np.ndarray:
-        return self.ranks[rank]._buffer(self.ranks[rank].loaded[self.plan.digest, True], 0, which)  # noqa: SLF001
+        return self.ranks[rank]._buffer(self.ranks[rank].loaded[self.plan.digest, True], 0, which)
 
     @property
     def fifo(self) -> np.ndarray:
         return self.memory[self.at.fifos : self.at.fifos + fifo_wire_bytes(self.plan)]
 
 
-def pair(proto: str, count: int = 100, dtype: DtypeName = "float32", chunk_bytes: int = 1024, slices: int = 1) -> Pair:
+def pair(
+    proto: str,
+    count: int = 100,
+    dtype: DtypeName = "float32",
+    chunk_bytes: int = 1024,
+    slices: int = 1,
+) -> Pair:
     """A broadcast from rank 0, which waits for nobody."""
-    plan = plan_of(problem("broadcast", 2, count=count, dtype=dtype), "direct", chunk_bytes=chunk_bytes, slices=slices)
+    plan = plan_of(
+        problem("broadcast", 2, count=count, dtype=dtype),
+        "direct",
+        chunk_bytes=chunk_bytes,
+        slices=slices,
+    )
     found = Pair(replace(plan, proto=proto))
     found.buffer(0, "in")[...] = (np.arange(count) % 100 + 1).astype(found.buffer(0, "in").dtype)
     return found
@@ -62,7 +77,10 @@ def pair(proto: str, count: int = 100, dtype: DtypeName = "float32", chunk_bytes
 def lines_by_hand(payload: bytes, proto: str, flag: int) -> list[tuple[bytes, bytes]]:
     """Data and flag of every line, the last one's data cut where the payload ends."""
     data_bytes, flag_bytes = LAYOUTS[proto]
-    return [(payload[start : start + data_bytes], flag.to_bytes(flag_bytes, "little")) for start in range(0, len(payload), data_bytes)]
+    return [
+        (payload[start : start + data_bytes], flag.to_bytes(flag_bytes, "little"))
+        for start in range(0, len(payload), data_bytes)
+    ]
 
 
 def lines_in(fifo: np.ndarray, payload: bytes, proto: str) -> list[tuple[bytes, bytes]]:
@@ -70,14 +88,20 @@ def lines_in(fifo: np.ndarray, payload: bytes, proto: str) -> list[tuple[bytes, 
     wire, raw = data_bytes + flag_bytes, fifo.tobytes()
     starts = range(0, len(payload), data_bytes)
     return [
-        (raw[number * wire :][: min(data_bytes, len(payload) - start)], raw[number * wire + data_bytes :][:flag_bytes]) for number, start in enumerate(starts)
+        (
+            raw[number * wire :][: min(data_bytes, len(payload) - start)],
+            raw[number * wire + data_bytes :][:flag_bytes],
+        )
+        for number, start in enumerate(starts)
     ]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("count", [1, 30, 61])
 @pytest.mark.parametrize("proto", PROTOS)
-def test_a_sent_slice_lies_in_lines_of_data_and_flag(proto: str, count: int, dtype: DtypeName) -> None:
+def test_a_sent_slice_lies_in_lines_of_data_and_flag(
+    proto: str, count: int, dtype: DtypeName
+) -> None:
     both = pair(proto, count, dtype)
     payload = both.buffer(0, "in").tobytes()
     both.launch(0)
@@ -95,11 +119,14 @@ def test_flags_count_slices_over_launches(proto: str) -> None:
     payload, sizes = both.buffer(0, "in").tobytes(), 256
     slot = len(both.fifo) // 4
     for launch in range(3):
-        both.ranks[0].words[both.at.flags // 8 + 8] = 1 << 40  # credits for all, so that the sender need not wait for its turn
+        # credits for all, so that the sender need not wait for its turn
+        both.ranks[0].words[both.at.flags // 8 + 8] = 1 << 40
         both.launch(0)
         for number in range(2, 6):  # the last four
             piece = payload[number * sizes :][:sizes]
-            assert lines_in(both.fifo[number % 4 * slot :], piece, proto) == lines_by_hand(piece, proto, launch * 6 + number + 1)
+            assert lines_in(both.fifo[number % 4 * slot :], piece, proto) == lines_by_hand(
+                piece, proto, launch * 6 + number + 1
+            )
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
@@ -113,7 +140,13 @@ def test_a_torn_slice_is_not_read(proto: str, which: str) -> None:
     at = line * (data_bytes + flag_bytes) + data_bytes
     both.buffer(1, "out")[...] = -1
     both.fifo[at : at + flag_bytes] = 0
-    with pytest.raises(StuckError, match=rf"rank 1 .* waited for data from rank 0: wanted flag 1 on {lines} lines, saw it on {lines - 1}"):
+    with pytest.raises(
+        StuckError,
+        match=(
+            rf"rank 1 .* waited for data from rank 0: wanted flag 1 on {lines} lines, saw it on"
+            rf" {lines - 1}"
+        ),
+    ):
         both.launch(1, 0.05)
     assert (both.buffer(1, "out") == -1).all()
     both.fifo[at] = 1
@@ -132,14 +165,27 @@ def test_flags_of_the_launch_before_do_not_pass(proto: str) -> None:
 
 @pytest.mark.parametrize("proto", PROTOS)
 def test_an_empty_chunk_is_one_line(proto: str) -> None:
-    """Of an allreduce of one element over two ranks, one of the two chunks is empty, and its hand-over still happens."""
+    """Of an allreduce of one element over two ranks, one of the two chunks is empty, and its
+    hand-over still happens.
+    """
     plan = replace(plan_of(problem("allreduce", 2, count=1), "ring"), proto=proto)
     binder = lines.Binder(plan, np.zeros(fifo_wire_bytes(plan), np.uint8))
-    sizes = [region.size for actor in actors(plan, 0) for action in actor.actions for region in action.targets if region.space == "slot"]
+    sizes = [
+        region.size
+        for actor in actors(plan, 0)
+        for action in actor.actions
+        for region in action.targets
+        if region.space == "slot"
+    ]
     assert 0 in sizes
     marks = [
-        mark for program in binder.bind(actors(plan, 0), lambda region: np.zeros(region.size, np.uint8).view("f4"))
-        for bound in program if bound.lines is not None for mark in (*bound.lines.awaited, *bound.lines.filled)
+        mark
+        for program in binder.bind(
+            actors(plan, 0), lambda region: np.zeros(region.size, np.uint8).view("f4")
+        )
+        for bound in program
+        if bound.lines is not None
+        for mark in (*bound.lines.awaited, *bound.lines.filled)
     ]
     assert {len(flags) for mark in marks for flags in mark.chunks} == {1}
 
@@ -161,10 +207,22 @@ def test_flags_that_would_repeat_are_refused() -> None:
 
 
 @pytest.mark.parametrize("proto", PROTOS)
-@pytest.mark.parametrize(("change", "reason"), [({"direct": "on"}, "neither direct nor pulled"), ({"p2p": "pull"}, "neither direct nor pulled"),
-                                                ({"backend": "reference"}, "reference backend speaks simple"), ({"buffsize": 64}, "no room for 4 slots")])
-def test_what_lines_cannot_do_is_refused(proto: str, change: dict[str, object], reason: str) -> None:
-    case = replace(Case(op="allreduce", backend="cpu", algo="ring", proto=proto, ranks=2, size_bytes=4096), **change)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"direct": "on"}, "neither direct nor pulled"),
+        ({"p2p": "pull"}, "neither direct nor pulled"),
+        ({"backend": "reference"}, "reference backend speaks simple"),
+        ({"buffsize": 64}, "no room for 4 slots"),
+    ],
+)
+def test_what_lines_cannot_do_is_refused(
+    proto: str, change: dict[str, object], reason: str
+) -> None:
+    case = replace(
+        Case(op="allreduce", backend="cpu", algo="ring", proto=proto, ranks=2, size_bytes=4096),
+        **change,  # type: ignore[arg-type]
+    )
     with pytest.raises(ScheduleError, match=reason):
         resolve(case)
 
@@ -173,7 +231,17 @@ def test_what_lines_cannot_do_is_refused(proto: str, change: dict[str, object], 
 @pytest.mark.parametrize("proto", PROTOS)
 def test_a_buffer_that_was_asked_for_is_not_passed(proto: str, algo: str) -> None:
     """With the lines' flags in it, and as nearly as whole lines of every chunk fit."""
-    asked = resolve(Case(op="allreduce", backend="cpu", algo=algo, proto=proto, buffsize=1 << 20, ranks=3, size_bytes=1 << 24))
+    asked = resolve(
+        Case(
+            op="allreduce",
+            backend="cpu",
+            algo=algo,
+            proto=proto,
+            buffsize=1 << 20,
+            ranks=3,
+            size_bytes=1 << 24,
+        )
+    )
     assert 0.9 * (1 << 20) < asked.case.buffsize <= 1 << 20
     share = PROTOCOLS.load(proto).payload_bytes(1 << 20) / (1 << 20)
     assert asked.plan.slots * asked.plan.slot_bytes <= share * asked.case.buffsize
@@ -181,22 +249,67 @@ def test_a_buffer_that_was_asked_for_is_not_passed(proto: str, algo: str) -> Non
 
 
 def test_auto_is_simple() -> None:
-    assert {resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=size)).case.proto for size in (8, 1 << 14, 1 << 24)} == {"simple"}
+    assert {
+        resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=size)).case.proto
+        for size in (8, 1 << 14, 1 << 24)
+    } == {"simple"}
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "ppc64le", "i686"])
 def test_other_processors_are_waived(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    cases = [Case(op="allreduce", backend="cpu", proto=proto, ranks=2, size_bytes=4096) for proto in PROTOS]
-    assert {point.waived for point in plan_points(cases, LocalGroup())} == {f"the cpu backend relies on the store order of x86-64, this is {machine}"}
+    cases = [
+        Case(op="allreduce", backend="cpu", proto=proto, ranks=2, size_bytes=4096)
+        for proto in PROTOS
+    ]
+    assert {point.waived for point in plan_points(cases, LocalGroup())} == {
+        f"the cpu backend relies on the store order of x86-64, this is {machine}"
+    }
 
 
 def test_rows_of_every_protocol(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.csv"
-    options = ["--backend", "cpu", "--algo", "ring", "--op", "allreduce,reduce", "--proto", "all", "--direct", "off", "-d", "float32,int8", "--sizes", "5000"]
-    assert run(["sweep", *options, "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot", "--csv", str(file)]) == 0
+    options = [
+        "--backend",
+        "cpu",
+        "--algo",
+        "ring",
+        "--op",
+        "allreduce,reduce",
+        "--proto",
+        "all",
+        "--direct",
+        "off",
+        "-d",
+        "float32,int8",
+        "--sizes",
+        "5000",
+    ]
+    assert (
+        run(
+            [
+                "sweep",
+                *options,
+                "--ranks",
+                "2",
+                "--repeats",
+                "1",
+                "--iters",
+                "3",
+                "--hot",
+                "--csv",
+                str(file),
+            ]
+        )
+        == 0
+    )
     capfd.readouterr()
     found = [row for row in read(file) if row.op == "allreduce"]
-    assert [(row.proto, row.status, row.wrong, row.p2p) for row in found] == [(proto, "ok", 0, "push") for _ in range(2) for proto in ("simple", *PROTOS)]
+    assert [(row.proto, row.status, row.wrong, row.p2p) for row in found] == [
+        (proto, "ok", 0, "push") for _ in range(2) for proto in ("simple", *PROTOS)
+    ]
     simple, ll, ll128 = found[:3]
-    assert (ll.buffsize, ll128.buffsize) == (2 * simple.buffsize, 4 * (-(-simple.chunk // 1920) * 2048))
+    assert (ll.buffsize, ll128.buffsize) == (
+        2 * simple.buffsize,
+        4 * (-(-simple.chunk // 1920) * 2048),
+    )

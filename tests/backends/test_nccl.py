@@ -1,4 +1,6 @@
-"""The nccl backend without a GPU: what is forced and how, what is waived, rows and processes of a sweep. Stand-ins take NCCL's place."""
+"""The nccl backend without a GPU: what is forced and how, what is waived, rows and processes of a
+sweep. Stand-ins take NCCL's place.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +26,23 @@ Forced = tuple[str, str, int, int]
 
 
 def case(**more: Any) -> Case:
-    return Case(**{"op": "allreduce", "backend": "nccl", "algo": "library", "proto": "", "ranks": 4, "size_bytes": 4096, **more})
+    return Case(
+        **{
+            "op": "allreduce",
+            "backend": "nccl",
+            "algo": "library",
+            "proto": "",
+            "ranks": 4,
+            "size_bytes": 4096,
+            **more,
+        }
+    )
 
 
 def ways(**knobs: Any) -> list[Forced]:
-    found = cases(Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), **knobs, asked=frozenset(knobs)), PEERS)
+    found = cases(
+        Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), **knobs, asked=frozenset(knobs)), PEERS
+    )
     return [(c.algo, c.proto, c.channels, c.buffsize) for c in found]
 
 
@@ -38,13 +52,29 @@ def ways(**knobs: Any) -> list[Forced]:
         ({}, {}),
         ({"algo": "ring"}, {"NCCL_ALGO": "Ring"}),
         ({"algo": "chain", "proto": "ll128"}, {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL128"}),
-        ({"channels": 4}, dict.fromkeys(("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"), "4")),
-        ({"proto": "simple", "buffsize": 65536}, {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": "65536"}),
-        ({"proto": "ll128", "buffsize": 65536}, {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": "65536"}),
-        ({"buffsize": 65536}, dict.fromkeys(("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"), "65536")),
+        (
+            {"channels": 4},
+            dict.fromkeys(
+                ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"), "4"
+            ),
+        ),
+        (
+            {"proto": "simple", "buffsize": 65536},
+            {"NCCL_PROTO": "Simple", "NCCL_BUFFSIZE": "65536"},
+        ),
+        (
+            {"proto": "ll128", "buffsize": 65536},
+            {"NCCL_PROTO": "LL128", "NCCL_LL128_BUFFSIZE": "65536"},
+        ),
+        (
+            {"buffsize": 65536},
+            dict.fromkeys(("NCCL_BUFFSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"), "65536"),
+        ),
     ],
 )
-def test_what_is_forced_becomes_variables(forced: dict[str, Any], variables: dict[str, str]) -> None:
+def test_what_is_forced_becomes_variables(
+    forced: dict[str, Any], variables: dict[str, str]
+) -> None:
     assert dict(nccl.environment(case(**forced))) == variables
 
 
@@ -67,7 +97,13 @@ def test_what_nccl_lacks_is_waived(forced: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize(
     "forced",
-    [{}, {"algo": "ring", "op": "reduce"}, {"algo": "chain"}, {"op": "alltoall", "channels": 4, "buffsize": 1 << 20}, {"channels": 64, "buffsize": 16384}],
+    [
+        {},
+        {"algo": "ring", "op": "reduce"},
+        {"algo": "chain"},
+        {"op": "alltoall", "channels": 4, "buffsize": 1 << 20},
+        {"channels": 64, "buffsize": 16384},
+    ],
 )
 def test_what_nccl_has_is_not(forced: dict[str, Any]) -> None:
     assert nccl.why_waived(case(**forced), is_reduction=True) == ""
@@ -77,19 +113,46 @@ def test_its_own_choice_comes_first_and_once() -> None:
     own = ("library", "", 0, 0)
     assert ways() == [own]
     assert ways(algo=("auto",), proto=("auto",)) == [own]
-    assert ways(algo=("ring", "twoshot", "chain"), proto=("ll",)) == [own, ("ring", "ll", 0, 0), ("chain", "ll", 0, 0)]
+    assert ways(algo=("ring", "twoshot", "chain"), proto=("ll",)) == [
+        own,
+        ("ring", "ll", 0, 0),
+        ("chain", "ll", 0, 0),
+    ]
     assert ways(algo=("oneshot",), channels=(1, 2)) == [own]
-    assert ways(proto=("auto", "simple"), channels=(2,)) == [own, ("library", "", 2, 0), ("library", "simple", 2, 0)]
+    assert ways(proto=("auto", "simple"), channels=(2,)) == [
+        own,
+        ("library", "", 2, 0),
+        ("library", "simple", 2, 0),
+    ]
     assert ways(slots=(2, 4), chunk=(4096,), buffsize=(65536,)) == [own, ("library", "", 0, 65536)]
 
 
 def test_values_that_nobody_asked_for_force_nothing() -> None:
-    found = cases(Sweep(sizes=(4096,), backend=("nccl", "mpi"), proto=("simple", "ll"), channels=(2,)), PEERS)
-    assert [(c.backend, c.algo, c.proto, c.channels) for c in found] == [("nccl", "library", "", 0), ("mpi", "library", "", 0)]
+    found = cases(
+        Sweep(sizes=(4096,), backend=("nccl", "mpi"), proto=("simple", "ll"), channels=(2,)), PEERS
+    )
+    assert [(c.backend, c.algo, c.proto, c.channels) for c in found] == [
+        ("nccl", "library", "", 0),
+        ("mpi", "library", "", 0),
+    ]
 
 
 def test_a_library_without_knobs_is_asked_once() -> None:
-    assert len(cases(Sweep(sizes=(4096,), backend=("mpi",), algo=("ring",), channels=(1, 2), asked=frozenset({"algo", "channels"})), PEERS)) == 1
+    assert (
+        len(
+            cases(
+                Sweep(
+                    sizes=(4096,),
+                    backend=("mpi",),
+                    algo=("ring",),
+                    channels=(1, 2),
+                    asked=frozenset({"algo", "channels"}),
+                ),
+                PEERS,
+            )
+        )
+        == 1
+    )
 
 
 class StandIn:
@@ -128,30 +191,83 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     return StandIn
 
 
-def test_each_set_of_variables_has_processes_once_one_after_the_other(stand_in: type[StandIn], tmp_path: Path) -> None:
+def test_each_set_of_variables_has_processes_once_one_after_the_other(
+    stand_in: type[StandIn], tmp_path: Path
+) -> None:
     file = tmp_path / "out.csv"
-    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1K,64K,1M", "--csv", str(file)]) == 0
-    assert [(what, len(variables)) for what, variables in stand_in.log] == [("open", 0), ("open", 5), ("close", 5), ("open", 5), ("close", 5), ("close", 0)]
+    assert (
+        run(
+            [
+                *SWEEP,
+                "--algo",
+                "ring,twoshot",
+                "--channels",
+                "1,2",
+                "--sizes",
+                "1K,64K,1M",
+                "--csv",
+                str(file),
+            ]
+        )
+        == 0
+    )
+    assert [(what, len(variables)) for what, variables in stand_in.log] == [
+        ("open", 0),
+        ("open", 5),
+        ("close", 5),
+        ("open", 5),
+        ("close", 5),
+        ("close", 0),
+    ]
     rows = [row for row in read(file) if row.backend == "nccl"]
     assert [(row.algo, row.channels, row.ctas, row.size_bytes) for row in rows] == [
-        (algo, channels, channels, size) for algo, channels in (("library", 0), ("ring", 1), ("ring", 2)) for size in (1024, 65536, 1 << 20)
+        (algo, channels, channels, size)
+        for algo, channels in (("library", 0), ("ring", 1), ("ring", 2))
+        for size in (1024, 65536, 1 << 20)
     ]
-    assert {(row.status, row.notes, row.proto, row.buffsize) for row in rows} == {("ok", "unregistered", "", 0)}
+    assert {(row.status, row.notes, row.proto, row.buffsize) for row in rows} == {
+        ("ok", "unregistered", "", 0)
+    }
     assert len({row.key for row in rows}) == 9
 
 
-def test_resume_tells_what_was_forced_from_what_was_not(stand_in: type[StandIn], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_resume_tells_what_was_forced_from_what_was_not(
+    stand_in: type[StandIn], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "out.csv"
     assert run([*SWEEP, "--sizes", "1K", "--algo", "ring", "--csv", str(file)]) == 0
-    assert run([*SWEEP, "--sizes", "1K", "--algo", "ring,chain", "--csv", str(file), "--resume"]) == 0
+    assert (
+        run([*SWEEP, "--sizes", "1K", "--algo", "ring,chain", "--csv", str(file), "--resume"]) == 0
+    )
     assert "3 of 5 points" in capfd.readouterr().err
     assert [row.algo for row in read(file) if row.backend == "nccl"] == ["library", "ring", "chain"]
 
 
-def test_a_refusal_waives_what_was_forced_and_nothing_else(stand_in: type[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_waives_what_was_forced_and_nothing_else(
+    stand_in: type[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "out.csv"
     monkeypatch.setattr(StandIn, "refused", ("NCCL_ALGO", "Tree"))
-    assert run(["sweep", "--backend", "nccl", "--ranks", "2", "--algo", "ring,chain", "--proto", "auto,ll128", "--sizes", "1K,1M", "--csv", str(file)]) == 0
+    assert (
+        run(
+            [
+                "sweep",
+                "--backend",
+                "nccl",
+                "--ranks",
+                "2",
+                "--algo",
+                "ring,chain",
+                "--proto",
+                "auto,ll128",
+                "--sizes",
+                "1K,1M",
+                "--csv",
+                str(file),
+            ]
+        )
+        == 0
+    )
     rows = {(row.algo, row.proto): (row.status, row.reason) for row in read(file)}
     assert rows == {
         ("library", ""): ("ok", ""),
@@ -163,14 +279,28 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(stand_in: type[StandI
     assert len(read(file)) == 10
 
 
-def test_the_table_compares_with_its_own_choice_alone(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {(): 8e-3}  # what is forced is faster than anything; prices all, because they are compared with nothing measured
-    monkeypatch.setattr(StandIn, "run", lambda self, case, batch: Samples(seconds=(seconds.get(self.variables, 1e-9),), notes=("modelled",)))
+def test_the_table_compares_with_its_own_choice_alone(
+    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what is forced is faster than anything; prices all, because they are compared with nothing
+    # measured
+    seconds = {(): 8e-3}
+    monkeypatch.setattr(
+        StandIn,
+        "run",
+        lambda self, case, batch: Samples(
+            seconds=(seconds.get(self.variables, 1e-9),), notes=("modelled",)
+        ),
+    )
     assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--sizes", "1M"]) == 0
     out = capfd.readouterr().out.splitlines()
     table, best = out[: out.index("")], out[out.index("") + 1 :]
     assert table[0].split()[:5] == ["size", "algo", "backend", "ch", "time"]
-    assert [line.split()[1:4] for line in table[1:] if "nccl" in line] == [["library", "nccl", "8000"], ["ring", "nccl", "1"], ["ring", "nccl", "2"]]
+    assert [line.split()[1:4] for line in table[1:] if "nccl" in line] == [
+        ["library", "nccl", "8000"],
+        ["ring", "nccl", "1"],
+        ["ring", "nccl", "2"],
+    ]
     assert "auto" in best[0]
     assert "x nccl" in best[0]
     (row,) = best[1:]
@@ -178,16 +308,37 @@ def test_the_table_compares_with_its_own_choice_alone(stand_in: type[StandIn], c
     assert ratio == pytest.approx(8e3 / time_us, rel=0.01)
 
 
-def test_it_says_what_reaches_the_library(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([*SWEEP, "--algo", "ring,twoshot", "--channels", "1,2", "--slots", "4", "--sizes", "1K,1M"]) == 0
-    assert capfd.readouterr().err.splitlines()[0] == (
-        "# nccl: the library's own choice; 2 sets of processes, about 3 s each, forced by --algo, --channels; --slots, --algo twoshot do not reach it."
+def test_it_says_what_reaches_the_library(
+    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            [
+                *SWEEP,
+                "--algo",
+                "ring,twoshot",
+                "--channels",
+                "1,2",
+                "--slots",
+                "4",
+                "--sizes",
+                "1K,1M",
+            ]
+        )
+        == 0
+    )
+    assert (
+        capfd.readouterr().err.splitlines()[0]
+        == "# nccl: the library's own choice; 2 sets of processes, about 3 s each, forced by"
+        " --algo, --channels; --slots, --algo twoshot do not reach it."
     )
     assert run([*SWEEP, "--algo", "auto", "--sizes", "1K"]) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_a_dry_run_shows_the_variables(stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_the_variables(
+    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
     assert [line.rpartition("; ")[2] for line in lines] == ["its own way", "NCCL_ALGO=Tree"]
@@ -207,7 +358,9 @@ def rank_without_gpu() -> nccl.Rank:
 
 
 def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
-    with pytest.raises(RefusedError, match="does not make a communicator: NCCL_ERROR_INVALID_USAGE") as found:
+    with pytest.raises(
+        RefusedError, match="does not make a communicator: NCCL_ERROR_INVALID_USAGE"
+    ) as found:
         rank_without_gpu().join(b"")
     assert "NCCL_DEBUG" in found.value.hint
 
@@ -221,7 +374,7 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
     rank.lane = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
     rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
     with pytest.raises(StuckError, match="after 8 s"):
-        rank._wait()  # noqa: SLF001
+        rank._wait()
     assert aborted == [True]
 
 
@@ -239,4 +392,8 @@ def test_the_binding_cannot_register_buffers() -> None:
     binding = pytest.importorskip("cupy.cuda.nccl")
     if not binding.available:
         pytest.skip("CuPy finds no NCCL")
-    assert not [name for name in (*dir(binding), *dir(binding.NcclCommunicator)) if "register" in name.lower() or "window" in name.lower()]
+    assert not [
+        name
+        for name in (*dir(binding), *dir(binding.NcclCommunicator))
+        if "register" in name.lower() or "window" in name.lower()
+    ]

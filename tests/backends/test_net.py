@@ -1,4 +1,6 @@
-"""The road of messages: who takes it, what a plan says of it, and every algorithm over it, between ranks that are threads with mail of their own."""
+"""The road of messages: who takes it, what a plan says of it, and every algorithm over it, between
+ranks that are threads with mail of their own.
+"""
 
 import sys
 import threading
@@ -19,7 +21,13 @@ from collbench.planning.plan import Plan
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
-from collbench.util.errors import CollbenchError, RankLostError, ScheduleError, StuckError, UnavailableError
+from collbench.util.errors import (
+    CollbenchError,
+    RankLostError,
+    ScheduleError,
+    StuckError,
+    UnavailableError,
+)
 from tests.support.fake_mpi import FakeComm, World
 
 ONE_HOST, TWO_HOSTS = Limits(), Limits(hosts=(0, 0, 1, 1))
@@ -41,8 +49,13 @@ def _quick_turns() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("limits", "asked", "found"),
     [
-        (ONE_HOST, "auto", "shm"), (ONE_HOST, "shm", "shm"), (ONE_HOST, "net", "net"), (TWO_HOSTS, "auto", "shm+net"), (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"), (None, "auto", "shm"),
+        (ONE_HOST, "auto", "shm"),
+        (ONE_HOST, "shm", "shm"),
+        (ONE_HOST, "net", "net"),
+        (TWO_HOSTS, "auto", "shm+net"),
+        (TWO_HOSTS, "net", "net"),
+        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"),
+        (None, "auto", "shm"),
     ],
 )
 def test_the_row_says_which_roads_were_taken(limits: Limits | None, asked: str, found: str) -> None:
@@ -68,7 +81,10 @@ def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.M
     monkeypatch.setattr(cpu, "find_mpirun", missing)
     monkeypatch.setattr(cpu, "find_spec", lambda name: name)
     plans = [resolve(case(transport=road), ONE_HOST).plan for road in ("net", "shm")]
-    assert [cpu.why_waived(plan, LocalGroup()) for plan in plans] == ["the network is MPI's, and there is no mpirun; install it", ""]
+    assert [cpu.why_waived(plan, LocalGroup()) for plan in plans] == [
+        "the network is MPI's, and there is no mpirun; install it",
+        "",
+    ]
 
 
 @pytest.mark.parametrize("limits", [ONE_HOST, TWO_HOSTS])
@@ -78,7 +94,10 @@ def test_lines_with_flags_are_for_memory(limits: Limits) -> None:
 
 
 def test_plans_that_take_other_roads_are_not_the_same() -> None:
-    ways = [resolve(case(algo="ring", transport=road), limits).plan.digest for road, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))]
+    ways = [
+        resolve(case(algo="ring", transport=road), limits).plan.digest
+        for road, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))
+    ]
     assert len(set(ways)) == 3
 
 
@@ -87,24 +106,40 @@ def test_plans_that_take_other_roads_are_not_the_same() -> None:
 def test_what_leaves_an_island_is_said_and_fits_a_slot(algo: str, direct: str) -> None:
     op = FAMILY.load(algo).SERVES
     for name in op:
-        plan = resolve(case(op=name, algo=algo, direct=direct, size_bytes=40_000, chunk=1024), TWO_HOSTS).plan
+        plan = resolve(
+            case(op=name, algo=algo, direct=direct, size_bytes=40_000, chunk=1024), TWO_HOSTS
+        ).plan
         sent: dict[Turn, Region] = {}
         for rank in range(plan.n):
             for action in (action for actor in actors(plan, rank) for action in actor.actions):
                 sent.update(action.sent)
-                away = [turn for turn in action.post if plan.is_apart(plan.connections[turn.edge].src, plan.connections[turn.edge].dst)]
+                away = [
+                    turn
+                    for turn in action.post
+                    if plan.is_apart(
+                        plan.connections[turn.edge].src, plan.connections[turn.edge].dst
+                    )
+                ]
                 assert [turn for turn, _ in action.sent] == away
                 for region in action.operands:
                     assert region.space == "slot" or not plan.is_apart(rank, region.owner)
         assert all(region.size <= plan.slot_bytes for region in sent.values())
-        assert all(region.owner == plan.connections[turn.edge].src for turn, region in sent.items() if region.space != "slot")
+        assert all(
+            region.owner == plan.connections[turn.edge].src
+            for turn, region in sent.items()
+            if region.space != "slot"
+        )
         apart = [c for c in plan.connections if plan.is_apart(c.src, c.dst)]
         assert len(sent) == sum(connection.slices for connection in apart)
         assert all(connection.fifo_offset >= 0 for connection in apart)
 
 
-def run(plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0) -> tuple[World, list[Exception]]:
-    """Run the plan on ranks that are threads, each an island; what they compare and raise. absent: does not come; broken: its sends fail."""
+def run(
+    plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
+) -> tuple[World, list[Exception]]:
+    """Run the plan on ranks that are threads, each an island; what they compare and raise. absent:
+    does not come; broken: its sends fail.
+    """
     world = World(plan.n, broken=broken)
     faults: list[Exception] = []
 
@@ -115,14 +150,19 @@ def run(plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
         rank.load(plan, True, False)
         try:
             for answer in (
-                rank.prepare(plan.digest, True, 3, True, deadline_s), rank.timed(plan.digest, True, (5, 1, False), True, deadline_s),
+                rank.prepare(plan.digest, True, 3, True, deadline_s),
+                rank.timed(plan.digest, True, (5, 1, False), True, deadline_s),
                 rank.prepare(plan.digest, True, 1, True, deadline_s),
             ):
                 assert answer.wrong is None, answer.wrong
         except (CollbenchError, AssertionError) as error:
             faults.append(error)
 
-    threads = [threading.Thread(target=serve, args=(rank,), daemon=True) for rank in range(plan.n) if rank != absent]
+    threads = [
+        threading.Thread(target=serve, args=(rank,), daemon=True)
+        for rank in range(plan.n)
+        if rank != absent
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -135,7 +175,18 @@ def run(plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
 @pytest.mark.parametrize("op", OPS)
 def test_every_algorithm_over_messages(op: str, direct: str) -> None:
     for algo in algorithms_of(op):
-        plan = resolve(case(op=op, algo=algo, transport="net", direct=direct, size_bytes=30_000, chunk=2048, slots=4), TWO_HOSTS).plan
+        plan = resolve(
+            case(
+                op=op,
+                algo=algo,
+                transport="net",
+                direct=direct,
+                size_bytes=30_000,
+                chunk=2048,
+                slots=4,
+            ),
+            TWO_HOSTS,
+        ).plan
         world, faults = run(plan)
         assert not faults
         assert world.most <= 2 * plan.slots
@@ -147,19 +198,40 @@ def test_knobs(slots: int, slices: int, channels: int) -> None:
     for algo in ("ring", "halving", "tree"):
         if algo == "ring" and slots == 2:
             continue  # it needs more: see test_check.py
-        plan = resolve(case(algo=algo, transport="net", slots=slots, slices=slices, channels=channels, direct="off", size_bytes=50_000, chunk=1536)).plan
+        plan = resolve(
+            case(
+                algo=algo,
+                transport="net",
+                slots=slots,
+                slices=slices,
+                channels=channels,
+                direct="off",
+                size_bytes=50_000,
+                chunk=1536,
+            )
+        ).plan
         assert run(plan)[1] == []
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:
-    _, faults = run(resolve(case(algo="ring", ranks=3, transport="net")).plan, absent=1, deadline_s=0.2)
+    _, faults = run(
+        resolve(case(algo="ring", ranks=3, transport="net")).plan, absent=1, deadline_s=0.2
+    )
     assert [fault for fault in faults if isinstance(fault, StuckError)] == faults
-    assert sorted(str(fault) for fault in faults) == ["rank 0 waited at a barrier for rank 1", "rank 2 waited at a barrier for rank 1"]
+    assert sorted(str(fault) for fault in faults) == [
+        "rank 0 waited at a barrier for rank 1",
+        "rank 2 waited at a barrier for rank 1",
+    ]
 
 
 def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
-    plan, rank = resolve(case(algo="ring", ranks=3, transport="net")).plan, cpu.Rank(RankContext(rank=1, n=3))
-    rank.road = cast(Road, SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None))
+    plan, rank = (
+        resolve(case(algo="ring", ranks=3, transport="net")).plan,
+        cpu.Rank(RankContext(rank=1, n=3)),
+    )
+    rank.road = cast(
+        Road, SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None)
+    )
     rank.reserve(cpu.private_bytes(plan, hot=True))
     rank.load(plan, True, False)
     with pytest.raises(StuckError, match="the messages of rank 1 do not leave"):
@@ -167,14 +239,27 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
 
 
 def test_a_connection_that_mpi_loses_is_named() -> None:
-    _, faults = run(resolve(case(algo="ring", ranks=3, transport="net")).plan, broken=1, deadline_s=0.2)
-    assert any(isinstance(fault, RankLostError) and "rank 1 lost a connection of MPI" in str(fault) for fault in faults)
+    _, faults = run(
+        resolve(case(algo="ring", ranks=3, transport="net")).plan, broken=1, deadline_s=0.2
+    )
+    assert any(
+        isinstance(fault, RankLostError) and "rank 1 lost a connection of MPI" in str(fault)
+        for fault in faults
+    )
 
 
-def test_plans_of_both_roads_take_the_room_of_the_same_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a launcher shared memory and messages are one crew's, which forgets plans when both together are too many."""
+def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under a launcher shared memory and messages are one crew's, which forgets plans when both
+    together are too many.
+    """
     monkeypatch.setattr(cpu, "LOADED", 6)
-    plans = [resolve(case(algo="ring", ranks=2, transport=road, size_bytes=64 << k)).plan for k in range(5) for road in ("shm", "net")]
+    plans = [
+        resolve(case(algo="ring", ranks=2, transport=road, size_bytes=64 << k)).plan
+        for k in range(5)
+        for road in ("shm", "net")
+    ]
     loaded: dict[str, None] = {}
 
     class Crew:
@@ -188,9 +273,11 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(monkeypatch: pytest
             return [plan.digest] * 2
 
     crew = Crew()
-    group: Any = SimpleNamespace(kind="mpi", hosts=("a", "a"), shared_crew=lambda *args: crew, mpi_crew=lambda *args: crew)
+    group: Any = SimpleNamespace(
+        kind="mpi", hosts=("a", "a"), shared_crew=lambda *args: crew, mpi_crew=lambda *args: crew
+    )
     session = cpu.Session(group, plans, hot=True)
     for plan in [*plans, *plans]:
-        session._load(plan, True, 1.0)  # noqa: SLF001
+        session._load(plan, True, 1.0)
         assert plan.digest in loaded
         assert len(loaded) <= 6

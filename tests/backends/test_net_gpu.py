@@ -1,4 +1,6 @@
-"""GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and every collective, on GPUs made of NumPy arrays."""
+"""GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and
+every collective, on GPUs made of NumPy arrays.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -39,19 +41,19 @@ PROTOS = ("simple", "ll")
 class Silent:
     """A communicator on which nothing comes."""
 
-    def Dup(self) -> "Silent":  # noqa: N802  names of mpi4py
+    def Dup(self) -> "Silent":
         return self
 
-    def Get_rank(self) -> int:  # noqa: N802
+    def Get_rank(self) -> int:
         return 1
 
-    def Get_size(self) -> int:  # noqa: N802
+    def Get_size(self) -> int:
         return 4
 
-    def Irecv(self, *_: Any) -> Any:  # noqa: N802
+    def Irecv(self, *_: Any) -> Any:
         return SimpleNamespace(Test=lambda: False)
 
-    def Improbe(self, *_: Any) -> None:  # noqa: N802
+    def Improbe(self, *_: Any) -> None:
         pass
 
 
@@ -60,21 +62,43 @@ def case(**more: object) -> Case:
 
 
 def plan_of(
-    op: OpName, algo: str, proto: str, found: Islands, *, count: int = 611, slots: int = 4, channels: int = 2, slices: int = 2, chunk_bytes: int = 64,
+    op: OpName,
+    algo: str,
+    proto: str,
+    found: Islands,
+    *,
+    count: int = 611,
+    slots: int = 4,
+    channels: int = 2,
+    slices: int = 2,
+    chunk_bytes: int = 64,
     near: str = "p2p",
 ) -> Plan:
     n = len(found)
     return lay_out(
-        problem(op, n, count=count), registered(op, algo, world_of(algo, n, 0)), p2p="push", channels=channels, slots=slots, chunk_bytes=chunk_bytes,
-        slices=slices if proto == "simple" else 1, kernel=Kernel(proto=proto, threads=64), transport=label(found, near), islands=found,
+        problem(op, n, count=count),
+        registered(op, algo, world_of(algo, n, 0)),
+        p2p="push",
+        channels=channels,
+        slots=slots,
+        chunk_bytes=chunk_bytes,
+        slices=slices if proto == "simple" else 1,
+        kernel=Kernel(proto=proto, threads=64),
+        transport=label(found, near),
+        islands=found,
     )
 
 
 @pytest.mark.parametrize(
     ("limits", "asked", "found"),
     [
-        (Limits(), "auto", "p2p"), (Limits(), "net", "net"), (TWO_HOSTS, "auto", "p2p+net"), (TWO_HOSTS, "net", "net"),
-        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"), (Limits(hosts=(0, 0, 1, 1), has_peers=False), "auto", "shm+net"), (Limits(has_peers=False), "net", "net"),
+        (Limits(), "auto", "p2p"),
+        (Limits(), "net", "net"),
+        (TWO_HOSTS, "auto", "p2p+net"),
+        (TWO_HOSTS, "net", "net"),
+        (Limits(hosts=(0, 1, 2, 3)), "auto", "net"),
+        (Limits(hosts=(0, 0, 1, 1), has_peers=False), "auto", "shm+net"),
+        (Limits(has_peers=False), "net", "net"),
     ],
 )
 def test_the_row_says_which_roads_were_taken(limits: Limits, asked: str, found: str) -> None:
@@ -87,12 +111,18 @@ def test_the_row_says_which_roads_were_taken(limits: Limits, asked: str, found: 
 @pytest.mark.parametrize(
     ("limits", "more", "said"),
     [
-        (Limits(), {"transport": "net", "proto": "ll128"}, "lines of 128 bytes"), (TWO_HOSTS, {"proto": "ll128"}, "lines of 128 bytes"),
-        (Limits(), {"transport": "net", "direct": "on", "proto": "simple"}, "by messages"), (TWO_HOSTS, {"p2p": "pull", "proto": "simple"}, "is pulled"),
-        (TWO_HOSTS, {"transport": "p2p"}, "on 2 hosts"), (TWO_HOSTS, {"transport": "shm"}, "on 2 hosts"), (TWO_HOSTS, {"transport": "ce"}, "on 2 hosts"),
+        (Limits(), {"transport": "net", "proto": "ll128"}, "lines of 128 bytes"),
+        (TWO_HOSTS, {"proto": "ll128"}, "lines of 128 bytes"),
+        (Limits(), {"transport": "net", "direct": "on", "proto": "simple"}, "by messages"),
+        (TWO_HOSTS, {"p2p": "pull", "proto": "simple"}, "is pulled"),
+        (TWO_HOSTS, {"transport": "p2p"}, "on 2 hosts"),
+        (TWO_HOSTS, {"transport": "shm"}, "on 2 hosts"),
+        (TWO_HOSTS, {"transport": "ce"}, "on 2 hosts"),
     ],
 )
-def test_what_messages_cannot_do_is_refused(limits: Limits, more: dict[str, object], said: str) -> None:
+def test_what_messages_cannot_do_is_refused(
+    limits: Limits, more: dict[str, object], said: str
+) -> None:
     with pytest.raises(ScheduleError, match=said):
         resolve(case(algo="ring", **more), limits)
 
@@ -106,25 +136,53 @@ def test_a_proxy_is_told_which_slots_are_free() -> None:
 @pytest.mark.parametrize("proto", PROTOS)
 @pytest.mark.parametrize("found", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0, 1)])
 def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
-    """No word or slot of them is part of another, all are the rank's own, and no address of theirs is a peer's."""
+    """No word or slot of them is part of another, all are the rank's own, and no address of theirs
+    is a peer's.
+    """
     for op, algo in PAIRS:
         plan = plan_of(op, algo, proto, found)
         for rank in range(plan.n):
-            memory, where, program = memory_of(plan.problem, rank), net_layout(plan, rank), lower(plan, rank)
+            memory, where, program = (
+                memory_of(plan.problem, rank),
+                net_layout(plan, rank),
+                lower(plan, rank),
+            )
             used: list[tuple[int, int]] = []
             for is_sending, number in where.ends:
-                to = reach(plan, rank, memory, number, (program.sending if is_sending else program.receiving)[number], is_sending=is_sending)
+                to = reach(
+                    plan,
+                    rank,
+                    memory,
+                    number,
+                    (program.sending if is_sending else program.receiving)[number],
+                    is_sending=is_sending,
+                )
                 assert (to.peer_in, to.peer_out) == (0, 0)
                 for channel in range(plan.channels):
-                    used += [(word + channel * stride, LINE_BYTES) for word, stride in ((to.heard, to.heard_stride), (to.said, to.said_stride))]
-                    used.append((to.slots + channel * to.slots_stride, plan.slots * slot_wire_bytes(plan)))
+                    used += [
+                        (word + channel * stride, LINE_BYTES)
+                        for word, stride in ((to.heard, to.heard_stride), (to.said, to.said_stride))
+                    ]
+                    used.append(
+                        (to.slots + channel * to.slots_stride, plan.slots * slot_wire_bytes(plan))
+                    )
             used.sort()
             assert all(a + size <= b for (a, size), (b, _) in pairwise(used))
             assert {place_of(at)[0][:2] for at, _ in used} <= {(rank, rank)}
             words = [(at - memory.net, size) for at, size in used if at < memory.net_slots]
             assert all(where.words <= at and at + size <= where.words_end for at, size in words)
-            assert all(at - memory.net_slots + size <= where.slots_bytes for at, size in used if at >= memory.net_slots)
-            near = sum(not plan.is_apart(c.src, c.dst) and c.fifo_offset >= 0 and c.dst == rank and c.channel == 0 for c in plan.connections)
+            assert all(
+                at - memory.net_slots + size <= where.slots_bytes
+                for at, size in used
+                if at >= memory.net_slots
+            )
+            near = sum(
+                not plan.is_apart(c.src, c.dst)
+                and c.fifo_offset >= 0
+                and c.dst == rank
+                and c.channel == 0
+                for c in plan.connections
+            )
             assert len(layout(plan, rank).fifo_of) == near
 
 
@@ -132,7 +190,9 @@ def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
 @pytest.mark.parametrize("found", [(0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0)])
 def test_every_algorithm(proto: str, found: Islands) -> None:
     for number, (op, algo) in enumerate(PAIRS):
-        Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(Run(0), Run(0), Run(1))
+        Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
+            Run(0), Run(0), Run(1)
+        )
 
 
 @pytest.mark.parametrize("proto", PROTOS)
@@ -142,10 +202,30 @@ def test_host_memory_beside_messages(proto: str) -> None:
 
 
 @pytest.mark.parametrize("proto", PROTOS)
-@pytest.mark.parametrize(("count", "channels", "slots", "slices"), [(1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3)])
+@pytest.mark.parametrize(
+    ("count", "channels", "slots", "slices"),
+    [(1, 1, 4, 1), (3, 2, 4, 1), (1024, 3, 3, 2), (4099, 1, 8, 3)],
+)
 def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slices: int) -> None:
-    for seed, (op, algo) in enumerate((("allreduce", "ring"), ("allreduce", "twoshot"), ("alltoall", "direct"), ("broadcast", "chain"))):
-        plan = plan_of(op, algo, proto, islands("net", "abcd"), count=count, channels=channels, slots=slots, slices=slices, chunk_bytes=192)  # type: ignore[arg-type]
+    for seed, (op, algo) in enumerate(
+        (
+            ("allreduce", "ring"),
+            ("allreduce", "twoshot"),
+            ("alltoall", "direct"),
+            ("broadcast", "chain"),
+        )
+    ):
+        plan = plan_of(
+            op,  # type: ignore[arg-type]
+            algo,
+            proto,
+            islands("net", "abcd"),
+            count=count,
+            channels=channels,
+            slots=slots,
+            slices=slices,
+            chunk_bytes=192,
+        )
         Gpus(plan, seed).run(*[Run(number % 2) for number in range(5)])
 
 
@@ -153,13 +233,18 @@ def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slic
 def test_launches_of_other_sizes(proto: str) -> None:
     """As a soak queues them."""
     plan = plan_of("allreduce", "ring", proto, islands("net", "abc"), count=700)
-    Gpus(plan, 3, any_size=True).run(*[Run(number % 2, count) for number, count in enumerate((700, 1, 350, 699, 2, 700))])
+    Gpus(plan, 3, any_size=True).run(
+        *[Run(number % 2, count) for number, count in enumerate((700, 1, 350, 699, 2, 700))]
+    )
 
 
 def test_short_slices_are_sent_short() -> None:
     """Nine elements over two ranks: chunks of 20 and 16 bytes, which are 3 and 2 lines of ll."""
     for proto, sizes in (("simple", [20, 16]), ("ll", [48, 32])):
-        sent = [messages(plan_of("allreduce", "ring", proto, (0, 1), count=9, channels=1), rank, 0, 0) for rank in (0, 1)]
+        sent = [
+            messages(plan_of("allreduce", "ring", proto, (0, 1), count=9, channels=1), rank, 0, 0)
+            for rank in (0, 1)
+        ]
         assert sorted({message.size for found in sent for message in found}, reverse=True) == sizes
 
 
@@ -176,15 +261,28 @@ class Card:
 @pytest.mark.parametrize(
     ("near", "is_peered", "arenas", "host_arenas"),
     [
-        (None, True, [1000, 7, 1020, 1030], [2000, 2010, 2020, 2030]), ([0, 1], True, [1000, 7, 0, 0], [2000, 2010, 0, 0]),
-        ([0, 1], False, [0, 7, 0, 0], [2000, 2010, 0, 0]), (None, False, [7], [2000, 2010, 2020, 2030]),
+        (None, True, [1000, 7, 1020, 1030], [2000, 2010, 2020, 2030]),
+        ([0, 1], True, [1000, 7, 0, 0], [2000, 2010, 0, 0]),
+        ([0, 1], False, [0, 7, 0, 0], [2000, 2010, 0, 0]),
+        (None, False, [7], [2000, 2010, 2020, 2030]),
     ],
 )
-def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]) -> None:
+def test_a_rank_opens_the_memory_of_its_host_only(
+    near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]
+) -> None:
     lane: Any = Lane(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
     kept: dict[str, tuple[int, ...]] = {}
-    vars(lane).update(arena=7, user=8, keep=lambda key, data: kept.setdefault(key, struct.unpack(f"<{len(data) // 8}Q", data)))
-    lane.connect([(str(10 * rank), str(10 * rank + 1), str(10 * rank)) for rank in range(4)], 1.0, is_peered=is_peered, near=near)
+    vars(lane).update(
+        arena=7,
+        user=8,
+        keep=lambda key, data: kept.setdefault(key, struct.unpack(f"<{len(data) // 8}Q", data)),
+    )
+    lane.connect(
+        [(str(10 * rank), str(10 * rank + 1), str(10 * rank)) for rank in range(4)],
+        1.0,
+        is_peered=is_peered,
+        near=near,
+    )
     assert (lane.arenas, lane.host_arenas) == (arenas, host_arenas)
     assert lane.control == (7 if near or is_peered else 2010)
     assert len(kept["aborts"]) == (1 if near else 4)
@@ -193,13 +291,20 @@ def test_a_rank_opens_the_memory_of_its_host_only(near: list[int] | None, is_pee
 @pytest.mark.parametrize(
     ("whys", "asked", "proto", "said", "refused"),
     [
-        (["", ""], "auto", "simple", "GPU memory", ""), (["", "no"], "auto", "simple", "host memory", ""),
-        (["", "no"], "device", "simple", "host memory", "no"), (["", ""], "host", "simple", "host memory", ""),
-        (["", ""], "device", "ll", "host memory", "looks at the lines of ll"), (["", ""], "auto", "ll", "host memory", ""),
+        (["", ""], "auto", "simple", "GPU memory", ""),
+        (["", "no"], "auto", "simple", "host memory", ""),
+        (["", "no"], "device", "simple", "host memory", "no"),
+        (["", ""], "host", "simple", "host memory", ""),
+        (["", ""], "device", "ll", "host memory", "looks at the lines of ll"),
+        (["", ""], "auto", "ll", "host memory", ""),
     ],
 )
-@pytest.mark.parametrize(("cores", "chunk_bytes"), [(0, 2 * RECEIVED_FROM), (6, 2 * RECEIVED_FROM), (6, 64)])
-def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int, chunk_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("cores", "chunk_bytes"), [(0, 2 * RECEIVED_FROM), (6, 2 * RECEIVED_FROM), (6, 64)]
+)
+def test_where_slots_are(
+    whys: list[str], asked: Any, proto: str, said: str, refused: str, cores: int, chunk_bytes: int
+) -> None:
     plan = plan_of("allreduce", "ring", proto, (0, 1), count=1 << 20, chunk_bytes=chunk_bytes)
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
@@ -215,7 +320,9 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             pass
 
     text, taken, refuse = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked), ("a", "a"))
-    assert asked_for == ["mpi", "reserve", "join"], "who has no memory says so before any rank waits for it"
+    assert asked_for == ["mpi", "reserve", "join"], (
+        "who has no memory says so before any rank waits for it"
+    )
     assert text.startswith("; An MPI, messages in")
     assert said in text
     if refused:
@@ -223,18 +330,28 @@ def test_where_slots_are(whys: list[str], asked: Any, proto: str, said: str, ref
             refuse(plan)
     else:
         refuse(plan)
-    assert ("2 threads receive" in text) == (cores > 0 and said == "host memory" and chunk_bytes > 64)
+    assert ("2 threads receive" in text) == (
+        cores > 0 and said == "host memory" and chunk_bytes > 64
+    )
     ((words, slots, gpu_slots),) = reserved
     assert taken == words + slots + gpu_slots
     is_on_gpu = said != "host memory" and proto == "simple"
     assert (words > 0, slots > 0, gpu_slots > 0) == (True, not is_on_gpu, is_on_gpu)
 
 
-@pytest.mark.parametrize(("missing", "said"), [([2], "rank 1 waited for rank 2 to begin"), ([1], "the messages of rank 1 do not leave")])
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [([2], "rank 1 waited for rank 2 to begin"), ([1], "the messages of rank 1 do not leave")],
+)
 def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> None:
     """A rank whose own messages do not leave has not waited for itself."""
     memory = np.zeros(4 * 4096 + CONTROL_BYTES, np.uint8)
-    outside = Outside(cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)), memory.ctypes.data, CONTROL_BYTES, 4096)
+    outside = Outside(
+        cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)),
+        memory.ctypes.data,
+        CONTROL_BYTES,
+        4096,
+    )
     outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
     with pytest.raises(StuckError, match=said):
         outside.wait(cast(Any, None), 1.0, 1.0)
@@ -243,6 +360,7 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
 
 def test_a_soak_moves_messages_as_it_was_asked_to_or_not_at_all() -> None:
     """A sweep waives such rows; a soak had slots in host memory instead."""
+
     def refuse(plan: Plan) -> None:
         raise RefusedError("An MPI takes no GPU memory")
 
@@ -259,7 +377,9 @@ def test_plans_without_messages_reserve_nothing() -> None:
 
 
 def test_threads_that_mpi_does_not_allow_are_refused() -> None:
-    plan = plan_of("allreduce", "ring", "simple", (0, 1), count=1 << 20, chunk_bytes=2 * RECEIVED_FROM)
+    plan = plan_of(
+        "allreduce", "ring", "simple", (0, 1), count=1 << 20, chunk_bytes=2 * RECEIVED_FROM
+    )
     joined: list[int] = []
 
     class Crew:
@@ -283,6 +403,7 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
 
 def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
     """Making a communicator takes all ranks: one that cannot come has said so before."""
+
     def refuse(size: int) -> None:
         raise UnavailableError("the GPU cannot map it")
 
@@ -318,18 +439,42 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
     rank.close()
 
 
-@pytest.mark.parametrize(("chunk_bytes", "taken", "threads"), [(64, [], []), (TAKEN_FROM, [0, 2], []), (RECEIVED_FROM, [0, 2], [0, 2])])
-def test_large_messages_of_the_host_are_taken_one_by_one(chunk_bytes: int, taken: list[int], threads: list[int]) -> None:
-    plan = plan_of("alltoall", "direct", "simple", (0, 1, 2, 3), count=1 << 21, slices=1, chunk_bytes=chunk_bytes, channels=1)
+@pytest.mark.parametrize(
+    ("chunk_bytes", "taken", "threads"),
+    [(64, [], []), (TAKEN_FROM, [0, 2], []), (RECEIVED_FROM, [0, 2], [0, 2])],
+)
+def test_large_messages_of_the_host_are_taken_one_by_one(
+    chunk_bytes: int, taken: list[int], threads: list[int]
+) -> None:
+    plan = plan_of(
+        "alltoall",
+        "direct",
+        "simple",
+        (0, 1, 2, 3),
+        count=1 << 21,
+        slices=1,
+        chunk_bytes=chunk_bytes,
+        channels=1,
+    )
     receivers, (words, slots, _) = Receivers(1, OSError), net_bytes([plan], has_gpu_slots=False)
-    proxy = GpuProxy(Road(Silent(), OSError), plan, 1, memoryview(bytearray(words)).cast("Q"), bytearray(slots), (0, 1, 2), receivers)
+    proxy = GpuProxy(
+        Road(Silent(), OSError),
+        plan,
+        1,
+        memoryview(bytearray(words)).cast("Q"),
+        bytearray(slots),
+        (0, 1, 2),
+        receivers,
+    )
     receivers.close()
     proxy.expect(1)
     proxy.turn()
     inlets = [end for end in proxy.ends if not hasattr(end, "launched")]
     assert sorted(end.peer for end in inlets if not end.pending) == taken
     assert sorted(end.peer for end in inlets if getattr(end, "receivers", None)) == threads
-    assert sorted(end.peer for end in inlets if len(end.pending) == plan.slots) == sorted({0, 2, 3} - set(taken))
+    assert sorted(end.peer for end in inlets if len(end.pending) == plan.slots) == sorted(
+        {0, 2, 3} - set(taken)
+    )
 
 
 def test_ranks_of_one_process_send_no_messages() -> None:

@@ -28,16 +28,27 @@ def gpus(n: int) -> tuple[Node, ...]:
 
 
 def on_a_switch(n: int) -> Topology:
-    return Topology(name="switch", nodes=(Node(id="pci", kind="pci"), *gpus(n)), links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(n)))
+    return Topology(
+        name="switch",
+        nodes=(Node(id="pci", kind="pci"), *gpus(n)),
+        links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(n)),
+    )
 
 
 def behind_nvswitch(n: int) -> Topology:
-    return Topology(name="nvs", nodes=(Node(id="nvs0", kind="nvswitch"), *gpus(n)), links=tuple(nvlink_link(f"gpu{k}", "nvs0", 4, 18) for k in range(n)))
+    return Topology(
+        name="nvs",
+        nodes=(Node(id="nvs0", kind="nvswitch"), *gpus(n)),
+        links=tuple(nvlink_link(f"gpu{k}", "nvs0", 4, 18) for k in range(n)),
+    )
 
 
 def two_sockets() -> Topology:
     nodes = (*gpus(4), Node(id="cpu0", kind="cpu"), Node(id="cpu1", kind="cpu"))
-    links = (*(pcie_link(f"cpu{k // 2}", f"gpu{k}", 3, 16) for k in range(4)), Link(a="cpu0", b="cpu1", kind="socket", raw_gbs=9.6, usable_gbs=6.0))
+    links = (
+        *(pcie_link(f"cpu{k // 2}", f"gpu{k}", 3, 16) for k in range(4)),
+        Link(a="cpu0", b="cpu1", kind="socket", raw_gbs=9.6, usable_gbs=6.0),
+    )
     return Topology(name="two sockets", nodes=nodes, links=links)
 
 
@@ -49,7 +60,15 @@ def busbw(topology: Topology, op: str, algo: str, n: int) -> tuple[float, str]:
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
-@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "ring"), ("reducescatter", "ring"), ("alltoall", "direct")])
+@pytest.mark.parametrize(
+    ("op", "algo"),
+    [
+        ("allreduce", "ring"),
+        ("allgather", "ring"),
+        ("reducescatter", "ring"),
+        ("alltoall", "direct"),
+    ],
+)
 def test_a_ring_fills_every_link_of_a_switch(op: str, algo: str, n: int) -> None:
     found, limit = busbw(on_a_switch(n), op, algo, n)
     assert found == pytest.approx(GEN3)
@@ -82,7 +101,9 @@ def test_the_link_between_sockets_limits_a_ring() -> None:
 
 
 def test_all_pairs_load_the_link_between_sockets_four_times() -> None:
-    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of S."""
+    """Of a direct allgather four of the twelve blocks pass it in each direction, each a quarter of
+    S.
+    """
     assert busbw(two_sockets(), "allgather", "direct", 4)[0] == pytest.approx(6.0 / (4 / 4) * 0.75)
 
 
@@ -94,15 +115,31 @@ def test_a_way_through_another_gpu_is_limited_by_a_link_that_is_there() -> None:
 
 
 def test_unknown_rates_make_no_ceiling() -> None:
-    topology = Topology(name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),))
+    topology = Topology(
+        name="unknown", nodes=gpus(2), links=(Link(a="gpu0", b="gpu1", kind="nvlink", count=4),)
+    )
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
-    assert Yardstick(topology, ["gpu0", "gpu1"]).cheapest(Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)) == "auto"
+    assert (
+        Yardstick(topology, ["gpu0", "gpu1"]).cheapest(
+            Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)
+        )
+        == "auto"
+    )
 
 
 def test_a_protocol_takes_its_share() -> None:
     yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
     for proto in ("simple", "ll", "ll128"):
-        choice = resolve(Case(op="allreduce", backend="cuda", algo="ring", proto=proto, ranks=4, size_bytes=1 << 24))
+        choice = resolve(
+            Case(
+                op="allreduce",
+                backend="cuda",
+                algo="ring",
+                proto=proto,
+                ranks=4,
+                size_bytes=1 << 24,
+            )
+        )
         found = yardstick.of(choice.case, choice.plan)
         assert found is not None
         assert found.gbs == pytest.approx(18 * 25 * 0.81 * efficiency(proto))
@@ -110,17 +147,27 @@ def test_a_protocol_takes_its_share() -> None:
 
 def test_a_library_is_measured_by_the_best_of_ours() -> None:
     yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
-    found = yardstick.of(Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None)
+    found = yardstick.of(
+        Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None
+    )
     assert found is not None
     assert found.gbs == pytest.approx(18 * 25 * 0.81)
 
 
 @pytest.mark.parametrize("op", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
-@pytest.mark.parametrize(("machine", "links", "link_gbs"), [("dgx-1", 4, 16.0), ("dgx-1v", 6, 20.0)])
-def test_a_library_may_use_all_links_of_a_cube(machine: str, links: int, link_gbs: float, op: OpName) -> None:
-    """NCCL runs a ring on every NVLink that a GPU has: the best of ours in the numbering of the ranks is no bound for it."""
+@pytest.mark.parametrize(
+    ("machine", "links", "link_gbs"), [("dgx-1", 4, 16.0), ("dgx-1v", 6, 20.0)]
+)
+def test_a_library_may_use_all_links_of_a_cube(
+    machine: str, links: int, link_gbs: float, op: OpName
+) -> None:
+    """NCCL runs a ring on every NVLink that a GPU has: the best of ours in the numbering of the
+    ranks is no bound for it.
+    """
     topology = machine_topology(machine)
-    found = Yardstick(topology, [gpu.id for gpu in topology.gpus]).of(Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None)
+    found = Yardstick(topology, [gpu.id for gpu in topology.gpus]).of(
+        Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None
+    )
     assert found is not None
     assert found.gbs == pytest.approx(links * link_gbs)
 
@@ -132,13 +179,35 @@ def test_pairs_add_up_to_what_the_busiest_rank_sends(n: int) -> None:
             if algo == "halving" and n == 3:
                 continue
             schedule = registered(op, algo, World(n=n))
-            sent = [sum((share for (source, _), share in pair_traffic(schedule).items() if source == rank), Fraction(0)) for rank in range(n)]
+            sent = [
+                sum(
+                    (
+                        share
+                        for (source, _), share in pair_traffic(schedule).items()
+                        if source == rank
+                    ),
+                    Fraction(0),
+                )
+                for rank in range(n)
+            ]
             assert max(sent) == traffic(schedule).sent
 
 
-@pytest.mark.parametrize(("transport", "percent", "said"), [("ce", 104.9, True), ("ce", 99.0, False), ("p2p", 100.5, False)])
-def test_why_copy_engines_get_past_the_wires_is_said(transport: str, percent: float, said: bool) -> None:
-    row = replace(ROW, backend="cuda", transport=transport, ceiling_gbs=364.5, percent=percent, busbw_gbs=364.5 * percent / 100)
+@pytest.mark.parametrize(
+    ("transport", "percent", "said"),
+    [("ce", 104.9, True), ("ce", 99.0, False), ("p2p", 100.5, False)],
+)
+def test_why_copy_engines_get_past_the_wires_is_said(
+    transport: str, percent: float, said: bool
+) -> None:
+    row = replace(
+        ROW,
+        backend="cuda",
+        transport=transport,
+        ceiling_gbs=364.5,
+        percent=percent,
+        busbw_gbs=364.5 * percent / 100,
+    )
     (line,) = ceiling_lines([row])
     assert f"best {364.5 * percent / 100:.1f}" in line
     assert ("rated by what stores get" in line) == said

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from collbench.backends.base import Batch, Samples
-from collbench.bench.runner import STRIDE, Measurement, Point, Settings, estimate_s, order, plan_points
+from collbench.bench.runner import (
+    STRIDE,
+    Measurement,
+    Point,
+    Settings,
+    estimate_s,
+    order,
+    plan_points,
+)
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.results.record import Record
@@ -14,7 +22,10 @@ from collbench.spec.case import Case
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import ScheduleError, StuckError
 
-CASES = [Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096) for algo in ("ring", "twoshot")]
+CASES = [
+    Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096)
+    for algo in ("ring", "twoshot")
+]
 
 
 class Scripted:
@@ -37,7 +48,9 @@ class Scripted:
         pass
 
 
-def measured(script: Sequence[Samples | Exception], cases: Sequence[Case] = tuple(CASES), **settings: Any) -> tuple[list[Record], Scripted]:
+def measured(
+    script: Sequence[Samples | Exception], cases: Sequence[Case] = tuple(CASES), **settings: Any
+) -> tuple[list[Record], Scripted]:
     group = LocalGroup()
     measurement = Measurement(plan_points(cases, group), group, Settings(**settings))
     session = Scripted(script)
@@ -53,7 +66,9 @@ def test_every_repeat_once_and_spread() -> None:
     for points in (1, 3, 24, 100):
         for repeats in (1, 3, 5):
             taken = list(order(points, repeats))
-            assert sorted(taken) == [(point, repeat) for point in range(points) for repeat in range(repeats)]
+            assert sorted(taken) == [
+                (point, repeat) for point in range(points) for repeat in range(repeats)
+            ]
             turns = {pair: turn for turn, pair in enumerate(taken)}
             for point in range(points):
                 for repeat in range(repeats - 1):
@@ -61,7 +76,14 @@ def test_every_repeat_once_and_spread() -> None:
 
 
 def test_the_slowest_rank_counts_and_the_median_of_repeats() -> None:
-    script = [samples(1e-6, 2e-6), samples(1e-6, 1e-6), samples(4e-6, 1e-6), samples(1e-6, 1e-6), samples(3e-6, 1e-6), samples(1e-6, 1e-6)]
+    script = [
+        samples(1e-6, 2e-6),
+        samples(1e-6, 1e-6),
+        samples(4e-6, 1e-6),
+        samples(1e-6, 1e-6),
+        samples(3e-6, 1e-6),
+        samples(1e-6, 1e-6),
+    ]
     (ring, twoshot), session = measured(script, repeats=3)
     assert ring.repeat_times_us == pytest.approx((2, 4, 3))
     assert (ring.time_us, ring.time_low_us, ring.time_high_us) == pytest.approx((3, 2, 4))
@@ -75,14 +97,18 @@ def test_wrong_data_has_no_time_and_says_where() -> None:
     wrong = Wrong(rank=1, count=3, index=700, got="5.0", wanted="6.0")
     (row,), _ = measured([samples(1e-6, 1e-6, wrong=(wrong,))], CASES[:1], repeats=1)
     assert (row.status, row.wrong, row.time_us, row.busbw_gbs) == ("wrong", 3, None, None)
-    assert row.reason.startswith("rank 1 element 700: got 5.0, expected 6.0; written by channel 0, track main, round ")
+    assert row.reason.startswith(
+        "rank 1 element 700: got 5.0, expected 6.0; written by channel 0, track main, round "
+    )
     assert row.reason.endswith("from rank 0")
 
 
 def test_a_stuck_point_ends_the_sweep_after_its_row() -> None:
     group = LocalGroup()
     measurement = Measurement(plan_points(CASES, group), group, Settings(repeats=1))
-    measurement.sessions = {("model", 2): Scripted([samples(1e-6, 1e-6), StuckError("rank 1 waited")])}
+    measurement.sessions = {
+        ("model", 2): Scripted([samples(1e-6, 1e-6), StuckError("rank 1 waited")])
+    }
     rows: list[Record] = []
     with pytest.raises(StuckError):
         rows.extend(measurement.records())
@@ -91,13 +117,22 @@ def test_a_stuck_point_ends_the_sweep_after_its_row() -> None:
 
 
 def test_a_plan_that_cannot_run_is_waived_once() -> None:
-    script: list[Samples | Exception] = [ScheduleError("9 CTAs wait for each other, 8 can be resident", "use fewer"), samples(1.0), samples(1.0)]
+    script: list[Samples | Exception] = [
+        ScheduleError("9 CTAs wait for each other, 8 can be resident", "use fewer"),
+        samples(1.0),
+        samples(1.0),
+    ]
     rows, _ = measured(script, CASES[:2], repeats=2)
-    assert [(row.status, row.reason) for row in rows] == [("waived", "9 CTAs wait for each other, 8 can be resident; use fewer"), ("ok", "")]
+    assert [(row.status, row.reason) for row in rows] == [
+        ("waived", "9 CTAs wait for each other, 8 can be resident; use fewer"),
+        ("ok", ""),
+    ]
 
 
 def test_unchecked_and_blocking_rows_say_so() -> None:
-    (row,), _ = measured([samples(1e-6, 1e-6)], CASES[:1], repeats=1, is_checked=False, blocking=True)
+    (row,), _ = measured(
+        [samples(1e-6, 1e-6)], CASES[:1], repeats=1, is_checked=False, blocking=True
+    )
     assert row.notes == "unchecked blocking"
     assert row.wrong is None
 
@@ -105,26 +140,49 @@ def test_unchecked_and_blocking_rows_say_so() -> None:
 def test_rows_name_only_the_conditions_that_their_backend_heeds() -> None:
     settings = Settings(isolated=True, launch="stream", blocking=True, aggregate=2)
     measurement = Measurement([], LocalGroup(), settings)
-    for backend, conditions in (("cpu", ("aggregate-2", "blocking")), ("cuda", ("aggregate-2", "isolated", "stream"))):
+    for backend, conditions in (
+        ("cpu", ("aggregate-2", "blocking")),
+        ("cuda", ("aggregate-2", "isolated", "stream")),
+    ):
         point = Point(Case(op="allreduce", backend=backend, ranks=2, size_bytes=8))
         assert measurement.key_of(point)[-len(conditions) :] == conditions
 
 
 def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
-    base: dict[str, Any] = {"op": "allreduce", "backend": "cuda", "transport": "net", "algo": "ring", "proto": "simple", "channels": 1, "ranks": 2}
-    found = [resolve(Case(**base, size_bytes=4 << 20, chunk=chunk)) for chunk in (64 << 10, 2 << 20)]
+    base: dict[str, Any] = {
+        "op": "allreduce",
+        "backend": "cuda",
+        "transport": "net",
+        "algo": "ring",
+        "proto": "simple",
+        "channels": 1,
+        "ranks": 2,
+    }
+    found = [
+        resolve(Case(**base, size_bytes=4 << 20, chunk=chunk)) for chunk in (64 << 10, 2 << 20)
+    ]
     small, large = (Point(one.case, one.plan) for one in found)
     measurement = Measurement([], LocalGroup(), Settings(net_threads=3))
     assert "net-threads-3" in measurement.key_of(large)
     assert "net-threads-3" not in measurement.key_of(small)
     measurement.group.hosts = ("a", "b")
-    assert "net-threads-3" not in measurement.key_of(large), "what another host sends no thread copies"
+    assert "net-threads-3" not in measurement.key_of(large), (
+        "what another host sends no thread copies"
+    )
 
 
 def test_resolved_knobs_are_in_the_row() -> None:
-    (point,) = plan_points([Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)], LocalGroup())
+    (point,) = plan_points(
+        [Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)], LocalGroup()
+    )
     case = point.case
-    assert (case.algo, case.direct, case.transport, case.channels, case.threads) == ("twoshot", "on", "shm", 1, 1)
+    assert (case.algo, case.direct, case.transport, case.channels, case.threads) == (
+        "twoshot",
+        "on",
+        "shm",
+        1,
+        1,
+    )
     assert case.chunk > 0
     assert case.slots > 0
 
@@ -150,19 +208,34 @@ def test_what_cannot_run_is_waived_with_its_reason(change: dict[str, Any], reaso
 
 
 def test_a_waived_point_says_what_to_do() -> None:
-    (point,) = plan_points([Case(op="allreduce", backend="cpu", ranks=4, size_bytes=4096, proto="ll", transport="net")], LocalGroup())
+    (point,) = plan_points(
+        [
+            Case(
+                op="allreduce", backend="cpu", ranks=4, size_bytes=4096, proto="ll", transport="net"
+            )
+        ],
+        LocalGroup(),
+    )
     assert point.waived.endswith("a message of MPI comes whole; use --proto simple")
 
 
 def test_what_a_model_invents_takes_no_time_of_the_machine() -> None:
-    cases = [Case(op="allreduce", backend=backend, algo="ring", ranks=4, size_bytes=16 << 20) for backend in ("model", "cpu")]
+    cases = [
+        Case(op="allreduce", backend=backend, algo="ring", ranks=4, size_bytes=16 << 20)
+        for backend in ("model", "cpu")
+    ]
     group = LocalGroup()
-    played, run = (estimate_s(point, Settings(), Measurement([], group, Settings()).machine) for point in plan_points(cases, group))
+    played, run = (
+        estimate_s(point, Settings(), Measurement([], group, Settings()).machine)
+        for point in plan_points(cases, group)
+    )
     assert 0 < played < 0.1 < run
 
 
 def test_auto_falls_back_where_lending_deadlocks() -> None:
-    case = Case(op="allreduce", backend="cpu", algo="oneshot", placement="in", ranks=4, size_bytes=4096)
+    case = Case(
+        op="allreduce", backend="cpu", algo="oneshot", placement="in", ranks=4, size_bytes=4096
+    )
     (point,) = plan_points([case], LocalGroup())
     assert point.waived == ""
     assert point.case.direct == "off"

@@ -1,4 +1,6 @@
-"""What communication costs computation, without a GPU: rates from marks, rows, the advice, and the command with stand-in sessions."""
+"""What communication costs computation, without a GPU: rates from marks, rows, the advice, and the
+command with stand-in sessions.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -28,8 +30,20 @@ ASKED = Asked(sizes=(1 << 26,), channels=(4,), backends=("cuda",), ranks=2, gemm
 
 
 def record(**more: Any) -> Record:
-    knobs = dict.fromkeys(SWEEP[: SWEEP.index("count") + 1], 0) | dict.fromkeys(("algo", "proto", "backend"), "")
-    return Record(**{**knobs, "op": "allreduce", "ranks": 2, "size_bytes": 1 << 26, "status": "ok", "busbw_gbs": 100.0, **more})
+    knobs = dict.fromkeys(SWEEP[: SWEEP.index("count") + 1], 0) | dict.fromkeys(
+        ("algo", "proto", "backend"), ""
+    )
+    return Record(
+        **{
+            **knobs,
+            "op": "allreduce",
+            "ranks": 2,
+            "size_bytes": 1 << 26,
+            "status": "ok",
+            "busbw_gbs": 100.0,
+            **more,
+        }
+    )
 
 
 # Rates
@@ -42,9 +56,14 @@ def test_a_part_of_a_turn_counts_as_that_part() -> None:
 
 def test_rates_are_taken_while_both_run() -> None:
     """Launches end at 40 ms; what the products do afterwards, undisturbed, does not count."""
-    both = Marks(computing=(*marks(0.0, 2e-3, 20), *marks(41e-3, 1e-3, 20)), launches=marks(0.0, 4e-3, 10))
+    both = Marks(
+        computing=(*marks(0.0, 2e-3, 20), *marks(41e-3, 1e-3, 20)), launches=marks(0.0, 4e-3, 10)
+    )
     one = Beside(
-        products=1, launches=2, both=(both,), computing_alone=(Marks(computing=marks(0.0, 1e-3, 40)),),
+        products=1,
+        launches=2,
+        both=(both,),
+        computing_alone=(Marks(computing=marks(0.0, 1e-3, 40)),),
         launches_alone=(Marks(launches=marks(0.0, 2e-3, 20)),),
     )
     times = times_of(one)
@@ -55,10 +74,16 @@ def test_rates_are_taken_while_both_run() -> None:
 
 
 def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
-    """The first replay ends long after the products: in their time it did a fifth of itself, and cost them nothing."""
+    """The first replay ends long after the products: in their time it did a fifth of itself, and
+    cost them nothing.
+    """
     both = Marks(computing=marks(0.0, 1e-3, 60), launches=(0.0, 0.3))
     one = Beside(
-        products=1, launches=1, both=(both,), computing_alone=(Marks(computing=marks(0.0, 1e-3, 60)),), launches_alone=(Marks(launches=(0.0, 0.06)),),
+        products=1,
+        launches=1,
+        both=(both,),
+        computing_alone=(Marks(computing=marks(0.0, 1e-3, 60)),),
+        launches_alone=(Marks(launches=(0.0, 0.06)),),
     )
     times = times_of(one)
     assert times.launch_beside == pytest.approx(0.3)
@@ -68,13 +93,19 @@ def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
 def test_the_slowest_rank_counts() -> None:
     slow, fast = repeat(gemm_slower=1.5, ranks=1), repeat(gemm_slower=1.1, ranks=1)
     one = Beside(
-        products=1, launches=1, computing_alone=fast.computing_alone * 2, launches_alone=fast.launches_alone * 2, both=(*fast.both, *slow.both),
+        products=1,
+        launches=1,
+        computing_alone=fast.computing_alone * 2,
+        launches_alone=fast.launches_alone * 2,
+        both=(*fast.both, *slow.both),
     )
     assert times_of(one).product_beside == pytest.approx(1.5e-3)
 
 
 def test_what_is_moved_for_lost_computing() -> None:
-    """Products take 1.25 times as long: a fifth of the time is lost. 2^26 bytes in 2 ms are 33.6 MB a ms, 167.8 MB for a lost ms."""
+    """Products take 1.25 times as long: a fifth of the time is lost. 2^26 bytes in 2 ms are 33.6 MB
+    a ms, 167.8 MB for a lost ms.
+    """
     row = compared(record(), ASKED, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3)
     assert row.gemm_slower == pytest.approx(1.25)
     assert row.lost_percent == pytest.approx(20.0)
@@ -115,15 +146,21 @@ def channels_of(job: Any) -> int:
     return int(job.channels)
 
 
-def test_messages_are_no_road_beside_products(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_no_road_beside_products(
+    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert run(["overlap", "--transport", "net"]) == 2
     assert "'net' is not one of auto, ce, p2p, shm" in capfd.readouterr().err
     assert run(["overlap", "--backend", "cuda", "--transport", "all", "--channels", "8"]) == 0
     assert "waived" not in capfd.readouterr().out
 
 
-def test_rows_table_and_advice(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """More channels cost more computing; with few the launches are slow. The advice is worked out from the rows."""
+def test_rows_table_and_advice(
+    stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """More channels cost more computing; with few the launches are slow. The advice is worked out
+    from the rows.
+    """
     cost = {4: (1.02, 2.0), 16: (1.10, 1.05), 64: (1.50, 1.0), 1: (1.04, 1.0), 0: (1.0, 1.0)}
     stand_in.cost = staticmethod(lambda job: cost[channels_of(job)])
     file = tmp_path / "rows.csv"
@@ -132,30 +169,65 @@ def test_rows_table_and_advice(stand_in: type[Session], tmp_path: Path, capfd: p
         rows = list(csv.DictReader(text))
     assert tuple(rows[0]) == COLUMNS
     assert [(row["backend"], row["op"], row["algo"], row["channels"]) for row in rows] == [
-        ("cuda", "allreduce", "ring", "4"), ("cuda", "allreduce", "ring", "16"), ("cuda", "allreduce", "ring", "64"),
-        ("cuda", "allreduce", "twoshot", "1"), ("nccl", "allreduce", "library", "0"),
-        ("copies", "sendrecv", "kernel", "4"), ("copies", "sendrecv", "kernel", "16"), ("copies", "sendrecv", "kernel", "64"),
-        ("copies", "sendrecv", "engine", "0"), ("copies", "sendrecv", "host", "0"),
+        ("cuda", "allreduce", "ring", "4"),
+        ("cuda", "allreduce", "ring", "16"),
+        ("cuda", "allreduce", "ring", "64"),
+        ("cuda", "allreduce", "twoshot", "1"),
+        ("nccl", "allreduce", "library", "0"),
+        ("copies", "sendrecv", "kernel", "4"),
+        ("copies", "sendrecv", "kernel", "16"),
+        ("copies", "sendrecv", "kernel", "64"),
+        ("copies", "sendrecv", "engine", "0"),
+        ("copies", "sendrecv", "host", "0"),
     ]
-    assert {(row["status"], row["gemm"], row["priority"], row["wrong"], row["size_bytes"]) for row in rows} == {("ok", "8192", "high", "0", str(1 << 26))}
-    assert [row["ctas"] for row in rows if row["transport"] != "ce"] == ["4", "16", "64", "0", "4", "16", "64", "0", "0"]
+    assert {
+        (row["status"], row["gemm"], row["priority"], row["wrong"], row["size_bytes"])
+        for row in rows
+    } == {("ok", "8192", "high", "0", str(1 << 26))}
+    assert [row["ctas"] for row in rows if row["transport"] != "ce"] == [
+        "4",
+        "16",
+        "64",
+        "0",
+        "4",
+        "16",
+        "64",
+        "0",
+        "0",
+    ]
     assert [float(row["gemm_slower"]) for row in rows[:3]] == [1.02, 1.1, 1.5]
-    assert [row["mb_per_lost_ms"] != "" for row in rows] == [False, True, True, True, False, False, True, True, False, False]  # the noise is 2 %
+    # the noise is 2 %
+    assert [row["mb_per_lost_ms"] != "" for row in rows] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     out = capfd.readouterr().out
     assert max(map(len, out.splitlines())) <= WIDTH
     assert "a stream of high priority" in out
     said = " ".join(out[out.rindex("\n64M: ") :].split())
-    assert said == (
-        "64M: 16 channels cost 9.1 % of computing and give 95 % of the bandwidth: 63.91 GB/s; 64 channels cost 33.3 % of computing and give 67.11 GB/s; "
-        "ce costs 3.8 % of computing and gives 67.11 GB/s; "
-        "NCCL costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s; the copy engine costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s."
+    assert (
+        said
+        == "64M: 16 channels cost 9.1 % of computing and give 95 % of the bandwidth: 63.91 GB/s; 64"
+        " channels cost 33.3 % of computing and give 67.11 GB/s; ce costs 3.8 % of computing and"
+        " gives 67.11 GB/s; NCCL costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s;"
+        " the copy engine costs nothing measurable (noise 2.0 %) and gives 67.11 GB/s."
     )
     assert [backend for backend, _ in stand_in.opened] == ["cuda", "nccl", "copies"]
     assert stand_in.closed == 3
     assert all(options.is_urgent for _, options in stand_in.opened)
 
 
-def test_one_gpu_copies(stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_gpu_copies(
+    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(_run_overlap, "device_count", lambda: 1)
     assert run(["overlap", "--channels", "4,8", "--priority", "normal"]) == 0
     out, err = capfd.readouterr()
@@ -168,13 +240,17 @@ def test_one_gpu_copies(stand_in: type[Session], monkeypatch: pytest.MonkeyPatch
     assert "nothing travels" in capfd.readouterr().err
 
 
-def test_no_gpu_is_an_environment_that_cannot(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_gpu_is_an_environment_that_cannot(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "this host has no NVIDIA GPU")
     assert run(["overlap"]) == 3
     assert "this host has no NVIDIA GPU" in capfd.readouterr().err
 
 
-def test_no_cublas_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_cublas_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def missing() -> None:
         raise UnavailableError("CuPy finds no cuBLAS", "install it")
 
@@ -183,17 +259,40 @@ def test_no_cublas_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capfd: 
     assert "install it" in capfd.readouterr().err
 
 
-def test_what_cannot_run_is_a_row(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    stand_in.raises = staticmethod(lambda job: ScheduleError("too many CTAs") if channels_of(job) == 64 else None)
+def test_what_cannot_run_is_a_row(
+    stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stand_in.raises = staticmethod(
+        lambda job: ScheduleError("too many CTAs") if channels_of(job) == 64 else None
+    )
     file = tmp_path / "rows.csv"
-    assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "8,64", "--csv", str(file)]) == 0
+    assert (
+        run(
+            [
+                "overlap",
+                "--backend",
+                "cuda",
+                "--transport",
+                "p2p",
+                "--channels",
+                "8,64",
+                "--csv",
+                str(file),
+            ]
+        )
+        == 0
+    )
     with file.open() as text:
-        assert [(row["status"], row["reason"], row["gemm_us"] != "") for row in csv.DictReader(text)] == [("ok", "", True), ("waived", "too many CTAs", False)]
+        assert [
+            (row["status"], row["reason"], row["gemm_us"] != "") for row in csv.DictReader(text)
+        ] == [("ok", "", True), ("waived", "too many CTAs", False)]
     assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "64"]) == 3
     assert "too many CTAs" in capfd.readouterr().err
 
 
-def test_a_session_that_does_not_open_waives_its_points(stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_session_that_does_not_open_waives_its_points(
+    stand_in: type[Session], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("no memory", "use smaller sizes")
 
@@ -202,11 +301,34 @@ def test_a_session_that_does_not_open_waives_its_points(stand_in: type[Session],
     assert capfd.readouterr().out.count("waived: no memory; use smaller sizes") == 3
 
 
-@pytest.mark.parametrize(("error", "code"), [(StuckError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)])
-def test_what_ends_it_keeps_the_rows_before(stand_in: type[Session], tmp_path: Path, capfd: pytest.CaptureFixture[str], error: Any, code: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"), [(StuckError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)]
+)
+def test_what_ends_it_keeps_the_rows_before(
+    stand_in: type[Session],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    error: Any,
+    code: int,
+) -> None:
     stand_in.raises = staticmethod(lambda job: error if channels_of(job) == 64 else None)
     file = tmp_path / "rows.csv"
-    assert run(["overlap", "--backend", "cuda", "--transport", "p2p", "--channels", "8,64", "--csv", str(file)]) == code
+    assert (
+        run(
+            [
+                "overlap",
+                "--backend",
+                "cuda",
+                "--transport",
+                "p2p",
+                "--channels",
+                "8,64",
+                "--csv",
+                str(file),
+            ]
+        )
+        == code
+    )
     with file.open() as text:
         statuses = [row["status"] for row in csv.DictReader(text)]
     assert statuses == (["ok", "error"] if code == 4 else ["ok"])
@@ -224,7 +346,9 @@ def test_wrong_results_have_no_times(stand_in: type[Session], tmp_path: Path) ->
     assert "rank 1 element 7" in row["reason"]
 
 
-def test_rows_are_appended_to_a_file_of_the_same_columns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_appended_to_a_file_of_the_same_columns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "rows.csv"
     for _ in range(2):
         assert run(["overlap", "--backend", "nccl", "--csv", str(file)]) == 0
@@ -243,30 +367,64 @@ def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_collectives_and_senseless_options(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["overlap", "--op", "all_gather", "--backend", "cuda", "--sizes", "1M,16M", "--channels", "8"]) == 0
+    assert (
+        run(
+            [
+                "overlap",
+                "--op",
+                "all_gather",
+                "--backend",
+                "cuda",
+                "--sizes",
+                "1M,16M",
+                "--channels",
+                "8",
+            ]
+        )
+        == 0
+    )
     out = capfd.readouterr().out
     assert "allgather of 2 ranks" in out
     assert "\n1M: 8 channels" in out
     assert "\n16M: 8 channels" in out
-    for wrong in (["--op", "gossip"], ["--sizes", "0"], ["--backend", "mpi"], ["--channels", "0"], ["--gemm", "12"], ["--repeats", "1"]):
+    for wrong in (
+        ["--op", "gossip"],
+        ["--sizes", "0"],
+        ["--backend", "mpi"],
+        ["--channels", "0"],
+        ["--gemm", "12"],
+        ["--repeats", "1"],
+    ):
         assert run(["overlap", *wrong]) == 2, wrong
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_transports_are_told_apart(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+def test_transports_are_told_apart(
+    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
+) -> None:
     stand_in.cost = staticmethod(lambda job: (1.1, 1.0) if job.transport == "p2p" else (1.2, 4.0))
-    assert run(["overlap", "--backend", "cuda", "--channels", "4,8", "--transport", "auto,shm"]) == 0
+    assert (
+        run(["overlap", "--backend", "cuda", "--channels", "4,8", "--transport", "auto,shm"]) == 0
+    )
     out = capfd.readouterr().out
     assert out.count("ring simple shm") == 2
     said = " ".join(out[out.rindex("\n64M: ") :].split())
-    assert said.startswith("64M: 4 channels cost 9.1 % of computing and give 100 % of the bandwidth: 67.11 GB/s; shm costs 16.7 %")
+    assert said.startswith(
+        "64M: 4 channels cost 9.1 % of computing and give 100 % of the bandwidth: 67.11 GB/s; shm"
+        " costs 16.7 %"
+    )
 
 
-def test_copy_engines_alone_are_called_so(stand_in: type[Session], capfd: pytest.CaptureFixture[str]) -> None:
+def test_copy_engines_alone_are_called_so(
+    stand_in: type[Session], capfd: pytest.CaptureFixture[str]
+) -> None:
     stand_in.cost = staticmethod(lambda job: (2.0, 1.5))
     assert run(["overlap", "--backend", "cuda", "--transport", "ce"]) == 0
     out = capfd.readouterr().out
-    assert " ".join(out[out.rindex("\n64M: ") :].split()) == "64M: ce costs 50.0 % of computing and gives 44.74 GB/s."
+    assert (
+        " ".join(out[out.rindex("\n64M: ") :].split())
+        == "64M: ce costs 50.0 % of computing and gives 44.74 GB/s."
+    )
 
 
 def test_no_row_no_advice() -> None:
@@ -279,7 +437,9 @@ def test_copies_are_no_backend_of_the_sweep() -> None:
 
 def test_readme_has_every_option_and_column() -> None:
     text = (Path(__file__).parent.parent.parent / "README.md").read_text()
-    section = text[text.index("## What communication costs computing") : text.index("## Exit codes")]
+    section = text[
+        text.index("## What communication costs computing") : text.index("## Exit codes")
+    ]
     options = {option for param in command.params for option in param.opts}
     assert sorted(option for option in options if f"`{option}" not in section) == []
     assert [name for name in COLUMNS[len(SWEEP) :] if f"`{name}`" not in section] == []

@@ -1,4 +1,6 @@
-"""Pairs: what is asked for, what is expected, who falls behind, and what is saved. tests/gpu has no part in it: topo --measure is run there."""
+"""Pairs: what is asked for, what is expected, who falls behind, and what is saved. tests/gpu has no
+part in it: topo --measure is run there.
+"""
 
 from itertools import permutations
 
@@ -17,7 +19,10 @@ GPUS = [f"gpu{k}" for k in range(4)]
 
 def stores(near_gbs: float, far_gbs: float) -> list[Pair]:
     """All pairs of 2 + 2 GPUs."""
-    return [Pair(a=a, b=b, way="stores", value=near_gbs if a // 2 == b // 2 else far_gbs) for a, b in permutations(range(4), 2)]
+    return [
+        Pair(a=a, b=b, way="stores", value=near_gbs if a // 2 == b // 2 else far_gbs)
+        for a, b in permutations(range(4), 2)
+    ]
 
 
 def rates(topology: Topology) -> tuple[float | None, float | None]:
@@ -31,7 +36,10 @@ def test_two_ranks_of_processors_are_measured() -> None:
     finally:
         group.close(0)
     assert sorted((pair.a, pair.b, pair.way, pair.is_both) for pair in pairs) == [
-        (0, 1, "latency", True), (0, 1, "loads", False), (0, 1, "loads", True), (1, 0, "loads", False),
+        (0, 1, "latency", True),
+        (0, 1, "loads", False),
+        (0, 1, "loads", True),
+        (1, 0, "loads", False),
     ]
     assert all(pair.value is not None and pair.value > 0 for pair in pairs)
 
@@ -41,28 +49,49 @@ def test_what_to_expect_of_nvlink_and_of_pcie() -> None:
     assert expected_gbs(machine, "gpu0", "gpu1", "stores") == pytest.approx(364.5)
     assert expected_gbs(machine, "gpu0", "gpu1", "copies") == pytest.approx(391.5)
     assert expected_gbs(machine, "gpu0", "gpu1", "host") == pytest.approx(47.88, abs=0.1)
-    assert expected_gbs(machine_topology("pcie-4"), "gpu0", "gpu1", "copies") == pytest.approx(11.97, abs=0.01)
+    assert expected_gbs(machine_topology("pcie-4"), "gpu0", "gpu1", "copies") == pytest.approx(
+        11.97, abs=0.01
+    )
 
 
 def test_a_slow_pair_is_named() -> None:
     machine = machine_topology("hgx-h200")
     gpus = [gpu.id for gpu in machine.gpus]
-    pairs = [Pair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0) for a in range(4) for b in range(4) if a != b]
-    late = [Pair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0) for a in range(5)]
+    pairs = [
+        Pair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0)
+        for a in range(4)
+        for b in range(4)
+        if a != b
+    ]
+    late = [
+        Pair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0)
+        for a in range(5)
+    ]
     found = behind([*pairs, *late], machine, gpus)
-    assert [(pair.a, pair.b, pair.way, middle) for pair, middle in found] == [(2, 3, "stores", 365.0), (1, 2, "latency", 2.0)]
+    assert [(pair.a, pair.b, pair.way, middle) for pair, middle in found] == [
+        (2, 3, "stores", 365.0),
+        (1, 2, "latency", 2.0),
+    ]
 
 
 def test_measured_rates_take_the_place_of_expected_ones() -> None:
     machine = machine_topology("dgx-1v")
     gpus = [gpu.id for gpu in machine.gpus]
-    saved = with_rates(machine, gpus, [Pair(a=0, b=1, way="stores", value=19.0), Pair(a=1, b=0, way="stores", value=18.5)], "measured")
+    saved = with_rates(
+        machine,
+        gpus,
+        [Pair(a=0, b=1, way="stores", value=19.0), Pair(a=1, b=0, way="stores", value=18.5)],
+        "measured",
+    )
     assert path(saved, "gpu0", "gpu1").usable_gbs == 19.0
     assert path(saved, "gpu0", "gpu2").usable_gbs == path(machine, "gpu0", "gpu2").usable_gbs
 
 
 def test_matrices_show_values_expectations_and_reasons() -> None:
-    pairs = [Pair(a=0, b=1, way="stores", value=365.4), Pair(a=1, b=0, way="stores", reason="no peer access")]
+    pairs = [
+        Pair(a=0, b=1, way="stores", value=365.4),
+        Pair(a=1, b=0, way="stores", reason="no peer access"),
+    ]
     pairs.append(Pair(a=0, b=1, way="latency", value=2.07, is_both=True))
     shown = "\n".join(lines(pairs, ["GPU0", "GPU1"], {(0, 1, "stores"): 364.5}))
     assert "stores by the sender's kernel, one way, GB/s; expected 364.5" in shown
@@ -78,21 +107,32 @@ def test_a_saved_machine_reaches_what_was_measured(near_gbs: float, far_gbs: flo
 
 
 def test_a_link_between_sockets_may_be_narrower_than_was_thought() -> None:
-    """Expected were 12 GB/s below a socket, and as much between them; between them 4 came through, whatever the link is said to carry."""
-    wide = with_rates(machine_topology("pcie-2x2"), GPUS, stores(12.0, 50.0), "as if sockets limited nobody")
+    """Expected were 12 GB/s below a socket, and as much between them; between them 4 came through,
+    whatever the link is said to carry.
+    """
+    wide = with_rates(
+        machine_topology("pcie-2x2"), GPUS, stores(12.0, 50.0), "as if sockets limited nobody"
+    )
     saved = with_rates(wide, GPUS, stores(11.0, 4.0), "measured")
     assert rates(saved) == (11.0, 4.0)
 
 
 def test_a_link_that_limits_nobody_keeps_its_rate() -> None:
-    wide = with_rates(machine_topology("pcie-2x2"), GPUS, stores(12.0, 50.0), "as if sockets limited nobody")
+    wide = with_rates(
+        machine_topology("pcie-2x2"), GPUS, stores(12.0, 50.0), "as if sockets limited nobody"
+    )
     saved = with_rates(wide, GPUS, stores(11.0, 11.0), "measured")
     assert [link.usable_gbs for link in saved.links if link.kind == "socket"] == [50.0]
 
 
 def test_a_slow_pair_is_named_beside_those_of_its_class() -> None:
-    pairs = [pair if (pair.a, pair.b) != (1, 3) else Pair(a=1, b=3, way="stores", value=3.0) for pair in stores(11.0, 5.0)]
-    assert behind(pairs, machine_topology("pcie-2x2"), GPUS) == [(Pair(a=1, b=3, way="stores", value=3.0), 5.0)]
+    pairs = [
+        pair if (pair.a, pair.b) != (1, 3) else Pair(a=1, b=3, way="stores", value=3.0)
+        for pair in stores(11.0, 5.0)
+    ]
+    assert behind(pairs, machine_topology("pcie-2x2"), GPUS) == [
+        (Pair(a=1, b=3, way="stores", value=3.0), 5.0)
+    ]
 
 
 def test_copy_engines_are_expected_to_use_nvlink_better_than_stores() -> None:

@@ -1,4 +1,6 @@
-"""Soaks without a GPU: which launches are asked for, and what is said of them. The session is a stand-in; tests/gpu has the real one."""
+"""Soaks without a GPU: which launches are asked for, and what is said of them. The session is a
+stand-in; tests/gpu has the real one.
+"""
 
 import random
 from collections.abc import Sequence
@@ -24,11 +26,20 @@ class Session:
 
     def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
         self.asked.append((plan, tuple(counts), pause_ns))
-        return (Wrong(rank=1, count=3, index=7, got="?", wanted="?"),) if plan is self.asked[0][0] else ()
+        return (
+            (Wrong(rank=1, count=3, index=7, got="?", wanted="?"),)
+            if plan is self.asked[0][0]
+            else ()
+        )
 
 
 def points() -> list[Point]:
-    found = [resolve(Case(op="allreduce", backend="cuda", algo=algo, proto="ll", ranks=4, size_bytes=4096)) for algo in ("ring", "oneshot", "tree")]
+    found = [
+        resolve(
+            Case(op="allreduce", backend="cuda", algo=algo, proto="ll", ranks=4, size_bytes=4096)
+        )
+        for algo in ("ring", "oneshot", "tree")
+    ]
     return [Point(choice.case, choice.plan) for choice in found]
 
 
@@ -39,7 +50,11 @@ def test_every_plan_comes_before_any_comes_again() -> None:
         bursts.append(burst)
         if len(bursts) == 6:
             break
-    assert {id(plan) for plan, _, _ in session.asked[:3]} == {id(plan) for plan, _, _ in session.asked[3:]} == {id(point.plan) for point in few}
+    assert (
+        {id(plan) for plan, _, _ in session.asked[:3]}
+        == {id(plan) for plan, _, _ in session.asked[3:]}
+        == {id(point.plan) for point in few}
+    )
     assert [bool(burst.wrong) for burst in bursts].count(True) == 2
     assert all(len(burst.counts) == LAUNCHES and burst.pause_ns in PAUSES_NS for burst in bursts)
 
@@ -83,10 +98,15 @@ def test_counts_are_the_plans_own_or_anything_up_to_it() -> None:
 
 def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
     waits = [
-        StuckError("rank 0 waited for rank 3", suspect=((2, 6), 3)), StuckError("rank 1 waited for rank 0", suspect=((2, 3), 0)),
+        StuckError("rank 0 waited for rank 3", suspect=((2, 6), 3)),
+        StuckError("rank 1 waited for rank 0", suspect=((2, 3), 0)),
         StuckError("rank 2 was told to stop"),
     ]
-    assert stuck(waits).message == "rank 0 keeps the others waiting: rank 0 waited for rank 3; rank 1 waited for rank 0; rank 2 was told to stop"
+    assert (
+        stuck(waits).message
+        == "rank 0 keeps the others waiting: rank 0 waited for rank 3; rank 1 waited for rank 0;"
+        " rank 2 was told to stop"
+    )
 
 
 def test_suspects_travel_between_processes() -> None:
@@ -96,10 +116,16 @@ def test_suspects_travel_between_processes() -> None:
     assert (error.message, error.hint, error.suspect) == ("late", "hint", ((-1,), 2))
 
 
-@pytest.mark.parametrize("algo", ["ring", "oneshot", "twoshot", "direct", "chain", "halving", "tree"])
+@pytest.mark.parametrize(
+    "algo", ["ring", "oneshot", "twoshot", "direct", "chain", "halving", "tree"]
+)
 def test_gpu_plans_exist_for_every_protocol(algo: str) -> None:
     op = "alltoall" if algo == "direct" else "allreduce"
     for proto in ("simple", "ll", "ll128"):
-        case, plan = resolve(Case(op=op, backend="cuda", algo=algo, proto=proto, ranks=4, size_bytes=1 << 20))  # type: ignore[arg-type]
+        case, plan = resolve(
+            Case(op=op, backend="cuda", algo=algo, proto=proto, ranks=4, size_bytes=1 << 20)  # type: ignore[arg-type]
+        )
         assert case.proto == proto
-        assert case.buffsize == plan.slots * plan.widest * PROTOCOLS.load(proto).wire_bytes(plan.piece_bytes)
+        assert case.buffsize == plan.slots * plan.widest * PROTOCOLS.load(proto).wire_bytes(
+            plan.piece_bytes
+        )

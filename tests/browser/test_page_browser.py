@@ -1,4 +1,6 @@
-"""The page in a real browser: nothing complains, nothing leaves, filters and pointers do what they say. Skipped where there is no Chromium."""
+"""The page in a real browser: nothing complains, nothing leaves, filters and pointers do what they
+say. Skipped where there is no Chromium.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -20,9 +22,14 @@ H200 = catalog.results()["h200x4"]
 LINES = "document.querySelectorAll('#chart path:not(.ceiling):not(.envelope)').length"
 SHOWN = "document.getElementById('shown').textContent"
 TIP = "document.getElementById('tip').innerText"
-RGB = """(text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(k => k / 255).map(k => k <= .03928 ? k / 12.92 : ((k + .055) / 1.055) ** 2.4);
+RGB = """(text => {
+  const linear = k => k <= .03928 ? k / 12.92 : ((k + .055) / 1.055) ** 2.4;
+  const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(k => k / 255).map(linear);
   return .2126 * r + .7152 * g + .0722 * b; })"""
-CONTRAST = f"""((one, other) => {{ const [a, b] = [{RGB}(one), {RGB}(other)].sort((x, y) => y - x); return (a + .05) / (b + .05); }})"""
+CONTRAST = f"""((one, other) => {{
+  const [a, b] = [{RGB}(one), {RGB}(other)].sort((x, y) => y - x);
+  return (a + .05) / (b + .05);
+}})"""
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +44,47 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     home = tmp_path_factory.mktemp("pages")
     loaded = load(H200)
     many = [
-        row((10.0 + k % 7, 11.0, 10.5), algo=algo, channels=k, threads=threads, size_bytes=1024 << step)
-        for algo in ("ring", "tree", "star", "chain") for k in range(1, 33) for threads in range(32, 544, 32) for step in range(10)
+        row(
+            (10.0 + k % 7, 11.0, 10.5),
+            algo=algo,
+            channels=k,
+            threads=threads,
+            size_bytes=1024 << step,
+        )
+        for algo in ("ring", "tree", "star", "chain")
+        for k in range(1, 33)
+        for threads in range(32, 544, 32)
+        for step in range(10)
     ]
-    slow, plain = (frame(*[row(
-        (scale * step, 1.01 * scale * step, 1.02 * scale * step), algo="twoshot", proto="ll128", channels=channels, threads=256 * channels, cluster=channels,
-        size_bytes=1024 << step,
-    ) for step in range(1, 11) for channels in (1, 2)]) for scale in (1.5, 1.0))
+    slow, plain = (
+        frame(
+            *[
+                row(
+                    (scale * step, 1.01 * scale * step, 1.02 * scale * step),
+                    algo="twoshot",
+                    proto="ll128",
+                    channels=channels,
+                    threads=256 * channels,
+                    cluster=channels,
+                    size_bytes=1024 << step,
+                )
+                for step in range(1, 11)
+                for channels in (1, 2)
+            ]
+        )
+        for scale in (1.5, 1.0)
+    )
     texts = {
-        "slower": page(*(Loaded(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))),
-        "h200": page(loaded), "two": page(loaded, loaded), "hostile": of_frame(hostile(), "<i>x.csv"), "none": of_frame(frame(row(status="waived"))),
-        "one": of_frame(frame(row((10.0,)))), "published": page(load(catalog.results()["h200x8-published"])), "many": of_frame(frame(*many)),
+        "slower": page(
+            *(Loaded(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))
+        ),
+        "h200": page(loaded),
+        "two": page(loaded, loaded),
+        "hostile": of_frame(hostile(), "<i>x.csv"),
+        "none": of_frame(frame(row(status="waived"))),
+        "one": of_frame(frame(row((10.0,)))),
+        "published": page(load(catalog.results()["h200x8-published"])),
+        "many": of_frame(frame(*many)),
     }
     for name, text in texts.items():
         (home / f"{name}.html").write_text(text)
@@ -55,16 +92,28 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["h200", "two", "hostile", "none", "one", "published", "many"])
-@pytest.mark.parametrize("fragment", [
-    "", "#op=*&axis=time&x=linear&y=linear&lines=all", "#axis=algbw&y=log&color=protocol", "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
-])
-def test_nothing_complains_and_nothing_leaves(browser: Browser, pages: dict[str, str], name: str, fragment: str) -> None:
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "",
+        "#op=*&axis=time&x=linear&y=linear&lines=all",
+        "#axis=algbw&y=log&color=protocol",
+        "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
+    ],
+)
+def test_nothing_complains_and_nothing_leaves(
+    browser: Browser, pages: dict[str, str], name: str, fragment: str
+) -> None:
     browser.look(pages[name] + fragment)
     assert browser.run("document.getElementById('live').hidden") is (name == "none")
     assert browser.run("document.title") != "taken"
-    assert "NaN" not in browser.run("document.body.innerText + document.getElementById('chart').outerHTML")
+    assert "NaN" not in browser.run(
+        "document.body.innerText + document.getElementById('chart').outerHTML"
+    )
     assert browser.complaints() == []
-    assert [url for url in browser.requests() if not url.startswith(pages[name]) and url != "data:,"] == []
+    assert [
+        url for url in browser.requests() if not url.startswith(pages[name]) and url != "data:,"
+    ] == []
 
 
 def test_the_policy_refuses_what_would_leave(browser: Browser, pages: dict[str, str]) -> None:
@@ -84,11 +133,23 @@ def test_the_policy_refuses_what_would_leave(browser: Browser, pages: dict[str, 
     try:
         there = f"http://127.0.0.1:{server.server_port}/"
         browser.look(pages["h200"])
-        image = "new Promise(done => { const one = new Image(); one.onload = () => done('in'); one.onerror = () => done('refused'); one.src = '%s'; })"
+        image = (
+            "new Promise(done => { const one = new Image(); one.onload = () => done('in');"
+            " one.onerror = () => done('refused'); one.src = '%s'; })"
+        )
         assert browser.run(image % there) == "refused"
-        assert browser.run(f"fetch('{there}', {{mode: 'no-cors'}}).then(() => 'in', () => 'refused')") == "refused"
-        assert browser.run("new Promise(done => { const one = document.createElement('script'); one.textContent = 'window.ran = 1';"
-                           " document.body.append(one); setTimeout(() => done(window.ran === 1), 50); })") is False
+        assert (
+            browser.run(f"fetch('{there}', {{mode: 'no-cors'}}).then(() => 'in', () => 'refused')")
+            == "refused"
+        )
+        assert (
+            browser.run(
+                "new Promise(done => { const one = document.createElement('script');"
+                " one.textContent = 'window.ran = 1'; document.body.append(one); setTimeout(() =>"
+                " done(window.ran === 1), 50); })"
+            )
+            is False
+        )
     finally:
         server.shutdown()
         server.server_close()
@@ -100,44 +161,80 @@ def test_the_address_filters(browser: Browser, pages: dict[str, str]) -> None:
     assert browser.run(SHOWN) == "22 of 111 curves, 286 points: allreduce"
     assert browser.run(LINES) == 22
     browser.look(pages["h200"] + "#op=broadcast&algorithm=ring,tree&protocol=ll")
-    assert browser.run(SHOWN) == "3 of 111 curves, 39 points: broadcast; algorithm ring or tree; protocol ll"  # and NCCL's own choice
-    assert browser.run("[...document.querySelectorAll('#best tbody tr')].filter(row => row.checkVisibility()).every(row => row.dataset.op === 'broadcast')")
+    # and NCCL's own choice
+    assert (
+        browser.run(SHOWN)
+        == "3 of 111 curves, 39 points: broadcast; algorithm ring or tree; protocol ll"
+    )
+    assert browser.run(
+        "[...document.querySelectorAll('#best tbody tr')].filter(row =>"
+        " row.checkVisibility()).every(row => row.dataset.op === 'broadcast')"
+    )
     browser.look(pages["h200"] + "#op=*")
     assert browser.run(SHOWN).endswith("all operations; the fastest at some size, and libraries")
-    assert browser.run("[...document.querySelectorAll('#best tbody tr')].filter(row => !row.checkVisibility()).length") == 0
+    assert (
+        browser.run(
+            "[...document.querySelectorAll('#best tbody tr')].filter(row =>"
+            " !row.checkVisibility()).length"
+        )
+        == 0
+    )
     browser.look(pages["h200"] + "#op=*&lines=all")
     assert browser.run(SHOWN) == "111 of 111 curves, 1399 points: all operations"
 
 
 def test_filters_work_and_stay_in_the_address(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"])
-    click = "(box => { box.focus(); box.click(); })([...document.querySelectorAll('#filters input')].find(box => box.value === '%s'))"
+    click = (
+        "(box => { box.focus(); box.click(); })([...document.querySelectorAll('#filters"
+        " input')].find(box => box.value === '%s'))"
+    )
     browser.run(click % "ring")
     assert browser.run("location.hash") == "#algorithm=ring"
     assert browser.run(LINES) == 4
     assert browser.run("document.activeElement.value") == "ring"  # the keyboard stays where it was
     browser.run(click % "nccl")
     assert browser.run(LINES) == 1
-    browser.run("(list => { list.value = 'time'; list.dispatchEvent(new Event('change')); })(document.getElementById('f-axis'))")
+    browser.run(
+        "(list => { list.value = 'time'; list.dispatchEvent(new Event('change'));"
+        " })(document.getElementById('f-axis'))"
+    )
     assert browser.run("location.hash") == "#axis=time&algorithm=ring&backend=nccl"
     assert browser.run("document.getElementById('chart').textContent").count("Time, us") == 1
-    browser.run("[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show all').click()")
+    browser.run(
+        "[...document.querySelectorAll('#filters button')].find(one => one.textContent === 'Show"
+        " all').click()"
+    )
     assert browser.run(LINES) == 22
     assert browser.run("location.hash") == "#axis=time"
     browser.run("location.hash = '#op=reduce'")
-    assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(": reduce")
+    assert browser.run(f"new Promise(done => setTimeout(() => done({SHOWN}), 50))").endswith(
+        ": reduce"
+    )
     assert browser.complaints() == []
 
 
-def test_pointer_and_keyboard_tell_a_points_numbers(browser: Browser, pages: dict[str, str]) -> None:
+def test_pointer_and_keyboard_tell_a_points_numbers(
+    browser: Browser, pages: dict[str, str]
+) -> None:
     browser.look(pages["h200"] + "#backend=nccl")
     assert browser.run(TIP) == ""
-    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
+    place = browser.run(
+        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
+        " 2])(document.querySelectorAll('#chart circle')[12])"
+    )
     browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
+    place = browser.run(
+        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
+        " 2])(document.querySelectorAll('#chart circle')[12])"
+    )
     browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
     given = load(H200).frame
-    one = given[(given["op"] == "allreduce") & (given["backend"] == "nccl") & (given["size_bytes"] == 1 << 30)].iloc[0]
+    one = given[
+        (given["op"] == "allreduce")
+        & (given["backend"] == "nccl")
+        & (given["size_bytes"] == 1 << 30)
+    ].iloc[0]
     said = browser.run(TIP)
     assert "nccl, 1G" in said
     assert f"{one['busbw_gbs']:.1f} GB/s" in said
@@ -152,16 +249,27 @@ def test_pointer_and_keyboard_tell_a_points_numbers(browser: Browser, pages: dic
     assert browser.run(TIP) == ""
     browser.look(pages["h200"] + "#backend=nccl", width=390, height=844, phone=True)
     browser.run("document.getElementById('plot').scrollIntoView()")
-    place = browser.run("(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y + 2])(document.querySelectorAll('#chart circle')[12])")
-    browser.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": place[0], "y": place[1]}])
+    place = browser.run(
+        "(one => [one.getBoundingClientRect().x + 2, one.getBoundingClientRect().y +"
+        " 2])(document.querySelectorAll('#chart circle')[12])"
+    )
+    browser.ask(
+        "Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": place[0], "y": place[1]}]
+    )
     browser.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert "nccl, 1G" in browser.run(TIP)
 
 
 def test_the_best_table_sorts(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"] + "#op=*")
-    sort = "[...document.querySelectorAll('#best th button')].find(one => one.textContent === '%s').click()"
-    cells = "[...document.querySelectorAll('#best tbody tr')].map(row => Number(row.cells[%d].dataset.v))"
+    sort = (
+        "[...document.querySelectorAll('#best th button')].find(one => one.textContent ==="
+        " '%s').click()"
+    )
+    cells = (
+        "[...document.querySelectorAll('#best tbody tr')].map(row =>"
+        " Number(row.cells[%d].dataset.v))"
+    )
     for name, place in (("size", 1), ("time us", 3), ("busbw GB/s", 4)):
         browser.run(sort % name)
         numbers = browser.run(cells % place)
@@ -188,34 +296,74 @@ def test_colours_can_be_read(browser: Browser, pages: dict[str, str], scheme: st
     browser.look(pages["h200"] + "#lines=all", scheme=scheme)
     back = "getComputedStyle(document.body).backgroundColor"
     assert browser.run(f"{RGB}({back}) > .5") is (scheme == "light")
-    for what in ("h1", ".lead", ".hint", "#best td", "#best th", "td.self", "#filters .chip span", "#shown"):
-        assert browser.run(f"{CONTRAST}(getComputedStyle(document.querySelector('{what}')).color, {back})") >= 4.5, what
+    for what in (
+        "h1",
+        ".lead",
+        ".hint",
+        "#best td",
+        "#best th",
+        "td.self",
+        "#filters .chip span",
+        "#shown",
+    ):
+        assert (
+            browser.run(
+                f"{CONTRAST}(getComputedStyle(document.querySelector('{what}')).color, {back})"
+            )
+            >= 4.5
+        ), what
     for place in range(10):
-        colour = f"(one => {{ one.className = 'f{place}'; one.style.display = 'none'; document.body.append(one); return getComputedStyle(one).fill; }})"
+        colour = (
+            f"(one => {{ one.className = 'f{place}'; one.style.display = 'none';"
+            " document.body.append(one); return getComputedStyle(one).fill; })"
+        )
         assert browser.run(f"{CONTRAST}({colour}(document.createElement('i')), {back})") >= 3, place
-    heat = "[...document.querySelectorAll('.heat td')].filter(one => one.textContent).map(getComputedStyle.bind(window))"
-    assert browser.run(f"Math.min(...{heat}.map(one => {CONTRAST}(one.color, one.backgroundColor)))") >= 4.5
+    heat = (
+        "[...document.querySelectorAll('.heat td')].filter(one =>"
+        " one.textContent).map(getComputedStyle.bind(window))"
+    )
+    assert (
+        browser.run(f"Math.min(...{heat}.map(one => {CONTRAST}(one.color, one.backgroundColor)))")
+        >= 4.5
+    )
 
 
-def test_a_phone_shows_all_without_sideways_scrolling(browser: Browser, pages: dict[str, str]) -> None:
+def test_a_phone_shows_all_without_sideways_scrolling(
+    browser: Browser, pages: dict[str, str]
+) -> None:
     for name in ("h200", "two", "hostile", "many"):
         browser.look(pages[name], width=390, height=844, phone=True)
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
     browser.look(pages["slower"], width=390, height=844, phone=True)
-    for head in ("#changes thead :nth-child(4)", "#best thead :nth-child(5)"):  # the change, and the bandwidth: what is asked for
-        assert browser.run(f"document.querySelector('{head}').getBoundingClientRect().right") <= 390, head
+    # the change, and the bandwidth: what is asked for
+    for head in ("#changes thead :nth-child(4)", "#best thead :nth-child(5)"):
+        assert (
+            browser.run(f"document.querySelector('{head}').getBoundingClientRect().right") <= 390
+        ), head
 
 
 def test_paper_is_light_whole_and_without_controls(browser: Browser, pages: dict[str, str]) -> None:
     browser.look(pages["h200"], scheme="dark")
-    browser.ask("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.ask(
+        "Emulation.setEmulatedMedia",
+        media="print",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
     try:
-        assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
         assert browser.run("document.getElementById('filters').checkVisibility()") is False
-        assert browser.run("[...document.querySelectorAll('tbody tr, figure')].every(one => one.checkVisibility())")
-        assert browser.run("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+        assert browser.run(
+            "[...document.querySelectorAll('tbody tr, figure')].every(one => one.checkVisibility())"
+        )
+        assert (
+            browser.run("getComputedStyle(document.querySelector('.scroll')).overflowX")
+            == "visible"
+        )
         browser.ask("Page.printToPDF")
-        assert browser.run("document.getElementById('chart').viewBox.baseVal.width") > 720  # as before it was drawn for paper
+        # as before it was drawn for paper
+        assert browser.run("document.getElementById('chart').viewBox.baseVal.width") > 720
         assert browser.complaints() == []
     finally:
         browser.ask("Emulation.setEmulatedMedia", media="")

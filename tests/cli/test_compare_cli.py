@@ -1,4 +1,6 @@
-"""`collbench compare` as a newcomer uses it: pipes, files that say nothing, the same file twice, and options together."""
+"""`collbench compare` as a newcomer uses it: pipes, files that say nothing, the same file twice,
+and options together.
+"""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +30,9 @@ def test_several_headings_are_several_files(tmp_path: Path) -> None:
         load(written(tmp_path, LINES[:3] * 2))
 
 
-def test_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = written(tmp_path, [LINES[0], *OK[:20]])
     monkeypatch.setattr("collbench.analysis.load.STDIN", file)
     assert (load(Path("-")).name, len(load(Path("-")).frame)) == ("stdin", 20)
@@ -45,8 +49,12 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
             load(pipe)
 
 
-@pytest.mark.parametrize("lines", [WAIVED[:5], [line.replace(",0,ok,,", ",17,wrong,17 elements,") for line in OK[:5]]])
-def test_a_file_without_a_time_answers_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]) -> None:
+@pytest.mark.parametrize(
+    "lines", [WAIVED[:5], [line.replace(",0,ok,,", ",17,wrong,17 elements,") for line in OK[:5]]]
+)
+def test_a_file_without_a_time_answers_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+) -> None:
     file = str(written(tmp_path, [LINES[0], *lines]))
     assert run(["compare", file]) == 1
     assert "No row has a time: there is nothing to compare." in capsys.readouterr().out
@@ -63,39 +71,71 @@ def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "is given twice: nothing can differ" in capsys.readouterr().err
 
 
-def test_what_a_file_repeats_is_taken_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_repeats_is_taken_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two runs appended to one file: nothing is its own runner-up."""
-    single, double = written(tmp_path, [LINES[0], *OK[:40]], "one.csv"), written(tmp_path, [LINES[0], *OK[:40], *OK[:40]], "two.csv")
+    single, double = (
+        written(tmp_path, [LINES[0], *OK[:40]], "one.csv"),
+        written(tmp_path, [LINES[0], *OK[:40], *OK[:40]], "two.csv"),
+    )
     assert run(["compare", str(single)]) == 0
     told = capsys.readouterr()
     assert run(["compare", str(double)]) == 0
     again = capsys.readouterr()
     assert "40 rows measure what a row before them does" in again.err
-    tables = [[line.split()[:3] for line in found.out.split("Best of each size")[1].splitlines()[4:]] for found in (told, again)]
+    tables = [
+        [line.split()[:3] for line in found.out.split("Best of each size")[1].splitlines()[4:]]
+        for found in (told, again)
+    ]
     assert tables[0] == tables[1]
-    assert not any("~" in line for line in again.out.splitlines() if line.endswith(" -")), "a clear winner stays one"
+    assert not any("~" in line for line in again.out.splitlines() if line.endswith(" -")), (
+        "a clear winner stays one"
+    )
 
 
-def test_lines_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_fit_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     data = Path(__file__).parent.parent / "data" / "results" / "no-ranks.txt"
-    for args in ([str(SWEEP)], [str(data)], [str(SWEEP), "--against"], [str(SWEEP), "--bands"], [str(SWEEP), "--against", "h200x8-published"]):
+    for args in (
+        [str(SWEEP)],
+        [str(data)],
+        [str(SWEEP), "--against"],
+        [str(SWEEP), "--bands"],
+        [str(SWEEP), "--against", "h200x8-published"],
+    ):
         assert run(["compare", *args]) in (0, 1)
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
-@pytest.mark.parametrize("options", [("--tuner", "-", "--nccl-rows", "-"), ("--tuner", "-", "--env"), ("--nccl-rows", "-", "--against")])
-def test_a_document_on_stdout_stands_alone(capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--tuner", "-", "--nccl-rows", "-"),
+        ("--tuner", "-", "--env"),
+        ("--nccl-rows", "-", "--against"),
+    ],
+)
+def test_a_document_on_stdout_stands_alone(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
     assert run(["compare", str(SWEEP), *options]) == 2
     assert "stands alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--html", "--tuner", "--nccl-rows"])
-def test_no_document_overwrites_results(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_document_overwrites_results(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`compare --html new.csv base.csv`, the name of the page forgotten."""
     new = written(tmp_path, LINES[:9], "new.csv")
     base = tmp_path / "base.csv"
-    frame(row((9.0, 9.0), backend="nccl"), row((5.0, 5.0), backend="nccl", algo="ring", proto="ll", channels=8)).to_csv(base, index=False)
+    frame(
+        row((9.0, 9.0), backend="nccl"),
+        row((5.0, 5.0), backend="nccl", algo="ring", proto="ll", channels=8),
+    ).to_csv(base, index=False)
     assert run(["compare", option, str(new), str(base)]) == 2
     assert f"{new} holds results, which would be lost" in capsys.readouterr().err
     assert new.read_text() == "".join(LINES[:9])
@@ -107,25 +147,46 @@ def test_help_names_the_references(capsys: pytest.CaptureFixture[str]) -> None:
     assert "h200x4" in said and "b200x8-published" in said
 
 
-def test_a_row_against_another_backend_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL, and neither speaks for the other."""
+def test_a_row_against_another_backend_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another tool's NCCL beside our file: its rows stand against our kernels and against our NCCL,
+    and neither speaks for the other.
+    """
     frame = load(SWEEP).frame
-    own = frame[(frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["status"] == "ok")]
+    own = frame[
+        (frame["op"] == "allreduce") & (frame["backend"] == "nccl") & (frame["status"] == "ok")
+    ]
     theirs = tmp_path / "nccl.csv"
-    own.assign(run="", group="", host="", versions="", repeat_times_us="").to_csv(theirs, index=False)
+    own.assign(run="", group="", host="", versions="", repeat_times_us="").to_csv(
+        theirs, index=False
+    )
     assert run(["compare", str(theirs), str(SWEEP)]) == 0
     out = capsys.readouterr().out
     assert "nccl library vs cuda oneshot ll" in out
     assert "nccl: slower as a whole" not in out
 
 
-def test_what_the_new_file_lacks_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_new_file_lacks_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     half = written(tmp_path, [LINES[0], *OK[:300]])
     assert run(["compare", str(half), str(SWEEP), "--fail-below", "5%"]) == 0
     assert f"lacks {len(OK) - 300} rows of" in capsys.readouterr().err
 
 
-def test_an_unknown_number_of_ranks_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    osu = written(tmp_path, ["# OSU MPI Allreduce Latency Test v7.4\n", "# Size       Avg Latency(us)\n", "8  3.2\n", "16 3.3\n"], "osu.txt")
+def test_an_unknown_number_of_ranks_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    osu = written(
+        tmp_path,
+        [
+            "# OSU MPI Allreduce Latency Test v7.4\n",
+            "# Size       Avg Latency(us)\n",
+            "8  3.2\n",
+            "16 3.3\n",
+        ],
+        "osu.txt",
+    )
     assert run(["compare", str(osu)]) == 0
     assert "allreduce, unknown ranks" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""`collbench topo`: what goes to stdout and what to stderr, which options go together, and what happens to files that cannot be written."""
+"""`collbench topo`: what goes to stdout and what to stderr, which options go together, and what
+happens to files that cannot be written.
+"""
 
 import io
 import json
@@ -33,7 +35,11 @@ def dgx(monkeypatch: pytest.MonkeyPatch) -> Topology:
 
 def finds(monkeypatch: pytest.MonkeyPatch, topology: Topology, *recordings: Any) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(_show_topology, "_find", lambda *_: _show_topology.Found(topology=topology, recordings=recordings))
+    monkeypatch.setattr(
+        _show_topology,
+        "_find",
+        lambda *_: _show_topology.Found(topology=topology, recordings=recordings),
+    )
 
 
 def invoke(capfd: Capture, *args: str) -> tuple[int, str, str]:
@@ -54,7 +60,9 @@ def test_a_pipe_gets_no_colour_unless_told(capfd: Capture, dgx: Topology) -> Non
     assert "\x1b[92mNV1 \x1b[0m" in invoke(capfd, "--color", "always")[1]
 
 
-def test_a_wide_screen_has_one_block(capfd: Capture, dgx: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_screen_has_one_block(
+    capfd: Capture, dgx: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     assert "NUMA Affinity" in invoke(capfd)[1].splitlines()[0]
 
@@ -70,7 +78,9 @@ def test_no_gpu_is_no_error(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> 
         assert invoke(capfd, view)[0] == 0
 
 
-def test_a_machine_without_gpus_has_no_rates_to_save(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_gpus_has_no_rates_to_save(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     finds(monkeypatch, laptop())
     code, out, err = invoke(capfd, "--measure", "--save", str(tmp_path / "machine.json"))
     assert (code, out) == (3, "")
@@ -78,7 +88,9 @@ def test_a_machine_without_gpus_has_no_rates_to_save(capfd: Capture, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_what_only_permissions_are_known_of_shows_them(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_permissions_are_known_of_shows_them(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = {(a, b, "read"): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b}
     finds(monkeypatch, Topology(name="p2p.txt", nodes=unknown_rates().gpus, links=(), p2p=told))
     assert invoke(capfd)[1].startswith("read  GPU0  GPU1")
@@ -86,7 +98,11 @@ def test_what_only_permissions_are_known_of_shows_them(capfd: Capture, monkeypat
 
 def test_views_stand_below_each_other_under_titles(capfd: Capture, dgx: Topology) -> None:
     out = invoke(capfd, "--p2p", "--tree", "--rates")[1].splitlines()
-    titles = ["Tree", "GB/s that can be used, in one direction", "What GPUs may do with each other's memory"]
+    titles = [
+        "Tree",
+        "GB/s that can be used, in one direction",
+        "What GPUs may do with each other's memory",
+    ]
     assert [line for line in out if line in titles] == titles
     assert invoke(capfd, "--tree")[1].splitlines()[0].startswith("dgx: ")
 
@@ -102,8 +118,14 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
     ("args", "match"),
     [
         (["--from", "a.xml", "--machine", "dgx-1v"], "--from and --machine are two machines"),
-        (["--record", "a.json", "--from", "a.xml"], "--record records this machine, --from shows another"),
-        (["--record", "a.json", "--machine", "dgx-1v"], "--record records this machine, --machine shows another"),
+        (
+            ["--record", "a.json", "--from", "a.xml"],
+            "--record records this machine, --from shows another",
+        ),
+        (
+            ["--record", "a.json", "--machine", "dgx-1v"],
+            "--record records this machine, --machine shows another",
+        ),
         (["--json", "--xml"], "--json and --xml would stand in one another"),
         (["--xml", "--svg", "-"], "--xml and --svg - would stand in one another"),
         (["--json", "--measure"], "--json and --measure would stand in one another"),
@@ -112,14 +134,18 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
 )
-def test_what_contradicts_itself_is_a_usage_error(capfd: Capture, args: list[str], match: str) -> None:
+def test_what_contradicts_itself_is_a_usage_error(
+    capfd: Capture, args: list[str], match: str
+) -> None:
     code, out, err = invoke(capfd, *args)
     assert (code, out) == (2, "")
     assert match in err
     assert "Hint: " in err
 
 
-def test_a_drawing_goes_to_a_file_or_alone_to_stdout(capfd: Capture, dgx: Topology, tmp_path: Path) -> None:
+def test_a_drawing_goes_to_a_file_or_alone_to_stdout(
+    capfd: Capture, dgx: Topology, tmp_path: Path
+) -> None:
     file = tmp_path / "dgx.svg"
     assert invoke(capfd, "--svg", str(file)) == (0, "", f"# wrote {file}\n")
     assert file.read_text() == svg(dgx)
@@ -128,16 +154,23 @@ def test_a_drawing_goes_to_a_file_or_alone_to_stdout(capfd: Capture, dgx: Topolo
     assert (code, out.split()[0]) == (0, "pair")
 
 
-def test_what_cannot_be_written_is_an_error_of_the_environment(capfd: Capture, dgx: Topology, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_an_error_of_the_environment(
+    capfd: Capture, dgx: Topology, tmp_path: Path
+) -> None:
     code, out, err = invoke(capfd, "--svg", str(tmp_path / "no" / "dgx.svg"))
     assert (code, out) == (3, "")
-    assert err == f"Error: cannot write {tmp_path}/no/dgx.svg: No such file or directory\nHint: give another file with --svg\n"
+    assert (
+        err == f"Error: cannot write {tmp_path}/no/dgx.svg: No such file or directory\nHint: give"
+        " another file with --svg\n"
+    )
     code, _, err = invoke(capfd, "--svg", "/dev/full")
     assert code == 3
     assert "cannot write /dev/full: No space left on device" in err
 
 
-def test_a_file_to_save_is_tried_before_anything_is_measured(capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_to_save_is_tried_before_anything_is_measured(
+    capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def measured(_topology: Topology) -> Topology:
         raise StuckError("measured")
 
@@ -156,7 +189,9 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(capfd: Capture, dgx
     assert kept.read_text() == "old"
 
 
-def test_pairs_measured_before_an_interrupt_are_shown(capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_measured_before_an_interrupt_are_shown(
+    capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def some(*_: object) -> Iterator[Pair]:
         yield Pair(a=0, b=1, way="stores", value=19.0)
         raise KeyboardInterrupt
@@ -172,8 +207,20 @@ def test_pairs_measured_before_an_interrupt_are_shown(capfd: Capture, dgx: Topol
     assert not list(tmp_path.iterdir())
 
 
-def test_links_of_a_recording_have_their_counters(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = SimpleNamespace(gpu=0, link=5, is_active=False, version="2.2", remote="GPU 3", speed_gbs=25.781, replay=1, recovery=2, crc=None)
+def test_links_of_a_recording_have_their_counters(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = SimpleNamespace(
+        gpu=0,
+        link=5,
+        is_active=False,
+        version="2.2",
+        remote="GPU 3",
+        speed_gbs=25.781,
+        replay=1,
+        recovery=2,
+        crc=None,
+    )
     fake = ModuleType("collbench.machine.discovery")
     fake.links_table = lambda recording: [row]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collbench.machine.discovery", fake)
@@ -186,7 +233,9 @@ def test_links_of_a_recording_have_their_counters(capfd: Capture, monkeypatch: p
 
 
 def test_ranks_but_the_first_are_silent(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_show_topology, "_of_machine", lambda name: _show_topology.Found(topology=dgx1v()))
+    monkeypatch.setattr(
+        _show_topology, "_of_machine", lambda name: _show_topology.Found(topology=dgx1v())
+    )
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")
     assert invoke(capfd, "--machine", "dgx-1v") == (0, "", "")
@@ -220,7 +269,10 @@ def test_json_and_xml_are_read_back(capfd: Capture, tmp_path: Path, dgx: Topolog
         file = tmp_path / name
         file.write_text(out)
         again = formats.read(file)
-        assert [line[:53] for line in matrix(again, 200)[:9]] == [line[:53] for line in matrix(dgx, 200)[:9]]  # GPUs: NCCL has no host bridges
+        # GPUs: NCCL has no host bridges
+        assert [line[:53] for line in matrix(again, 200)[:9]] == [
+            line[:53] for line in matrix(dgx, 200)[:9]
+        ]
 
 
 def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path) -> None:
@@ -241,11 +293,22 @@ def test_a_recording_shows_what_the_machine_shows(capfd: Capture, tmp_path: Path
 def test_under_a_launcher_one_rank_speaks(tmp_path: Path) -> None:
     pytest.importorskip("collbench.machine.discovery")
     done = subprocess.run(
-        [str(mpirun()), "-n", "2", sys.executable, "-m", "collbench", "topo", "--tree"], capture_output=True, text=True, timeout=90, check=False,
-        cwd=tmp_path, env=environment(),
+        [str(mpirun()), "-n", "2", sys.executable, "-m", "collbench", "topo", "--tree"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
     )
     alone = subprocess.run(
-        [sys.executable, "-m", "collbench", "topo", "--tree"], capture_output=True, text=True, timeout=90, check=False, cwd=ROOT, env=environment()
+        [sys.executable, "-m", "collbench", "topo", "--tree"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=ROOT,
+        env=environment(),
     )
     assert (done.returncode, alone.returncode) == (0, 0)
     assert done.stdout == alone.stdout

@@ -1,4 +1,6 @@
-"""Plain copies between GPUs against a CUDA runtime that only keeps books: what is taken, what is given back, who waits for whom."""
+"""Plain copies between GPUs against a CUDA runtime that only keeps books: what is taken, what is
+given back, who waits for whom.
+"""
 
 from collections.abc import Iterator
 from itertools import count
@@ -12,7 +14,7 @@ from collbench.device import copies
 from collbench.util.errors import StuckError, UnavailableError
 
 PIECES = 3
-PIECE_BYTES = copies._PIECE_BYTES  # noqa: SLF001
+PIECE_BYTES = copies._PIECE_BYTES
 SIZE = PIECES * PIECE_BYTES
 
 
@@ -21,10 +23,12 @@ class FakeError(Exception):
 
 
 class Runtime:
-    """The calls that copies make. fails_at: the allocation that finds no memory. state: what every stream answers."""
+    """The calls that copies make. fails_at: the allocation that finds no memory. state: what every
+    stream answers.
+    """
 
     CUDARuntimeError = FakeError
-    streamNonBlocking, eventDisableTiming, memcpyDeviceToHost, memcpyHostToDevice = 1, 2, 2, 1  # noqa: N815 - CUDA's names
+    streamNonBlocking, eventDisableTiming, memcpyDeviceToHost, memcpyHostToDevice = (1, 2, 2, 1)
 
     def __init__(self, *, fails_at: int = -1, state: int = 0) -> None:
         self.held: set[tuple[str, int]] = set()
@@ -42,23 +46,28 @@ class Runtime:
             raise FakeError("out of memory")
         return self._take("memory")
 
-    def hostAlloc(self, size: int, flags: int) -> int:  # noqa: N802 - CUDA's names
+    def hostAlloc(self, size: int, flags: int) -> int:
         return self._take("pinned")
 
-    def streamCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+    def streamCreateWithFlags(self, flags: int) -> int:
         return self._take("stream")
 
-    def eventCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+    def eventCreateWithFlags(self, flags: int) -> int:
         return self._take("event")
 
-    def streamQuery(self, stream: int) -> int:  # noqa: N802
+    def streamQuery(self, stream: int) -> int:
         return self.state
 
-    def getDevice(self) -> int:  # noqa: N802
+    def getDevice(self) -> int:
         return 7
 
     def __getattr__(self, name: str) -> Any:
-        gives_back = {"free": "memory", "freeHost": "pinned", "streamDestroy": "stream", "eventDestroy": "event"}
+        gives_back = {
+            "free": "memory",
+            "freeHost": "pinned",
+            "streamDestroy": "stream",
+            "eventDestroy": "event",
+        }
         if name in gives_back:
             return lambda handle: self.held.remove((gives_back[name], handle))
         return lambda *args: self.calls.append((name, *args))
@@ -70,7 +79,12 @@ class Cupy:
     uint8 = "uint8"
 
     def __init__(self, runtime: Runtime) -> None:
-        self.cuda = SimpleNamespace(runtime=runtime, Device=lambda device: self, UnownedMemory=lambda *args: None, MemoryPointer=lambda *args: None)
+        self.cuda = SimpleNamespace(
+            runtime=runtime,
+            Device=lambda device: self,
+            UnownedMemory=lambda *args: None,
+            MemoryPointer=lambda *args: None,
+        )
 
     def __enter__(self) -> None: ...
 
@@ -90,7 +104,9 @@ def use(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> Runtime:
 
 @pytest.mark.parametrize("is_both", [False, True])
 @pytest.mark.parametrize("through_host", [False, True])
-def test_everything_taken_is_given_back(monkeypatch: pytest.MonkeyPatch, is_both: bool, through_host: bool) -> None:
+def test_everything_taken_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, is_both: bool, through_host: bool
+) -> None:
     runtime = use(monkeypatch, Runtime())
     assert copies.copied(0, 1, SIZE, is_both=is_both, through_host=through_host).wrong == 0
     assert not runtime.held
@@ -98,7 +114,9 @@ def test_everything_taken_is_given_back(monkeypatch: pytest.MonkeyPatch, is_both
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
-def test_memory_that_runs_short_is_given_back(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
+def test_memory_that_runs_short_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
     runtime = use(monkeypatch, Runtime(fails_at=fails_at))
     with pytest.raises(UnavailableError, match="out of memory"):
         copies.copied(0, 1, SIZE, is_both=True, through_host=True)
@@ -109,9 +127,14 @@ def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.Mo
     """Also the first pieces of a copy, which the copy before may still be reading."""
     runtime = use(monkeypatch, Runtime())
     copies.copied(0, 1, SIZE, is_both=False, through_host=True)
-    queued = [call for call in runtime.calls if call[0] in ("streamWaitEvent", "memcpyAsync", "eventRecord")]
+    queued = [
+        call
+        for call in runtime.calls
+        if call[0] in ("streamWaitEvent", "memcpyAsync", "eventRecord")
+    ]
     assert [call[0] for call in queued[:6]] == ["streamWaitEvent", "memcpyAsync", "eventRecord"] * 2
-    read: dict[int, int] = {}  # the event that was recorded last behind the reader of each pinned piece
+    # the event that was recorded last behind the reader of each pinned piece
+    read: dict[int, int] = {}
     for k in range(0, len(queued), 6):
         wait, fill, _, _, drain, left = queued[k : k + 6]
         pinned = fill[1]
@@ -121,7 +144,8 @@ def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.Mo
 
 def test_the_median_is_of_the_repeats_without_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Runtime())
-    times: Iterator[float] = iter([0.1, 4.0, 3.0, 2.0])  # a first that is fast must not push the median down
+    # a first that is fast must not push the median down
+    times: Iterator[float] = iter([0.1, 4.0, 3.0, 2.0])
     monkeypatch.setattr(copies, "_timed", lambda ways, queue: next(times))
     assert copies.copied(0, 1, SIZE, is_both=False, through_host=False).seconds == 3.0
 
@@ -137,5 +161,5 @@ def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPa
     runtime = use(monkeypatch, Runtime(state=600))
     monkeypatch.setattr(copies, "_DEADLINE_S", 0.01)
     with pytest.raises(StuckError, match="have not ended"):
-        list(pairs._by_copies((0, 1), (0, 1)))  # noqa: SLF001
+        list(pairs._by_copies((0, 1), (0, 1)))
     assert runtime.held

@@ -1,4 +1,6 @@
-"""Copy engines: what is queued gives right answers in whatever order streams run, by a runtime that is made up; and what it is compiled to."""
+"""Copy engines: what is queued gives right answers in whatever order streams run, by a runtime that
+is made up; and what it is compiled to.
+"""
 
 import re
 from dataclasses import replace
@@ -35,32 +37,56 @@ from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.structures import structure
 
 KERNEL = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
-SHAPES: tuple[dict[str, Any], ...] = (  # several loops and slices that fit badly; one loop; channels that are empty
-    {"count": 611, "channels": 2, "slots": 5, "chunk_bytes": 512, "slices": 2}, {"count": 1024, "chunk_bytes": 1 << 20, "slots": 8, "slices": 3},
+# several loops and slices that fit badly; one loop; channels that are empty
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"count": 611, "channels": 2, "slots": 5, "chunk_bytes": 512, "slices": 2},
+    {"count": 1024, "chunk_bytes": 1 << 20, "slots": 8, "slices": 3},
     {"count": 3, "channels": 3, "slots": 6, "chunk_bytes": 128},
 )
 
 
 def plan_of(schedule: Schedule, shape: int, *, direct: bool, in_place: bool, **what: Any) -> Plan:
     knobs = dict(SHAPES[shape % len(SHAPES)])
-    asked = problem(schedule.op, schedule.n, root=schedule.root, count=knobs.pop("count"), in_place=in_place, **what)
-    return lay_out(asked, schedule, direct=direct, p2p="push", kernel=KERNEL, transport="ce", **knobs)
+    asked = problem(
+        schedule.op,
+        schedule.n,
+        root=schedule.root,
+        count=knobs.pop("count"),
+        in_place=in_place,
+        **what,
+    )
+    return lay_out(
+        asked, schedule, direct=direct, p2p="push", kernel=KERNEL, transport="ce", **knobs
+    )
 
 
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_every_pair_is_right_in_any_order(op: Any, algo: str, direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pair_is_right_in_any_order(
+    op: Any, algo: str, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, n in enumerate((2, 3, 4)):
         for in_place in placements(op):
-            schedule = registered(op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0))
-            gpus = CopyGpus(plan_of(schedule, number, direct=direct, in_place=in_place), monkeypatch, number)
+            schedule = registered(
+                op, algo, World(n=n, root=n - 1 if collective(op).is_rooted else 0)
+            )
+            gpus = CopyGpus(
+                plan_of(schedule, number, direct=direct, in_place=in_place), monkeypatch, number
+            )
             gpus.run(Run(0), Run(1), Run(0), Run(1))
             assert [gpus.launches(rank) for rank in range(n)] == [4] * n
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
-@given(schedule=st.one_of(random_allreduce(4), random_blocks(3)), shape=st.integers(0, 2), direct=st.booleans(), seed=st.integers(0, 99))
-def test_schedules_that_nobody_registered(schedule: Schedule, shape: int, direct: bool, seed: int) -> None:
+@given(
+    schedule=st.one_of(random_allreduce(4), random_blocks(3)),
+    shape=st.integers(0, 2),
+    direct=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_schedules_that_nobody_registered(
+    schedule: Schedule, shape: int, direct: bool, seed: int
+) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         for in_place in placements(schedule.op):
             try:
@@ -70,18 +96,34 @@ def test_schedules_that_nobody_registered(schedule: Schedule, shape: int, direct
             CopyGpus(plan, monkeypatch, seed).run(Run(0), Run(1), Run(0))
 
 
-@pytest.mark.parametrize(("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)])
-def test_types_and_reductions(dtype: DtypeName, redop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "redop"), [(dtype, REDOPS[k % len(REDOPS)]) for k, dtype in enumerate(DTYPES)]
+)
+def test_types_and_reductions(
+    dtype: DtypeName, redop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for algo in ("ring", "twoshot"):
         schedule = registered("allreduce", algo, World(n=4))
-        CopyGpus(plan_of(schedule, 0, direct=True, in_place=True, dtype=dtype, redop=redop), monkeypatch).run(Run(0), Run(1))
+        CopyGpus(
+            plan_of(schedule, 0, direct=True, in_place=True, dtype=dtype, redop=redop), monkeypatch
+        ).run(Run(0), Run(1))
 
 
-@pytest.mark.parametrize(("op", "algo"), [("allreduce", "twoshot"), ("allgather", "direct"), ("reducescatter", "ring"), ("broadcast", "chain")])
+@pytest.mark.parametrize(
+    ("op", "algo"),
+    [
+        ("allreduce", "twoshot"),
+        ("allgather", "direct"),
+        ("reducescatter", "ring"),
+        ("broadcast", "chain"),
+    ],
+)
 def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(registered(op, algo, World(n=4)), 0, direct=True, in_place=False)
     for seed in range(5):
-        CopyGpus(plan, monkeypatch, seed).run(*(Run(k % 2, count) for k, count in enumerate((611, 5, 1, 300, 611, 2))))
+        CopyGpus(plan, monkeypatch, seed).run(
+            *(Run(k % 2, count) for k, count in enumerate((611, 5, 1, 300, 611, 2)))
+        )
 
 
 def test_an_announcement_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,18 +151,30 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
         lane: Any = engine.lane
         rank.lane, rank.engine, rank.options = lane, engine, GpuOptions()
-        lane.card.stream, lane.card.resident_ctas, lane.card.wait = 0, lambda *asked: 132, lambda deadline_s: None
+        lane.card.stream, lane.card.resident_ctas, lane.card.wait = (
+            0,
+            lambda *asked: 132,
+            lambda deadline_s: None,
+        )
         lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
-        for name, value in (("arenas", memory.arenas), ("arena", memory.own), ("control", memory.own), ("aborts", memory.aborts), ("is_peered", True)):
+        for name, value in (
+            ("arenas", memory.arenas),
+            ("arena", memory.own),
+            ("control", memory.own),
+            ("aborts", memory.aborts),
+            ("is_peered", True),
+        ):
             setattr(lane, name, value)
-        lane.users = [at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)]
+        lane.users = [
+            at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)
+        ]
         lane.user = lane.users[own]
         assert rank.load(plan, 2, [b"", b""], False) == plan.digest
         assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
         rank.reset(plan.digest, is_filled=False)
         for number in (0, 1):
             gpus.fill(own, Run(number), 0)
-            rank._queue(rank.loaded[plan.digest], number, 0)  # noqa: SLF001
+            rank._queue(rank.loaded[plan.digest], number, 0)
     gpus.finish()
     assert cleared == [(ABORT_AT, 4), (STATES_AT, layout(plan, 0).fifos - STATES_AT)] * 2
     for rank in ranks:
@@ -132,20 +186,36 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
 
 
 def chosen(op: Any, size_bytes: int, memory: int = 1 << 30, **knobs: Any) -> tuple[Case, Plan]:
-    return resolve(Case(op=op, backend="cuda", transport="ce", ranks=4, size_bytes=size_bytes, **knobs), Limits(memory_bytes=memory))
+    return resolve(
+        Case(op=op, backend="cuda", transport="ce", ranks=4, size_bytes=size_bytes, **knobs),
+        Limits(memory_bytes=memory),
+    )
 
 
 def test_a_gather_follows_the_next_scatter() -> None:
-    """Piece q travels while piece q + 1 is reduced; and every rank begins with its own next rank."""
+    """Piece q travels while piece q + 1 is reduced; and every rank begins with its own next
+    rank.
+    """
     case, plan = chosen("allreduce", 1 << 30)
-    assert (case.algo, case.slices, plan.slots, case.channels, case.threads, ctas(plan)) == ("twoshot", 2, 2, 1, 512, 64)
+    assert (case.algo, case.slices, plan.slots, case.channels, case.threads, ctas(plan)) == (
+        "twoshot",
+        2,
+        2,
+        1,
+        512,
+        64,
+    )
     for rank in range(4):
         memory = memory_of(plan.problem, rank)
         commands = script(plan, rank, memory)
         copies = [command for command in commands if isinstance(command, Copy)]
-        inputs = [memory.inputs[rank] <= copy.source < memory.inputs[rank] + (1 << 30) for copy in copies]
+        inputs = [
+            memory.inputs[rank] <= copy.source < memory.inputs[rank] + (1 << 30) for copy in copies
+        ]
         assert inputs == [True] * 6 + [False] * 6
-        assert [place_of(copy.target)[0][1] for copy in copies] == [(rank + away) % 4 for away in (1, 2, 3)] * 4
+        assert [place_of(copy.target)[0][1] for copy in copies] == [
+            (rank + away) % 4 for away in (1, 2, 3)
+        ] * 4
         order = [type(command) for command in commands if isinstance(command, Copy | Move)]
         assert order == [Copy] * 6 + [Move] + [Copy] * 3 + [Move] + [Copy] * 3
 
@@ -154,29 +224,47 @@ def test_a_gather_follows_the_next_scatter() -> None:
 def test_one_hop_is_one_copy_a_peer(op: Any) -> None:
     _, plan = chosen(op, 1 << 30)
     commands = script(plan, 0, memory_of(plan.problem, 0))
-    assert sorted(command.size for command in commands if isinstance(command, Copy)) == [1 << 28] * 3
-    assert (sum(isinstance(command, Wait) for command in commands), sum(isinstance(command, Say) for command in commands)) == (2, 2)
+    assert (
+        sorted(command.size for command in commands if isinstance(command, Copy)) == [1 << 28] * 3
+    )
+    assert (
+        sum(isinstance(command, Wait) for command in commands),
+        sum(isinstance(command, Say) for command in commands),
+    ) == (2, 2)
 
 
 def test_what_needs_no_kernel_has_none() -> None:
     case, plan = chosen("allgather", 1 << 28, placement="in")
     assert (ctas(plan), case.threads, case.unroll) == (0, 0, 0)
-    assert not any(isinstance(command, Move) for rank in range(4) for command in script(plan, rank, memory_of(plan.problem, rank)))
+    assert not any(
+        isinstance(command, Move)
+        for rank in range(4)
+        for command in script(plan, rank, memory_of(plan.problem, rank))
+    )
     for op in ("allgather", "sendrecv", "broadcast", "allreduce", "alltoall", "scatter"):
         for algo in algorithms_of(op):
             for placement in ("in", "out"):
                 if algo == "hierarchical" or (placement == "in" and True not in placements(op)):
                     continue
                 _, plan = chosen(op, 1 << 24, algo=algo, placement=placement)
-                moves = sum(isinstance(command, Move) for rank in range(4) for command in script(plan, rank, memory_of(plan.problem, rank)))
+                moves = sum(
+                    isinstance(command, Move)
+                    for rank in range(4)
+                    for command in script(plan, rank, memory_of(plan.problem, rank))
+                )
                 assert bool(moves) == bool(ctas(plan))
 
 
 @pytest.mark.parametrize(
     ("knobs", "match"),
     [
-        ({"proto": "ll"}, "flags between"), ({"proto": "ll128"}, "flags between"), ({"p2p": "pull"}, "nothing is pulled"), ({"cluster": 4}, "store over"),
-        ({"chunk": 1 << 16}, f"queues of copies take {MAX_ACTIONS}"), ({"threads": 100}, "threads of a CTA"), ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
+        ({"proto": "ll"}, "flags between"),
+        ({"proto": "ll128"}, "flags between"),
+        ({"p2p": "pull"}, "nothing is pulled"),
+        ({"cluster": 4}, "store over"),
+        ({"chunk": 1 << 16}, f"queues of copies take {MAX_ACTIONS}"),
+        ({"threads": 100}, "threads of a CTA"),
+        ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
     ],
 )
 def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: str) -> None:
@@ -184,7 +272,10 @@ def test_what_copy_engines_cannot_do_is_refused(knobs: dict[str, Any], match: st
         chosen("allreduce", 1 << 30, **knobs)
     assert match in f"{caught.value.message} {caught.value.hint}"
     with pytest.raises(ScheduleError, match="not every GPU can reach"):
-        resolve(Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20), Limits(has_peers=False))
+        resolve(
+            Case(op="allreduce", backend="cuda", transport="ce", ranks=4, size_bytes=1 << 20),
+            Limits(has_peers=False),
+        )
 
 
 def test_less_memory_is_more_loops() -> None:
@@ -196,16 +287,29 @@ def test_less_memory_is_more_loops() -> None:
 @pytest.mark.parametrize(
     ("more", "limits", "transport", "is_own"),
     [
-        ({}, Limits(), "ce", True), ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
+        ({}, Limits(), "ce", True),
+        ({"algo": "direct", "proto": "simple"}, Limits(), "ce", True),
         ({"placement": "in", "op": "allgather"}, Limits(), "ce", True),
-        ({"size_bytes": 1 << 28}, Limits(), "p2p", True), ({"op": "allreduce"}, Limits(), "p2p", True), ({"transport": "p2p"}, Limits(), "p2p", False),
-        ({"channels": 32}, Limits(), "p2p", False), ({"proto": "ll128"}, Limits(), "p2p", False), ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
-        ({}, Limits(has_peers=False), "shm", True), ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
+        ({"size_bytes": 1 << 28}, Limits(), "p2p", True),
+        ({"op": "allreduce"}, Limits(), "p2p", True),
+        ({"transport": "p2p"}, Limits(), "p2p", False),
+        ({"channels": 32}, Limits(), "p2p", False),
+        ({"proto": "ll128"}, Limits(), "p2p", False),
+        ({"algo": "ring", "op": "allgather"}, Limits(), "p2p", False),
+        ({}, Limits(has_peers=False), "shm", True),
+        ({}, Limits(hosts=(0, 0, 1, 1)), "p2p+net", True),
     ],
 )
-def test_auto_takes_it_for_what_it_moves_fastest(more: dict[str, object], limits: Limits, transport: str, is_own: bool) -> None:
-    """Large exchanges, where nothing is asked for that copies cannot do; the row says whether it is what the tool itself would do."""
-    done = resolve(Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}), limits).case  # type: ignore[arg-type]
+def test_auto_takes_it_for_what_it_moves_fastest(
+    more: dict[str, object], limits: Limits, transport: str, is_own: bool
+) -> None:
+    """Large exchanges, where nothing is asked for that copies cannot do; the row says whether it is
+    what the tool itself would do.
+    """
+    done = resolve(
+        Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}),  # type: ignore[arg-type]
+        limits,
+    ).case
     assert (done.transport, done == own_choice(done, limits)) == (transport, is_own)
 
 
@@ -225,15 +329,36 @@ def test_kernels_compile(arch: int) -> None:
             continue
         for ranks in (4, 13):
             redop = REDOPS[(number + ranks + arch) % len(REDOPS)]
-            case = Case(op="allreduce", backend="cuda", transport="ce", ranks=ranks, dtype=dtype, redop=redop, size_bytes=1 << 20)
+            case = Case(
+                op="allreduce",
+                backend="cuda",
+                transport="ce",
+                ranks=ranks,
+                dtype=dtype,
+                redop=redop,
+                size_bytes=1 << 20,
+            )
             source = kernel_source(resolve(case).plan, 0)
             made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
-            assert all(name in made for name in (b"collbench_wait", b"collbench_say", b"collbench_move"))
+            assert all(
+                name in made for name in (b"collbench_wait", b"collbench_say", b"collbench_move")
+            )
             if ranks == 4 and arch == 90:
-                assert set(re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)) == {("0", "0")}
+                assert set(
+                    re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+                ) == {("0", "0")}
 
 
 def test_widths_are_those_of_the_steps() -> None:
-    plan = resolve(Case(op="allreduce", backend="cuda", transport="ce", algo="twoshot", ranks=13, size_bytes=1 << 20)).plan
+    plan = resolve(
+        Case(
+            op="allreduce",
+            backend="cuda",
+            transport="ce",
+            algo="twoshot",
+            ranks=13,
+            size_bytes=1 << 20,
+        )
+    ).plan
     assert move_widths(plan) == [1, 13]
     assert max(len(step.sources) for step in lower(plan, 0).steps) == 13

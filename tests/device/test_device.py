@@ -1,4 +1,6 @@
-"""What GPUs get - programs, packed arguments, memory - does what the collectives' definitions say, on GPUs made of NumPy arrays."""
+"""What GPUs get - programs, packed arguments, memory - does what the collectives' definitions say,
+on GPUs made of NumPy arrays.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -15,7 +17,18 @@ from collbench.backends.gpu.rank import MEETING, stride_bytes
 from collbench.device import layout as layouts
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER
-from collbench.device.layout import ARGS, CONTROL_BYTES, END, LINE_BYTES, MAX_CTAS, REPORT_BYTES, REPORTS_AT, STATE_BYTES, STATES_AT, layout
+from collbench.device.layout import (
+    ARGS,
+    CONTROL_BYTES,
+    END,
+    LINE_BYTES,
+    MAX_CTAS,
+    REPORT_BYTES,
+    REPORTS_AT,
+    STATE_BYTES,
+    STATES_AT,
+    layout,
+)
 from collbench.device.program import SIGNALS, lower
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import MEMORY_GRAIN_BYTES
@@ -45,18 +58,37 @@ class Mode(NamedTuple):
 
 
 MODES = (
-    Mode("simple", False, "push"), Mode("simple", False, "pull"), Mode("simple", True, "push"), Mode("simple", True, "pull"), Mode("ll", False, "push"),
+    Mode("simple", False, "push"),
+    Mode("simple", False, "pull"),
+    Mode("simple", True, "push"),
+    Mode("simple", True, "pull"),
+    Mode("ll", False, "push"),
     Mode("ll128", False, "push"),
 )
 
 
 def plan_for(
-    what: Problem, schedule: Schedule, mode: Mode, *, channels: int = 2, slots: int = 4, chunk_bytes: int = 64, slices: int = 2
+    what: Problem,
+    schedule: Schedule,
+    mode: Mode,
+    *,
+    channels: int = 2,
+    slots: int = 4,
+    chunk_bytes: int = 64,
+    slices: int = 2,
 ) -> Plan:
     kernel = Kernel(proto=mode.proto, threads=64, unroll=1)
     return lay_out(
-        what, schedule, direct=mode.direct, p2p=mode.p2p, channels=channels, slots=slots, chunk_bytes=chunk_bytes,
-        slices=slices if mode.proto == "simple" else 1, kernel=kernel, transport=mode.transport,
+        what,
+        schedule,
+        direct=mode.direct,
+        p2p=mode.p2p,
+        channels=channels,
+        slots=slots,
+        chunk_bytes=chunk_bytes,
+        slices=slices if mode.proto == "simple" else 1,
+        kernel=kernel,
+        transport=mode.transport,
     )
 
 
@@ -67,7 +99,9 @@ def parts_of(schedule: Schedule) -> int:
 
 def kinds(op: OpName, number: int) -> tuple[DtypeName, RedopName]:
     """A type and a reduction, another one for every number."""
-    return DTYPES[number % len(DTYPES)], REDOPS[number % len(REDOPS)] if collective(op).is_reduction else "sum"
+    return DTYPES[number % len(DTYPES)], (
+        REDOPS[number % len(REDOPS)] if collective(op).is_reduction else "sum"
+    )
 
 
 def assert_right(plan: Plan, seed: int, *runs: Run, any_size: bool = False) -> None:
@@ -89,11 +123,18 @@ def test_programs_do_what_the_collective_says(op: OpName, algo: str, n: int) -> 
                 dtype, redop = kinds(op, number)
                 what = problem(op, n, root=root, dtype=dtype, redop=redop, in_place=in_place)
                 count = int(2 * loops * 64 * parts_of(schedule)) // what.item_bytes + 1
-                what = problem(op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place)
+                what = problem(
+                    op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place
+                )
                 try:
                     plan = plan_for(what, schedule, mode)
                 except ScheduleError as error:
-                    assert (algo, in_place, mode.direct, mode.p2p) == ("oneshot", True, True, "pull")
+                    assert (algo, in_place, mode.direct, mode.p2p) == (
+                        "oneshot",
+                        True,
+                        True,
+                        "pull",
+                    )
                     assert "return a loan" in error.message
                     continue
                 assert_right(plan, number)
@@ -107,20 +148,33 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         schedule = registered(op, algo, World(n=3))
         dtype, redop = kinds(op, number)
         what = problem(op, 3, dtype=dtype, redop=redop)
-        what = problem(op, 3, count=int(1.7 * 6640 * parts_of(schedule)) // what.item_bytes + 3, dtype=dtype, redop=redop)
-        assert_right(plan_for(what, schedule, mode, channels=1, chunk_bytes=6640, slices=3, slots=6), number)
+        what = problem(
+            op,
+            3,
+            count=int(1.7 * 6640 * parts_of(schedule)) // what.item_bytes + 3,
+            dtype=dtype,
+            redop=redop,
+        )
+        assert_right(
+            plan_for(what, schedule, mode, channels=1, chunk_bytes=6640, slices=3, slots=6), number
+        )
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
-    """More launches of one message than a FIFO has slots: who could end early must not overwrite what nobody has read."""
+    """More launches of one message than a FIFO has slots: who could end early must not overwrite
+    what nobody has read.
+    """
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
         schedule = registered(op, algo, World(n=4))
-        count = 16 * parts_of(schedule) if number % 2 else 3  # all chunks carry something, or some do not
+        # all chunks carry something, or some do not
+        count = 16 * parts_of(schedule) if number % 2 else 3
         for slots in (1, 2, 8):
             try:
-                plan = plan_for(problem(op, 4, count=count), schedule, mode, channels=1, slots=slots, slices=1)
+                plan = plan_for(
+                    problem(op, 4, count=count), schedule, mode, channels=1, slots=slots, slices=1
+                )
             except ScheduleError as error:
                 assert "deadlocks" in error.message
                 continue
@@ -130,25 +184,46 @@ def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
 @pytest.mark.parametrize(("proto", "p2p"), [("simple", "push"), ("simple", "pull"), ("ll", "push")])
 def test_fifos_in_host_memory_take_none_on_the_gpu(proto: str, p2p: P2p) -> None:
     for number, (op, algo) in enumerate(PAIRS):
-        plan = plan_for(problem(op, 4, count=611), registered(op, algo, world_of(algo, 4, 0)), Mode(proto, False, p2p, "shm"))
+        plan = plan_for(
+            problem(op, 4, count=611),
+            registered(op, algo, world_of(algo, 4, 0)),
+            Mode(proto, False, p2p, "shm"),
+        )
         assert_right(plan, number)
-        assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {-(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES}
+        assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {
+            -(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
+        }
 
 
 def test_loans_come_back_before_they_are_overwritten() -> None:
-    """Rank 0 has all that it needs to write over its input while rank 1 may not have read that: only the loan's return tells."""
+    """Rank 0 has all that it needs to write over its input while rank 1 may not have read that:
+    only the loan's return tells.
+    """
+
     def program(world: World, rank: int) -> tuple[Track, ...]:
         peer = (Edge(1 - rank, "all"),)
         tell = [(Step(src=(Operand("in", chunk),), send=peer),) for chunk in (0, 1)]
         if rank == 0:
-            take = [(Step(src=(Operand("in", chunk),), recv=peer, dst=Operand("out", chunk)),) for chunk in (0, 1)]
+            take = [
+                (Step(src=(Operand("in", chunk),), recv=peer, dst=Operand("out", chunk)),)
+                for chunk in (0, 1)
+            ]
         else:
             take = [(Step(recv=peer, dst=Operand("tmp", chunk)),) for chunk in (0, 1)]
-            take += [(Step(src=(Operand("in", chunk), Operand("tmp", chunk)), dst=Operand("out", chunk)),) for chunk in (0, 1)]
+            take += [
+                (
+                    Step(
+                        src=(Operand("in", chunk), Operand("tmp", chunk)), dst=Operand("out", chunk)
+                    ),
+                )
+                for chunk in (0, 1)
+            ]
         return (Track(name="main", rounds=(*tell, *take)),)
 
     schedule = build("allreduce", "late", program, World(n=2))
-    plan = plan_for(problem("allreduce", 2, count=300, in_place=True), schedule, Mode("simple", True, "pull"))
+    plan = plan_for(
+        problem("allreduce", 2, count=300, in_place=True), schedule, Mode("simple", True, "pull")
+    )
     assert plan.schedule.returns
     for seed in range(8):
         assert_right(plan, seed)
@@ -156,9 +231,19 @@ def test_loans_come_back_before_they_are_overwritten() -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if not mode.direct], ids=str)
 def test_fifos_of_one_slot(mode: Mode) -> None:
-    pairs: list[tuple[OpName, str]] = [("allgather", "direct"), ("allreduce", "oneshot"), ("broadcast", "chain"), ("sendrecv", "direct")]
+    pairs: list[tuple[OpName, str]] = [
+        ("allgather", "direct"),
+        ("allreduce", "oneshot"),
+        ("broadcast", "chain"),
+        ("sendrecv", "direct"),
+    ]
     for op, algo in pairs:
-        assert_right(plan_for(problem(op, 3, count=301), registered(op, algo, World(n=3)), mode, slots=1, slices=1), 1)
+        assert_right(
+            plan_for(
+                problem(op, 3, count=301), registered(op, algo, World(n=3)), mode, slots=1, slices=1
+            ),
+            1,
+        )
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -169,7 +254,12 @@ def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
         schedule = registered(op, algo, World(n=4))
         count = 80 * parts_of(schedule)
         plan = plan_for(problem(op, 4, count=count), schedule, mode, channels=3)
-        assert_right(plan, number, *(Run(k % 2, size) for k, size in enumerate((count, 1, count // 2 + 1, 3, count))), any_size=True)
+        assert_right(
+            plan,
+            number,
+            *(Run(k % 2, size) for k, size in enumerate((count, 1, count // 2 + 1, 3, count))),
+            any_size=True,
+        )
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
@@ -181,17 +271,47 @@ def test_automatic_choices_are_right(op: OpName, n: int) -> None:
 
 
 @given(
-    random_schedule, st.sampled_from(MODES), st.integers(1, 400), st.integers(1, 3), st.integers(2, 8), st.sampled_from([16, 48, 64, 256]), st.integers(1, 3),
-    st.integers(0, 7), st.booleans(),
+    random_schedule,
+    st.sampled_from(MODES),
+    st.integers(1, 400),
+    st.integers(1, 3),
+    st.integers(2, 8),
+    st.sampled_from([16, 48, 64, 256]),
+    st.integers(1, 3),
+    st.integers(0, 7),
+    st.booleans(),
 )
 @settings(max_examples=150)
 def test_schedules_that_nobody_registered(
-    schedule: Schedule, mode: Mode, count: int, channels: int, slots: int, chunk_bytes: int, slices: int, number: int, in_place: bool
+    schedule: Schedule,
+    mode: Mode,
+    count: int,
+    channels: int,
+    slots: int,
+    chunk_bytes: int,
+    slices: int,
+    number: int,
+    in_place: bool,
 ) -> None:
     dtype, redop = kinds(schedule.op, number)
-    what = problem(schedule.op, schedule.n, count=count, dtype=dtype, redop=redop, in_place=in_place and collective(schedule.op).has_in_place)
+    what = problem(
+        schedule.op,
+        schedule.n,
+        count=count,
+        dtype=dtype,
+        redop=redop,
+        in_place=in_place and collective(schedule.op).has_in_place,
+    )
     try:
-        plan = plan_for(what, schedule, mode, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slices=slices)
+        plan = plan_for(
+            what,
+            schedule,
+            mode,
+            channels=channels,
+            slots=slots,
+            chunk_bytes=chunk_bytes,
+            slices=slices,
+        )
     except ScheduleError as error:
         assert "deadlocks" in error.message
         return
@@ -210,10 +330,19 @@ def assert_addresses(plan: Plan) -> None:
     for rank, mine in enumerate(args):
         at = layout(plan, rank)
         buffers = plan.problem.buffers(rank)
-        assert (place_of(mine.tmp), place_of(mine.state), place_of(mine.abort), place_of(mine.reports)) == tuple(
-            ((rank, rank, ARENA), offset) for offset in (at.tmp, STATES_AT, layouts.ABORT_AT, REPORTS_AT)
+        assert (
+            place_of(mine.tmp),
+            place_of(mine.state),
+            place_of(mine.abort),
+            place_of(mine.reports),
+        ) == tuple(
+            ((rank, rank, ARENA), offset)
+            for offset in (at.tmp, STATES_AT, layouts.ABORT_AT, REPORTS_AT)
         )
-        assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (((rank, rank, USER), buffers.in_offset), ((rank, rank, USER), buffers.out_offset))
+        assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (
+            ((rank, rank, USER), buffers.in_offset),
+            ((rank, rank, USER), buffers.out_offset),
+        )
         assert (mine.set, mine.rank, mine.ranks) == (stride_bytes(plan.problem), rank, plan.n)
         tmp = at.tmp, at.tmp + plan.channels * mine.tmp_stride
         if shared == ARENA:
@@ -222,24 +351,59 @@ def assert_addresses(plan: Plan) -> None:
             assert_apart([(0, CONTROL_BYTES), tmp], at.total)
         for e, end in enumerate(mine.sending[: len(lower(plan, rank).sending)]):
             theirs = args[end.peer].receiving[: len(lower(plan, end.peer).receiving)]
-            (number,) = [number for number, other in enumerate(theirs) if where(other.heard) == where(end.said)]
+            (number,) = [
+                number
+                for number, other in enumerate(theirs)
+                if where(other.heard) == where(end.said)
+            ]
             other = theirs[number]
             assert other.peer == rank
             assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
-            assert (where(other.said), where(other.slots), other.slots_stride) == (where(end.heard), where(end.slots), end.slots_stride)
-            assert (other.said_stride, other.heard_stride, other.per_loop) == (end.heard_stride, end.said_stride, end.per_loop)
-            assert (where(end.heard)[:2], where(end.said)[:2]) == ((rank, shared), (end.peer, shared))
+            assert (where(other.said), where(other.slots), other.slots_stride) == (
+                where(end.heard),
+                where(end.slots),
+                end.slots_stride,
+            )
+            assert (other.said_stride, other.heard_stride, other.per_loop) == (
+                end.heard_stride,
+                end.said_stride,
+                end.per_loop,
+            )
+            assert (where(end.heard)[:2], where(end.said)[:2]) == (
+                (rank, shared),
+                (end.peer, shared),
+            )
             for one, viewer in ((end, rank), (other, end.peer)):
                 assert_buffers(plan, one, viewer)
-            taken[rank] += [(where(end.heard)[2] + c * end.heard_stride, where(end.heard)[2] + c * end.heard_stride + LINE_BYTES) for c in channels]
-            taken[end.peer] += [(where(end.said)[2] + c * end.said_stride, where(end.said)[2] + c * end.said_stride + LINE_BYTES) for c in channels]
+            taken[rank] += [
+                (
+                    where(end.heard)[2] + c * end.heard_stride,
+                    where(end.heard)[2] + c * end.heard_stride + LINE_BYTES,
+                )
+                for c in channels
+            ]
+            taken[end.peer] += [
+                (
+                    where(end.said)[2] + c * end.said_stride,
+                    where(end.said)[2] + c * end.said_stride + LINE_BYTES,
+                )
+                for c in channels
+            ]
             assert (end.slots == 0) == (not lower(plan, rank).sending[e].has_fifo)
             if end.slots:
                 owner, region, first = where(end.slots)
                 assert (owner, region) == (rank if plan.p2p == "pull" else end.peer, shared)
-                taken[owner] += [(first + c * end.slots_stride, first + c * end.slots_stride + plan.slots * mine.slot_bytes) for c in channels]
+                taken[owner] += [
+                    (
+                        first + c * end.slots_stride,
+                        first + c * end.slots_stride + plan.slots * mine.slot_bytes,
+                    )
+                    for c in channels
+                ]
     for rank, ranges in enumerate(taken):
-        assert_apart(ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end)
+        assert_apart(
+            ranges, layout(plan, rank).total if shared == ARENA else layout(plan, rank).fifos_end
+        )
 
 
 def where(address: int) -> tuple[int, int, int]:
@@ -250,7 +414,10 @@ def where(address: int) -> tuple[int, int, int]:
 
 def assert_buffers(plan: Plan, end: SimpleNamespace, viewer: int) -> None:
     at = plan.problem.buffers(end.peer)
-    assert (place_of(end.peer_in), place_of(end.peer_out)) == (((viewer, end.peer, USER), at.in_offset), ((viewer, end.peer, USER), at.out_offset))
+    assert (place_of(end.peer_in), place_of(end.peer_out)) == (
+        ((viewer, end.peer, USER), at.in_offset),
+        ((viewer, end.peer, USER), at.out_offset),
+    )
     for address in (end.heard, end.said, *[end.slots] * bool(end.slots)):
         assert place_of(address)[0][0] == viewer
 
@@ -296,7 +463,14 @@ def test_numbers_have_the_same_names() -> None:
     for enumeration in ("Kind", "Signal", "StepFlags"):
         for name, value in enumerators(enumeration).items():
             assert getattr(programs, name) == value
-    assert {name.lower(): value for name, value in enumerators("Signal").items()} == {name: value for value, name in enumerate(SIGNALS)}
+    assert {name.lower(): value for name, value in enumerators("Signal").items()} == {
+        name: value for value, name in enumerate(SIGNALS)
+    }
     assert [name.lower() for name in enumerators("Redop", "reduce.cuh")] == list(REDOPS)
-    dtypes = {name.lower().replace("_", ""): value for name, value in enumerators("Dtype", "reduce.cuh").items()}
-    assert dtypes == {name.replace("_", "").removesuffix("fn"): value for name, value in DTYPE_NUMBER.items()}
+    dtypes = {
+        name.lower().replace("_", ""): value
+        for name, value in enumerators("Dtype", "reduce.cuh").items()
+    }
+    assert dtypes == {
+        name.replace("_", "").removesuffix("fn"): value for name, value in DTYPE_NUMBER.items()
+    }

@@ -1,4 +1,6 @@
-"""Host memory that ranks share, with a stand-in for CUDA: what one process writes another reads, and nothing is left behind."""
+"""Host memory that ranks share, with a stand-in for CUDA: what one process writes another reads,
+and nothing is left behind.
+"""
 
 import ctypes
 import mmap
@@ -33,18 +35,18 @@ class Runtime:
         self.registered: list[int] = []
         self.refuses, self.same_address = refuses, same_address
 
-    def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802
+    def deviceGetAttribute(self, attribute: int, device: int) -> int:
         return int(self.same_address)
 
-    def deviceGetPCIBusId(self, device: int) -> str:  # noqa: N802
+    def deviceGetPCIBusId(self, device: int) -> str:
         return "0000:00:00.0"
 
-    def hostRegister(self, address: int, size: int, flags: int) -> None:  # noqa: N802
+    def hostRegister(self, address: int, size: int, flags: int) -> None:
         if self.refuses:
             raise self.CUDARuntimeError("out of memory")
         self.registered.append(address)
 
-    def hostUnregister(self, address: int) -> None:  # noqa: N802
+    def hostUnregister(self, address: int) -> None:
         self.registered.remove(address)
 
 
@@ -58,7 +60,14 @@ def test_another_process_reads_and_writes_it() -> None:
     assert ctypes.string_at(memory.address, 1 << 16) == bytes(1 << 16)
     write(memory, 100, b"hello")
     words = [sys.executable, "-c", READER, *map(str, memory.handle()[:3])]
-    done = subprocess.run(words, cwd=Path(__file__).parent.parents[1], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        words,
+        cwd=Path(__file__).parent.parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert done.stdout.strip() == "hello"
     assert ctypes.string_at(memory.address, 4) == b"back"
     memory.close()
@@ -92,7 +101,8 @@ def test_what_cannot_be_is_refused_with_a_hint() -> None:
 def test_a_kernel_without_huge_pages_gives_others(monkeypatch: pytest.MonkeyPatch) -> None:
     class Pages(mmap.mmap):
         def madvise(self, *args: int) -> None:
-            raise OSError(22, "Invalid argument")  # man 2 madvise: not configured with CONFIG_TRANSPARENT_HUGEPAGE
+            # man 2 madvise: not configured with CONFIG_TRANSPARENT_HUGEPAGE
+            raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Pages)
     memory = make(Runtime(), 0, 8192, is_shared=False)

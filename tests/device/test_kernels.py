@@ -1,4 +1,6 @@
-"""The kernels' sources: they compile for every GPU, keep everything in registers, move 16 bytes at once and know no schedule by name."""
+"""The kernels' sources: they compile for every GPU, keep everything in registers, move 16 bytes at
+once and know no schedule by name.
+"""
 
 import re
 from collections import Counter
@@ -7,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from collbench.device.compile import SOURCES, Source, compile_source, copy_source, kernel_source, meet_source, pattern_source
+from collbench.device.compile import (
+    SOURCES,
+    Source,
+    compile_source,
+    copy_source,
+    kernel_source,
+    meet_source,
+    pattern_source,
+)
 from collbench.device.program import SLOT, Program, lower
 from collbench.planning.choice import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -21,44 +31,197 @@ ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
 # Case after case, what makes another kernel than the ones before.
 SHAPES: dict[str, Case] = {
-    "simple": Case(op="allreduce", algo="ring", proto="simple", direct="off", backend="cuda", ranks=4, size_bytes=1 << 20),
-    "pushed": Case(op="allgather", algo="direct", proto="simple", direct="on", p2p="push", backend="cuda", ranks=4, size_bytes=1 << 20),
-    "pulled": Case(op="allgather", algo="direct", proto="simple", direct="on", p2p="pull", backend="cuda", ranks=4, size_bytes=1 << 20),
-    "many sources": Case(op="allreduce", algo="oneshot", proto="simple", backend="cuda", ranks=13, size_bytes=1 << 20),
-    "many targets": Case(op="broadcast", algo="direct", proto="simple", direct="off", backend="cuda", ranks=13, size_bytes=1 << 20),
-    "tracks": Case(op="allreduce", algo="tree", proto="simple", backend="cuda", ranks=5, size_bytes=1 << 20),
-    "wide sets": Case(op="allgather", algo="ring", proto="simple", backend="cuda", ranks=4, size_bytes=4 << 30),
-    "ll": Case(op="allreduce", algo="oneshot", proto="ll", specialize="on", backend="cuda", ranks=4, size_bytes=4096),
-    "ll interpreted": Case(op="allreduce", algo="twoshot", proto="ll", specialize="off", backend="cuda", ranks=4, size_bytes=4096),
-    "ll of any size": Case(op="allreduce", algo="oneshot", proto="ll", backend="cuda", ranks=4, dtype="uint8", size_bytes=4099),
-    "ll of loops": Case(op="broadcast", algo="chain", proto="ll", unroll=2, backend="cuda", ranks=4, size_bytes=64 << 20),
-    "ll of tracks": Case(op="allreduce", algo="tree", proto="ll", backend="cuda", ranks=5, size_bytes=4096),
-    "ll of many": Case(op="allreduce", algo="oneshot", proto="ll", specialize="on", backend="cuda", ranks=13, size_bytes=4096),
-    "ll of many interpreted": Case(op="allreduce", algo="oneshot", proto="ll", specialize="off", backend="cuda", ranks=13, size_bytes=4096),
-    "ll of one slot": Case(op="allreduce", algo="oneshot", proto="ll", slots=1, backend="cuda", ranks=4, size_bytes=64 << 20),
-    "ll128": Case(op="allreduce", algo="oneshot", proto="ll128", specialize="on", backend="cuda", ranks=4, size_bytes=64 << 10),
-    "ll128 interpreted": Case(op="allreduce", algo="ring", proto="ll128", specialize="off", backend="cuda", ranks=4, size_bytes=1 << 20),
-    "ll128 of any size": Case(op="allreduce", algo="oneshot", proto="ll128", reload="off", backend="cuda", ranks=4, dtype="uint8", size_bytes=65539),
-    "ll128 of many": Case(op="allreduce", algo="oneshot", proto="ll128", specialize="on", backend="cuda", ranks=13, size_bytes=64 << 10),
-    "ll128 of many interpreted": Case(op="allreduce", algo="oneshot", proto="ll128", specialize="off", backend="cuda", ranks=13, size_bytes=64 << 10),
+    "simple": Case(
+        op="allreduce",
+        algo="ring",
+        proto="simple",
+        direct="off",
+        backend="cuda",
+        ranks=4,
+        size_bytes=1 << 20,
+    ),
+    "pushed": Case(
+        op="allgather",
+        algo="direct",
+        proto="simple",
+        direct="on",
+        p2p="push",
+        backend="cuda",
+        ranks=4,
+        size_bytes=1 << 20,
+    ),
+    "pulled": Case(
+        op="allgather",
+        algo="direct",
+        proto="simple",
+        direct="on",
+        p2p="pull",
+        backend="cuda",
+        ranks=4,
+        size_bytes=1 << 20,
+    ),
+    "many sources": Case(
+        op="allreduce", algo="oneshot", proto="simple", backend="cuda", ranks=13, size_bytes=1 << 20
+    ),
+    "many targets": Case(
+        op="broadcast",
+        algo="direct",
+        proto="simple",
+        direct="off",
+        backend="cuda",
+        ranks=13,
+        size_bytes=1 << 20,
+    ),
+    "tracks": Case(
+        op="allreduce", algo="tree", proto="simple", backend="cuda", ranks=5, size_bytes=1 << 20
+    ),
+    "wide sets": Case(
+        op="allgather", algo="ring", proto="simple", backend="cuda", ranks=4, size_bytes=4 << 30
+    ),
+    "ll": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll",
+        specialize="on",
+        backend="cuda",
+        ranks=4,
+        size_bytes=4096,
+    ),
+    "ll interpreted": Case(
+        op="allreduce",
+        algo="twoshot",
+        proto="ll",
+        specialize="off",
+        backend="cuda",
+        ranks=4,
+        size_bytes=4096,
+    ),
+    "ll of any size": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll",
+        backend="cuda",
+        ranks=4,
+        dtype="uint8",
+        size_bytes=4099,
+    ),
+    "ll of loops": Case(
+        op="broadcast",
+        algo="chain",
+        proto="ll",
+        unroll=2,
+        backend="cuda",
+        ranks=4,
+        size_bytes=64 << 20,
+    ),
+    "ll of tracks": Case(
+        op="allreduce", algo="tree", proto="ll", backend="cuda", ranks=5, size_bytes=4096
+    ),
+    "ll of many": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll",
+        specialize="on",
+        backend="cuda",
+        ranks=13,
+        size_bytes=4096,
+    ),
+    "ll of many interpreted": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll",
+        specialize="off",
+        backend="cuda",
+        ranks=13,
+        size_bytes=4096,
+    ),
+    "ll of one slot": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll",
+        slots=1,
+        backend="cuda",
+        ranks=4,
+        size_bytes=64 << 20,
+    ),
+    "ll128": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll128",
+        specialize="on",
+        backend="cuda",
+        ranks=4,
+        size_bytes=64 << 10,
+    ),
+    "ll128 interpreted": Case(
+        op="allreduce",
+        algo="ring",
+        proto="ll128",
+        specialize="off",
+        backend="cuda",
+        ranks=4,
+        size_bytes=1 << 20,
+    ),
+    "ll128 of any size": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll128",
+        reload="off",
+        backend="cuda",
+        ranks=4,
+        dtype="uint8",
+        size_bytes=65539,
+    ),
+    "ll128 of many": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll128",
+        specialize="on",
+        backend="cuda",
+        ranks=13,
+        size_bytes=64 << 10,
+    ),
+    "ll128 of many interpreted": Case(
+        op="allreduce",
+        algo="oneshot",
+        proto="ll128",
+        specialize="off",
+        backend="cuda",
+        ranks=13,
+        size_bytes=64 << 10,
+    ),
 }
 
 
 def compiled(source: Source, arch: int) -> bytes:
     """Machine code. Asserts that NVRTC has nothing to say about it."""
     made, log = compile_source(source, arch, nvrtc=nvrtc_for(arch))
-    assert [line for line in log.splitlines() if line and "deprecated" not in line] == []  # as sm_70 is, for NVRTC 12.9
+    # as sm_70 is, for NVRTC 12.9
+    assert [line for line in log.splitlines() if line and "deprecated" not in line] == []
     return made
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("proto", PROTOCOLS.names())
 def test_every_type_and_reduction_compiles(proto: str, dtype: DtypeName) -> None:
-    """Each reduction for another architecture, so that every architecture sees every type and every reduction."""
+    """Each reduction for another architecture, so that every architecture sees every type and every
+    reduction.
+    """
     archs = [arch for arch in ARCHS if arch >= FP8_SINCE or not dtype.startswith("float8")]
     for number, redop in enumerate(REDOPS):
-        case = Case(op="allreduce", algo="oneshot", proto=proto, backend="cuda", dtype=dtype, redop=redop, ranks=3, size_bytes=4096)
-        compiled(kernel_source(resolve(case).plan, 0), archs[(DTYPES.index(dtype) + number) % len(archs)])
+        case = Case(
+            op="allreduce",
+            algo="oneshot",
+            proto=proto,
+            backend="cuda",
+            dtype=dtype,
+            redop=redop,
+            ranks=3,
+            size_bytes=4096,
+        )
+        compiled(
+            kernel_source(resolve(case).plan, 0), archs[(DTYPES.index(dtype) + number) % len(archs)]
+        )
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -97,9 +260,11 @@ def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
-    """The different kernels that store over the link of the automatic choices from 8 bytes to 1 GiB, with their programs.
+    """The different kernels that store over the link of the automatic choices from 8 bytes to 1
+    GiB, with their programs.
 
-    Of those that differ in their threads alone, the one that has most: its threads have the fewest registers.
+    Of those that differ in their threads alone, the one that has most: its threads have the fewest
+    registers.
     """
     found: dict[object, tuple[int, Source, Program]] = {}
     for size in (8 << k for k in range(28)):
@@ -110,7 +275,11 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
         assert plan.kernel is not None
         for rank in range(1 if plan.schedule.is_symmetric else n):
             source = kernel_source(plan, rank)
-            key = (source.file, source.table, *(macro for macro in source.macros if macro[0] != "THREADS"))
+            key = (
+                source.file,
+                source.table,
+                *(macro for macro in source.macros if macro[0] != "THREADS"),
+            )
             if key not in found or found[key][0] < plan.kernel.threads:
                 found[key] = (plan.kernel.threads, source, lower(plan, rank))
     return [(source, program) for _, source, program in found.values()]
@@ -119,12 +288,16 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 @pytest.mark.parametrize("n", [2, 4, 8])
 @pytest.mark.parametrize("op", OPS)
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
-    """No spills and no stack, with the threads that they are launched with; for 4 ranks, see the instructions of one of each kind too."""
+    """No spills and no stack, with the threads that they are launched with; for 4 ranks, see the
+    instructions of one of each kind too.
+    """
     seen = set()
     for source, program in choices(op, n):
         moves = moves_of(program)
         made, log = compile_source(source, 90, "--ptxas-options=-v", nvrtc=nvrtc_for(90))
-        frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+        frames = re.findall(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+        )
         assert frames
         assert set(frames) == {("0", "0", "0")}, f"{source}: {log}"
         kind = (source.file, dict(source.macros).get("ALIGNED"), moves)
@@ -135,12 +308,25 @@ def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path)
 
 def moves_of(program: Program) -> frozenset[str]:
     """What a program's steps do to memory: load or store, in a slot or in buffers."""
-    loads = {f"load {'slot' if ref.kind == SLOT else 'buffer'}" for step in program.steps for ref in step.sources}
-    return frozenset(loads | {f"store {'slot' if ref.kind == SLOT else 'buffer'}" for step in program.steps for ref in step.targets})
+    loads = {
+        f"load {'slot' if ref.kind == SLOT else 'buffer'}"
+        for step in program.steps
+        for ref in step.sources
+    }
+    return frozenset(
+        loads
+        | {
+            f"store {'slot' if ref.kind == SLOT else 'buffer'}"
+            for step in program.steps
+            for ref in step.targets
+        }
+    )
 
 
 def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
-    """Sixteen bytes at once wherever a step loads or stores, but for ll's 8 of payload, and nothing in local memory."""
+    """Sixteen bytes at once wherever a step loads or stores, but for ll's 8 of payload, and nothing
+    in local memory.
+    """
     assert found["EXIT"]
     assert not [name for name in found if name.startswith(("LDL", "STL"))]
     is_flagged = file != "simple.cu"
@@ -148,7 +334,9 @@ def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
         # A line with flags never comes from a cache that the peer's store does not reach.
         assert bool(found[f"{instruction}.STRONG.SYS"]) == (is_flagged and f"{verb} slot" in moves)
         if file != "ll.cu":
-            assert bool(found[instruction]) == (f"{verb} buffer" in moves or (not is_flagged and f"{verb} slot" in moves))
+            assert bool(found[instruction]) == (
+                f"{verb} buffer" in moves or (not is_flagged and f"{verb} slot" in moves)
+            )
 
 
 # Names
@@ -156,7 +344,9 @@ def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
 
 @pytest.mark.parametrize("file", sorted(SOURCES.glob("*.cu*")), ids=lambda file: file.name)
 def test_kernels_name_no_schedule(file: Path) -> None:
-    """One kernel a protocol runs any schedule. The one word that may stand there is the verb, in comments and in the name of reduce.cuh."""
+    """One kernel a protocol runs any schedule. The one word that may stand there is the verb, in
+    comments and in the name of reduce.cuh.
+    """
     names = {*ALGORITHMS.names(), *OPS}
     code, comments = re.sub(r"//.*", "", file.read_text()), re.findall(r"//(.*)", file.read_text())
     assert words(code.replace('#include "reduce.cuh"', "")) & names == set()

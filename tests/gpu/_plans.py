@@ -1,7 +1,9 @@
-"""Plans to try on GPUs: every pair, form of a protocol, element type and reduction, on sizes and layouts that fit badly.
+"""Plans to try on GPUs: every pair, form of a protocol, element type and reduction, on sizes and
+layouts that fit badly.
 
-How many there are is a matter of cost: each kernel that differs is about a second of compilation, and a specialised one differs by schedule,
-rank, alignment and loops. So algorithms vary with float32, types and reductions on two algorithms, random schedules on one layout each.
+How many there are is a matter of cost: each kernel that differs is about a second of compilation,
+and a specialised one differs by schedule, rank, alignment and loops. So algorithms vary with
+float32, types and reductions on two algorithms, random schedules on one layout each.
 """
 
 import re
@@ -27,7 +29,9 @@ from tests.support.runs import ROOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One way in which a protocol's kernel is built and data is moved; every `each`-th pair is tried with it, on so many shapes."""
+    """One way in which a protocol's kernel is built and data is moved; every `each`-th pair is
+    tried with it, on so many shapes.
+    """
 
     kernel: Kernel
     direct: bool = False
@@ -39,7 +43,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Elements of a block and how they are cut; slices are a message's, for the protocol that has more than one."""
+    """Elements of a block and how they are cut; slices are a message's, for the protocol that has
+    more than one.
+    """
 
     count: int
     channels: int = 1
@@ -53,13 +59,22 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "simple": (
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), direct=True, shapes=4),
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), shapes=4),
-        Form(kernel=Kernel(proto="simple", threads=64, unroll=2), direct=True, p2p="pull", shapes=4),
+        Form(
+            kernel=Kernel(proto="simple", threads=64, unroll=2), direct=True, p2p="pull", shapes=4
+        ),
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2), p2p="pull", shapes=3),
         Form(kernel=Kernel(proto="simple", threads=96, unroll=4), transport="shm", each=2),
-        Form(kernel=Kernel(proto="simple", threads=64, unroll=2), transport="shm", p2p="pull", each=3),
+        Form(
+            kernel=Kernel(proto="simple", threads=64, unroll=2), transport="shm", p2p="pull", each=3
+        ),
     ),
     "ce": (
-        Form(kernel=Kernel(proto="simple", threads=96, unroll=4, ctas=8), direct=True, transport="ce", shapes=3),
+        Form(
+            kernel=Kernel(proto="simple", threads=96, unroll=4, ctas=8),
+            direct=True,
+            transport="ce",
+            shapes=3,
+        ),
         Form(kernel=Kernel(proto="simple", threads=64, unroll=2, ctas=1), transport="ce", shapes=3),
     ),
     "ll": (
@@ -71,11 +86,16 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form(kernel=Kernel(proto="ll128", threads=64, specialized=True), shapes=1),
         Form(kernel=Kernel(proto="ll128", threads=96)),
         Form(kernel=Kernel(proto="ll128", threads=64, reload=False), shapes=1, each=3),
-        Form(kernel=Kernel(proto="ll128", threads=64, reload=False, specialized=True), shapes=1, each=4),
+        Form(
+            kernel=Kernel(proto="ll128", threads=64, reload=False, specialized=True),
+            shapes=1,
+            each=4,
+        ),
     ),
 }
 SHAPES = (
-    Shape(count=611, channels=3, slots=3, slices=2),  # several loops, 12 bytes left over, blocks at odd places
+    # several loops, 12 bytes left over, blocks at odd places
+    Shape(count=611, channels=3, slots=3, slices=2),
     Shape(count=1024, channels=2, chunk_bytes=4096, slots=16),  # all aligned, in one loop
     Shape(count=1),
     Shape(count=4099, chunk_bytes=6144, slots=5),  # pieces long enough for the unrolled parts
@@ -96,27 +116,44 @@ def describe(plan: Plan) -> str:
     assert kernel is not None
     how = f"{plan.transport}, {plan.p2p} {'direct' if plan.direct else 'FIFO'}"
     if kernel.proto != "simple":
-        how = ("specialised" if kernel.specialized else "interpreted") + ("" if kernel.reload else ", no reload")
+        how = ("specialised" if kernel.specialized else "interpreted") + (
+            "" if kernel.reload else ", no reload"
+        )
     return (
-        f"{what.op} {plan.schedule.name} {kernel.proto} ({how}) {what.dtype} {what.redop} root {what.root}, {what.block_count} elements a block "
-        f"{'in' if what.in_place else 'out of'} place, {plan.channels} channels, {plan.slots} slots, chunks of {plan.chunk_bytes} in {plan.slices}"
+        f"{what.op} {plan.schedule.name} {kernel.proto} ({how}) {what.dtype} {what.redop} root"
+        f" {what.root}, {what.block_count} elements a block {'in' if what.in_place else 'out of'}"
+        f" place, {plan.channels} channels, {plan.slots} slots, chunks of {plan.chunk_bytes} in"
+        f" {plan.slices}"
     )
 
 
 def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan | None:
-    """The plan; None if the knobs do not fit together, as where messages that are read in place would deadlock."""
+    """The plan; None if the knobs do not fit together, as where messages that are read in place
+    would deadlock.
+    """
     try:
         return lay_out(
-            what, schedule, direct=form.direct, p2p=form.p2p, channels=shape.channels, slots=shape.slots, chunk_bytes=shape.chunk_bytes,
+            what,
+            schedule,
+            direct=form.direct,
+            p2p=form.p2p,
+            channels=shape.channels,
+            slots=shape.slots,
+            chunk_bytes=shape.chunk_bytes,
             slices=shape.slices if form.kernel.proto == "simple" else 1,
-            kernel=replace(form.kernel, cluster=2 if shape.channels % 2 == 0 and form.transport != "ce" else 1), transport=form.transport,
+            kernel=replace(
+                form.kernel, cluster=2 if shape.channels % 2 == 0 and form.transport != "ce" else 1
+            ),
+            transport=form.transport,
         )
     except ScheduleError:
         return None
 
 
 def every_pair(proto: str, n: int) -> list[Plan]:
-    """Each algorithm of each collective in each form, float32, on some of the shapes: which ones changes from pair to pair."""
+    """Each algorithm of each collective in each form, float32, on some of the shapes: which ones
+    changes from pair to pair.
+    """
     found = []
     for f, form in enumerate(FORMS[proto]):
         for p, (op, algo) in enumerate(PAIRS):
@@ -126,20 +163,35 @@ def every_pair(proto: str, n: int) -> list[Plan]:
             schedule = registered(op, algo, world_of(algo, n, root))
             first = form.shapes * (p // form.each) + f
             for shape in (SHAPES[(first + k) % len(SHAPES)] for k in range(form.shapes)):
-                what = problem(op, n, root=root, count=shape.count, in_place=shape.in_place and True in placements(op))
+                what = problem(
+                    op,
+                    n,
+                    root=root,
+                    count=shape.count,
+                    in_place=shape.in_place and True in placements(op),
+                )
                 found.append(plan_of(what, schedule, form, shape))
     return kept(found)
 
 
 def every_type(proto: str, n: int) -> list[Plan]:
-    """Each element type with each reduction, and moved without one, in the forms by turns, on two shapes."""
+    """Each element type with each reduction, and moved without one, in the forms by turns, on two
+    shapes.
+    """
     found, forms = [], [form for form in FORMS[proto] if form.each == 1]
     for d, dtype in enumerate(DTYPES):
         for o, redop in enumerate((*REDOPS, None)):
             op, algo = MOVED if redop is None else REDUCED[(d + o) % len(REDUCED)]
             schedule, form = registered(op, algo, World(n=n)), forms[(d + o) % len(forms)]
             for shape in TURNS[o % 2]:
-                what = problem(op, n, count=shape.count, dtype=dtype, redop=redop or "sum", in_place=shape.in_place and redop is not None)
+                what = problem(
+                    op,
+                    n,
+                    count=shape.count,
+                    dtype=dtype,
+                    redop=redop or "sum",
+                    in_place=shape.in_place and redop is not None,
+                )
                 found.append(plan_of(what, schedule, form, shape))
     return kept(found)
 
@@ -153,7 +205,14 @@ def random_schedules(n: int) -> list[Schedule]:
     """Valid schedules over n ranks that nobody registered, always the same ones."""
     found: list[Schedule] = []
 
-    @settings(max_examples=SCHEDULES, database=None, derandomize=True, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=SCHEDULES,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.one_of(random_allreduce(n), random_blocks(n)))
     def draw(schedule: Schedule) -> None:
         found.append(schedule)
@@ -168,7 +227,12 @@ def random_plans(n: int) -> list[Plan]:
     for s, schedule in enumerate(random_schedules(n)):
         for p, proto in enumerate(PROTOS):
             shape = (*TURNS[0], *TURNS[1])[(s + p) % 4]
-            what = problem(schedule.op, n, count=shape.count, in_place=shape.in_place and True in placements(schedule.op))
+            what = problem(
+                schedule.op,
+                n,
+                count=shape.count,
+                in_place=shape.in_place and True in placements(schedule.op),
+            )
             found += [plan_of(what, schedule, form, shape) for form in FORMS[proto]]
     return kept(found)
 
@@ -182,37 +246,138 @@ def relay_plans(n: int) -> list[Plan]:
     for root in (0, n - 1):
         schedule = build("broadcast", "relay", relay.SERVES["broadcast"], World(n=n, root=root))
         what = problem("broadcast", n, root=root, count=SHAPES[0].count)
-        found += [plan_of(what, schedule, form, SHAPES[0]) for forms in FORMS.values() for form in forms]
+        found += [
+            plan_of(what, schedule, form, SHAPES[0]) for forms in FORMS.values() for form in forms
+        ]
     return kept(found)
 
 
 def measured_plans(n: int) -> list[Plan]:
     """Plans as a sweep makes them, with the default knobs."""
     cases: Sequence[Case] = (
-        Case(op="allreduce", backend="cuda", algo="ring", proto="simple", ranks=n, size_bytes=1 << 20),
-        Case(op="allreduce", backend="cuda", algo="ring", proto="simple", placement="in", dtype="bfloat16", redop="avg", ranks=n, size_bytes=100_002),
+        Case(
+            op="allreduce", backend="cuda", algo="ring", proto="simple", ranks=n, size_bytes=1 << 20
+        ),
+        Case(
+            op="allreduce",
+            backend="cuda",
+            algo="ring",
+            proto="simple",
+            placement="in",
+            dtype="bfloat16",
+            redop="avg",
+            ranks=n,
+            size_bytes=100_002,
+        ),
         Case(op="allreduce", backend="cuda", algo="oneshot", proto="ll", ranks=n, size_bytes=4096),
-        Case(op="allreduce", backend="cuda", algo="twoshot", proto="ll128", dtype="float16", redop="max", ranks=n, size_bytes=300_000),
-        Case(op="allgather", backend="cuda", algo="direct", proto="simple", p2p="pull", direct="on", ranks=n, size_bytes=1 << 18),
-        Case(op="broadcast", backend="cuda", algo="chain", proto="simple", direct="off", root=n - 1, ranks=n, size_bytes=1_000_004),
-        Case(op="alltoall", backend="cuda", algo="direct", proto="ll", dtype="int8", ranks=n, size_bytes=6007),
-        Case(op="reduce", backend="cuda", algo="tree", proto="ll128", dtype="float64", redop="prod", root=1, ranks=n, size_bytes=1 << 15),
-        Case(op="reducescatter", backend="cuda", algo="ring", proto="ll128", reload="off", placement="in", ranks=n, size_bytes=1 << 17),
+        Case(
+            op="allreduce",
+            backend="cuda",
+            algo="twoshot",
+            proto="ll128",
+            dtype="float16",
+            redop="max",
+            ranks=n,
+            size_bytes=300_000,
+        ),
+        Case(
+            op="allgather",
+            backend="cuda",
+            algo="direct",
+            proto="simple",
+            p2p="pull",
+            direct="on",
+            ranks=n,
+            size_bytes=1 << 18,
+        ),
+        Case(
+            op="broadcast",
+            backend="cuda",
+            algo="chain",
+            proto="simple",
+            direct="off",
+            root=n - 1,
+            ranks=n,
+            size_bytes=1_000_004,
+        ),
+        Case(
+            op="alltoall",
+            backend="cuda",
+            algo="direct",
+            proto="ll",
+            dtype="int8",
+            ranks=n,
+            size_bytes=6007,
+        ),
+        Case(
+            op="reduce",
+            backend="cuda",
+            algo="tree",
+            proto="ll128",
+            dtype="float64",
+            redop="prod",
+            root=1,
+            ranks=n,
+            size_bytes=1 << 15,
+        ),
+        Case(
+            op="reducescatter",
+            backend="cuda",
+            algo="ring",
+            proto="ll128",
+            reload="off",
+            placement="in",
+            ranks=n,
+            size_bytes=1 << 17,
+        ),
         Case(op="sendrecv", backend="cuda", ranks=n, size_bytes=8),
-        Case(op="allreduce", backend="cuda", transport="ce", slices=2, redop="avg", ranks=n, size_bytes=1_000_004),
+        Case(
+            op="allreduce",
+            backend="cuda",
+            transport="ce",
+            slices=2,
+            redop="avg",
+            ranks=n,
+            size_bytes=1_000_004,
+        ),
         Case(op="alltoall", backend="cuda", transport="ce", ranks=n, size_bytes=1 << 20),
-        Case(op="allgather", backend="cuda", transport="ce", placement="in", ranks=n, size_bytes=1 << 20),
-        Case(op="reduce", backend="cuda", transport="ce", algo="tree", chunk=1 << 14, root=n - 1, ranks=n, size_bytes=1 << 17),
+        Case(
+            op="allgather",
+            backend="cuda",
+            transport="ce",
+            placement="in",
+            ranks=n,
+            size_bytes=1 << 20,
+        ),
+        Case(
+            op="reduce",
+            backend="cuda",
+            transport="ce",
+            algo="tree",
+            chunk=1 << 14,
+            root=n - 1,
+            ranks=n,
+            size_bytes=1 << 17,
+        ),
     )
     return [resolve(case.rounded()).plan for case in cases]
 
 
 def through_fifos(plan: Plan) -> Plan:
-    """The same steps on the same chunks with nothing pushed past a FIFO, which the reference cannot do; what comes out is the same bit for bit."""
+    """The same steps on the same chunks with nothing pushed past a FIFO, which the reference cannot
+    do; what comes out is the same bit for bit.
+    """
     if not plan.schedule.placed:
         return plan
     schedule = replace(plan.schedule, placed={}, ready={})
-    return lay_out(plan.problem, schedule, channels=plan.channels, slots=plan.slots + 8, chunk_bytes=plan.chunk_bytes, slices=plan.slices)
+    return lay_out(
+        plan.problem,
+        schedule,
+        channels=plan.channels,
+        slots=plan.slots + 8,
+        chunk_bytes=plan.chunk_bytes,
+        slices=plan.slices,
+    )
 
 
 def kept(found: Sequence[Plan | None]) -> list[Plan]:

@@ -1,4 +1,6 @@
-"""Starts batches and sweeps as processes of their own, alone or one a GPU under mpirun: a fault of a GPU ends no more than one of them."""
+"""Starts batches and sweeps as processes of their own, alone or one a GPU under mpirun: a fault of
+a GPU ends no more than one of them.
+"""
 
 import re
 import subprocess
@@ -20,7 +22,9 @@ MODELS = ("local", "mpi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A process that ended: its exit code, -1 if it had to be killed, seconds, and what it wrote."""
+    """A process that ended: its exit code, -1 if it had to be killed, seconds, and what it
+    wrote.
+    """
 
     code: int
     seconds: float
@@ -29,7 +33,9 @@ class Ended:
 
     def lines(self, start: str) -> list[str]:
         """Lines of stdout that start so, without that start."""
-        return [line.removeprefix(start) for line in self.stdout.splitlines() if line.startswith(start)]
+        return [
+            line.removeprefix(start) for line in self.stdout.splitlines() if line.startswith(start)
+        ]
 
     @property
     def errors(self) -> str:
@@ -40,8 +46,14 @@ class Ended:
 @cache
 def launch_options(launcher: str) -> tuple[str, ...]:
     """What that mpirun needs to start a rank a GPU as root, unbound to cores."""
-    version = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False, timeout=30).stdout
-    return ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none") if re.search(r"Open MPI|OpenRTE|PRRTE", version) else ()
+    version = subprocess.run(
+        [launcher, "--version"], capture_output=True, text=True, check=False, timeout=30
+    ).stdout
+    return (
+        ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
+        if re.search(r"Open MPI|OpenRTE|PRRTE", version)
+        else ()
+    )
 
 
 def started(model: str, ranks: int, arguments: Sequence[str]) -> list[str]:
@@ -59,16 +71,38 @@ def run(command: Sequence[str], limit_s: float) -> Ended:
     """Run a command to its end, or to its limit."""
     start = time.monotonic()
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=limit_s)
-        return Ended(code=done.returncode, seconds=time.monotonic() - start, stdout=done.stdout, stderr=done.stderr)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+        return Ended(
+            code=done.returncode,
+            seconds=time.monotonic() - start,
+            stdout=done.stdout,
+            stderr=done.stderr,
+        )
     except subprocess.TimeoutExpired as error:
-        stdout, stderr = ((text or b"").decode(errors="replace") for text in (error.stdout, error.stderr))
+        stdout, stderr = (
+            (text or b"").decode(errors="replace") for text in (error.stdout, error.stderr)
+        )
         return Ended(code=-1, seconds=time.monotonic() - start, stdout=stdout, stderr=stderr)
 
 
 def failures_with_four(gpus: int, name: str) -> list[str]:
-    """What fails of a batch under mpirun with a rank a GPU, and with four ranks, which share GPUs if need be: two have one peer each, and no ring."""
-    return [failure for ranks in sorted({gpus, max(4, gpus)}) for failure in failures_of("mpi", ranks, name)]
+    """What fails of a batch under mpirun with a rank a GPU, and with four ranks, which share GPUs
+    if need be: two have one peer each, and no ring.
+    """
+    return [
+        failure
+        for ranks in sorted({gpus, max(4, gpus)})
+        for failure in failures_of("mpi", ranks, name)
+    ]
 
 
 def failures_of(model: str, gpus: int, name: str) -> list[str]:
@@ -84,8 +118,15 @@ def failures_of(model: str, gpus: int, name: str) -> list[str]:
         failures += ended.lines("FAIL ")
         if ended.code == 0 or (ended.code == 1 and ended.lines("SUMMARY ")):
             break
-        failures.append(f"the batch ended with {ended.code} after {ended.seconds:.0f} s:\n{ended.stdout[-400:]}\n{ended.stderr[-2000:]}")
+        failures.append(
+            f"the batch ended with {ended.code} after {ended.seconds:.0f}"
+            f" s:\n{ended.stdout[-400:]}\n{ended.stderr[-2000:]}"
+        )
         if not ended.lines("NEXT "):
             break
         (first,) = ended.lines("NEXT ")
-    return failures if len(failures) <= SHOWN else [*failures[:SHOWN], f"and {len(failures) - SHOWN} more"]
+    return (
+        failures
+        if len(failures) <= SHOWN
+        else [*failures[:SHOWN], f"and {len(failures) - SHOWN} more"]
+    )

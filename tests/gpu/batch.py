@@ -1,10 +1,12 @@
-"""Batches of GPU tests, run as a script under the group that the environment gives, so that one fault of a GPU ends no other test.
+"""Batches of GPU tests, run as a script under the group that the environment gives, so that one
+fault of a GPU ends no other test.
 
-    python3 -m tests.gpu.batch NAME [FIRST]       all GPUs from this process; or one a rank, under a launcher
-    python3 -m tests.gpu.batch compile RANKS ARCH     every kernel of every batch, into the cache; needs no GPU
+    python3 -m tests.gpu.batch NAME [FIRST]           all GPUs; under a launcher one a rank
+    python3 -m tests.gpu.batch compile RANKS ARCH     every kernel into the cache; needs no GPU
 
-Prints a line for each plan before it runs, FAIL and why for each that is wrong, and how many ran. Exits with 0, with 1 after failures, or with
-4 if the GPUs cannot go on: then NEXT says where to start again.
+Prints a line for each plan before it runs, FAIL and why for each that is wrong, and how many ran.
+Exits with 0, with 1 after failures, or with 4 if the GPUs cannot go on: then NEXT says where to
+start again.
 """
 
 import os
@@ -34,7 +36,15 @@ from collbench.spec.collectives import OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, dtype
 from collbench.util.errors import CollbenchError, RankLostError, ScheduleError, StuckError
 from tests.gpu._net_plans import net_measured_plans, net_plans
-from tests.gpu._plans import PROTOS, describe, measured_plans, one_protocol, random_plans, relay_plans, through_fifos
+from tests.gpu._plans import (
+    PROTOS,
+    describe,
+    measured_plans,
+    one_protocol,
+    random_plans,
+    relay_plans,
+    through_fifos,
+)
 from tests.support.batteries import placements, problem, random_inputs
 
 if TYPE_CHECKING:
@@ -42,9 +52,13 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
 SHARED_TIMEOUT_S = 20.0  # where ranks share a GPU
-MOST_STUCK = 5  # after so many plans that got stuck, each of which costs the timeout, the rest of a batch is left out
+# after so many plans that got stuck, each of which costs the timeout, the rest of a batch is left
+# out
+MOST_STUCK = 5
 EXACT: dict[str, Callable[[int], list[Plan]]] = {
-    **{proto: partial(one_protocol, proto) for proto in PROTOS}, "random": random_plans, "relay": relay_plans,
+    **{proto: partial(one_protocol, proto) for proto in PROTOS},
+    "random": random_plans,
+    "relay": relay_plans,
     "net": net_plans,
 }
 HOW = {
@@ -63,40 +77,57 @@ def say(text: str) -> None:
 def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> str:
     """Where the bits of a wanted output differ first, or an empty text."""
     for rank in range(plan.n):
-        if not collective(plan.problem.op).wants(plan.n, plan.problem.root, rank) or ours[rank].tobytes() == wanted[rank].tobytes():
+        if (
+            not collective(plan.problem.op).wants(plan.n, plan.problem.root, rank)
+            or ours[rank].tobytes() == wanted[rank].tobytes()
+        ):
             continue
         if len(ours[rank]) != len(wanted[rank]):
             return f"rank {rank} has {len(ours[rank])} elements, not {len(wanted[rank])}"
         width = f"u{dtype(plan.problem.dtype).item_bytes}"
         wrong = (ours[rank].view(width) != wanted[rank].view(width)).nonzero()[0]
         at = int(wrong[0])
-        return f"rank {rank}: {len(wrong)} of {len(ours[rank])} elements differ, first {at}: got {ours[rank][at]}, the reference {wanted[rank][at]}"
+        return (
+            f"rank {rank}: {len(wrong)} of {len(ours[rank])} elements differ, first {at}: got"
+            f" {ours[rank][at]}, the reference {wanted[rank][at]}"
+        )
     return ""
 
 
 def options_for(n: int) -> GpuOptions:
-    """A GPU a rank; where there are too few, neighbours share one in turns, which sessions of this process then allow: right as ever, and slow."""
+    """A GPU a rank; where there are too few, neighbours share one in turns, which sessions of this
+    process then allow: right as ever, and slow.
+    """
     count = device_count()
     if n <= count:
         return GpuOptions(timeout_s=TIMEOUT_S)
     session.is_shared = lambda facts: False
-    return GpuOptions(timeout_s=SHARED_TIMEOUT_S, gpus=tuple(rank * count // n for rank in range(n)))
+    return GpuOptions(
+        timeout_s=SHARED_TIMEOUT_S, gpus=tuple(rank * count // n for rank in range(n))
+    )
 
 
 def sources_of(plans: Sequence[Plan]) -> int:
     """How many different kernels the plans need."""
-    return len({kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))})
+    return len(
+        {kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))}
+    )
 
 
 def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
-    """Each plan once on random inexact inputs: what cuda leaves must be what the reference leaves, bit for bit."""
+    """Each plan once on random inexact inputs: what cuda leaves must be what the reference leaves,
+    bit for bit.
+    """
     if first >= len(plans):
         say("SUMMARY 0 plans left")
         return 0
     start = time.monotonic()
-    session = cuda.Session(group, plans[first:], hot=True, options=options_for(plans[0].n))  # compiles while the reference works
+    # compiles while the reference works
+    session = cuda.Session(group, plans[first:], hot=True, options=options_for(plans[0].n))
     inputs = [random_inputs(plan.problem, number) for number, plan in enumerate(plans)]
-    wanted = [expected(plan, given) for plan, given in zip(plans[first:], inputs[first:], strict=True)]
+    wanted = [
+        expected(plan, given) for plan, given in zip(plans[first:], inputs[first:], strict=True)
+    ]
     ready = time.monotonic()
     failures = stuck = ran = 0
     for number, plan in enumerate(plans[first:], first):
@@ -120,8 +151,9 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
             break
     session.close()
     say(
-        f"SUMMARY {ran} plans, {sources_of(plans)} kernels, {group.kind} group of {plans[0].n}: {failures} wrong, "
-        f"{ready - start:.1f} s until all was ready, {time.monotonic() - ready:.1f} s to run"
+        f"SUMMARY {ran} plans, {sources_of(plans)} kernels, {group.kind} group of {plans[0].n}:"
+        f" {failures} wrong, {ready - start:.1f} s until all was ready,"
+        f" {time.monotonic() - ready:.1f} s to run"
     )
     return 1 if failures else 0
 
@@ -136,7 +168,10 @@ def why_unsound(samples: Samples, n: int) -> str:
     """What is wrong with the samples of a repeat, or an empty text."""
     if samples.wrong:
         wrong = samples.wrong[0]
-        return f"rank {wrong.rank} has {wrong.count} wrong elements, first {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
+        return (
+            f"rank {wrong.rank} has {wrong.count} wrong elements, first {wrong.index}: got"
+            f" {wrong.got}, expected {wrong.wanted}"
+        )
     if len(samples.seconds) != n or not all(0 < seconds < 1 for seconds in samples.seconds):
         return f"seconds a launch: {samples.seconds}"
     return ""
@@ -155,9 +190,15 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
         session = cuda.Session(group, plans, hot=hot, options=options)
         for number, plan in enumerate(plans):
             samples = session.run(plan, Batch(iterations=6, aggregate=1 + number % 2))
-            failures += report(f"{how}, {1e6 * max(samples.seconds):.1f} us: {describe(plan)}", why_unsound(samples, n))
+            failures += report(
+                f"{how}, {1e6 * max(samples.seconds):.1f} us: {describe(plan)}",
+                why_unsound(samples, n),
+            )
         session.close()
-    say(f"SUMMARY {len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels, {group.kind} group of {n}: {failures} wrong")
+    say(
+        f"SUMMARY {len(plans)} plans in {len(HOW)} ways, {sources_of(plans)} kernels, {group.kind}"
+        f" group of {n}: {failures} wrong"
+    )
     return 1 if failures else 0
 
 
@@ -168,24 +209,43 @@ def run_pretended(group: Group, n: int) -> int:
 
 
 def run_spoiled(group: Group, n: int) -> int:
-    """One element of one rank's output is overwritten behind the kernel's back: just that one must be found."""
+    """One element of one rank's output is overwritten behind the kernel's back: just that one must
+    be found.
+    """
     rank, index, failures = n - 1, 4097, 0
-    plans = [plan for plan in measured_plans(n) if not plan.problem.in_place and has_element(plan, rank, index)]
+    plans = [
+        plan
+        for plan in measured_plans(n)
+        if not plan.problem.in_place and has_element(plan, rank, index)
+    ]
     session = cuda.Session(group, plans, hot=True, options=GpuOptions(timeout_s=TIMEOUT_S))
     spoil(rank, index)
     for plan in plans:
         found = session.run(plan, Batch(iterations=4)).wrong
-        is_it = len(found) == 1 and (found[0].rank, found[0].count, found[0].index) == (rank, 1, index) and found[0].got != found[0].wanted
-        failures += report(describe(plan), "" if is_it else f"found {found} instead of element {index} of rank {rank}")
+        is_it = (
+            len(found) == 1
+            and (found[0].rank, found[0].count, found[0].index) == (rank, 1, index)
+            and found[0].got != found[0].wanted
+        )
+        failures += report(
+            describe(plan),
+            "" if is_it else f"found {found} instead of element {index} of rank {rank}",
+        )
     session.close()
-    say(f"SUMMARY {len(plans)} plans with a wrong element, {group.kind} group of {n}: {failures} misjudged")
+    say(
+        f"SUMMARY {len(plans)} plans with a wrong element, {group.kind} group of {n}: {failures}"
+        " misjudged"
+    )
     return 1 if failures else 0
 
 
 def has_element(plan: Plan, rank: int, index: int) -> bool:
     """Whether that element of the rank's output is one that the collective defines."""
     count = plan.problem.block_count
-    return any(want.out_block == index // count for want in collective(plan.problem.op).wants(plan.n, plan.problem.root, rank))
+    return any(
+        want.out_block == index // count
+        for want in collective(plan.problem.op).wants(plan.n, plan.problem.root, rank)
+    )
 
 
 def spoil(rank: int, index: int) -> None:
@@ -196,34 +256,54 @@ def spoil(rank: int, index: int) -> None:
         if lane.rank == rank:
             out, _ = lane.buffer(problem, "out", sets[0])
             at = out + index * problem.item_bytes
-            lane.card.upload(at, bytes(byte ^ 0xFF for byte in lane.card.download(at, problem.item_bytes)))
+            lane.card.upload(
+                at, bytes(byte ^ 0xFF for byte in lane.card.download(at, problem.item_bytes))
+            )
         return compare(lane, problem, sets)
 
     Lane.compare = spoiled  # type: ignore[method-assign, assignment]
 
 
 def run_nccl(group: Group, n: int) -> int:
-    """NCCL's own collectives, every one with every type, and every type with every reduction, by the same checks."""
+    """NCCL's own collectives, every one with every type, and every type with every reduction, by
+    the same checks.
+    """
     problems = [
-        problem(op, n, root=n - 1 if collective(op).is_rooted else 0, count=2999, dtype=name, in_place=in_place)
-        for op in OPS for name in ("float32", "bfloat16") for in_place in placements(op)
+        problem(
+            op,
+            n,
+            root=n - 1 if collective(op).is_rooted else 0,
+            count=2999,
+            dtype=name,
+            in_place=in_place,
+        )
+        for op in OPS
+        for name in ("float32", "bfloat16")
+        for in_place in placements(op)
     ]
     problems += [
-        problem("allreduce", n, count=2999, dtype=name, redop=redop) for name in DTYPES for redop in REDOPS
-        if not (redop == "avg" and dtype(name).is_float and n & (n - 1))  # NCCL multiplies by 1/n, which rounds
+        problem("allreduce", n, count=2999, dtype=name, redop=redop)
+        for name in DTYPES
+        for redop in REDOPS
+        # NCCL multiplies by 1/n, which rounds
+        if not (redop == "avg" and dtype(name).is_float and n & (n - 1))
     ]
     why, failures, version = nccl.why_not(group), 0, ""
     if why:
         say(f"SKIP {why}")
         return 0
     cases = [_case_of(what) for what in problems]
-    for options in (GpuOptions(), GpuOptions(is_spread=True)):  # the second as if on several hosts: NCCL itself brings the ranks together
+    # the second as if on several hosts: NCCL itself brings the ranks together
+    for options in (GpuOptions(), GpuOptions(is_spread=True)):
         session = nccl.Session(group, cases, hot=True, options=options)
         for case in cases if not options.is_spread else cases[:4]:
             failures += report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
         version = session.version
         session.close()
-    say(f"SUMMARY {len(problems)} problems, NCCL by {version}, {group.kind} group of {n}: {failures} wrong")
+    say(
+        f"SUMMARY {len(problems)} problems, NCCL by {version}, {group.kind} group of {n}:"
+        f" {failures} wrong"
+    )
     return 1 if failures else 0
 
 
@@ -231,26 +311,44 @@ def _case_of(what: Problem) -> Case:
     """The case of a library left to its own choice."""
     size = collective(what.op).size_bytes(what.block_count, what.item_bytes, what.n)
     return Case(
-        op=what.op, backend="nccl", algo="library", proto="", dtype=what.dtype, redop=what.redop, root=what.root,
-        placement="in" if what.in_place else "out", ranks=what.n, size_bytes=size,
+        op=what.op,
+        backend="nccl",
+        algo="library",
+        proto="",
+        dtype=what.dtype,
+        redop=what.redop,
+        root=what.root,
+        placement="in" if what.in_place else "out",
+        ranks=what.n,
+        size_bytes=size,
     )
 
 
 OTHER: dict[str, Callable[[Group, int], int]] = {
-    "measured": run_measured, "spoiled": run_spoiled, "nccl": run_nccl, "net-measured": partial(run_measured, make=net_measured_plans),
+    "measured": run_measured,
+    "spoiled": run_spoiled,
+    "nccl": run_nccl,
+    "net-measured": partial(run_measured, make=net_measured_plans),
     "net-hosts": run_pretended,
 }
 
 
 def compile_all(n: int, arch: int) -> int:
     """Compile every kernel of every batch."""
-    plans = [plan for make in (*EXACT.values(), measured_plans, net_measured_plans) for plan in make(n)]
-    sources = dict.fromkeys(kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs)))
+    plans = [
+        plan for make in (*EXACT.values(), measured_plans, net_measured_plans) for plan in make(n)
+    ]
+    sources = dict.fromkeys(
+        kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
+    )
     sources |= dict.fromkeys([meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))])
     start = time.monotonic()
     with ThreadPoolExecutor(usable_cores()) as pool:
         sizes = [len(made) for made in pool.map(lambda source: cubin(source, arch), sources)]
-    say(f"SUMMARY {len(plans)} plans, {len(sizes)} kernels, {sum(sizes) >> 20}M of machine code, {time.monotonic() - start:.1f} s")
+    say(
+        f"SUMMARY {len(plans)} plans, {len(sizes)} kernels, {sum(sizes) >> 20}M of machine code,"
+        f" {time.monotonic() - start:.1f} s"
+    )
     return 0
 
 
@@ -271,9 +369,13 @@ def main(name: str, *more: str) -> int:
 
 
 def drive(group: Group, name: str, n: int, first: str = "0") -> int:
-    """The driver's part. Whatever goes wrong beyond a plan ends every rank at once: a GPU that failed answers to nothing more."""
+    """The driver's part. Whatever goes wrong beyond a plan ends every rank at once: a GPU that
+    failed answers to nothing more.
+    """
     try:
-        code = run_exact(EXACT[name](n), group, int(first)) if name in EXACT else OTHER[name](group, n)
+        code = (
+            run_exact(EXACT[name](n), group, int(first)) if name in EXACT else OTHER[name](group, n)
+        )
     except CollbenchError as error:
         say(f"FAIL {name}: {error.message}")
         if group.kind == "mpi":

@@ -1,4 +1,6 @@
-"""Skips everything here, before anything heavy is imported, unless there are two GPUs that CuPy can use."""
+"""Skips everything here, before anything heavy is imported, unless there are two GPUs that CuPy can
+use.
+"""
 
 import warnings
 from importlib.util import find_spec

@@ -1,17 +1,23 @@
-"""Sweeps whose data copy engines move: right in both process models, in graphs and on streams. Faults: test_transports.py.
+"""Sweeps whose data copy engines move: right in both process models, in graphs and on streams.
+Faults: test_transports.py.
 
-Run first, on a machine of 2 to 8 GPUs with CuPy, in this order; each line says more about what is wrong than the next one would:
+Run first, on a machine of 2 to 8 GPUs with CuPy, in this order; each line says more about what is
+wrong than the next one would:
 
-    python -m tests.gpu.batch ce                                  # bit for bit, one process; mpirun -n 4 python -m tests.gpu.batch ce
-    python -m tests.gpu.batch measured                            # graphs, streams, isolated; the last four plans are copies
+    python -m tests.gpu.batch ce          # bit for bit, one process; also under mpirun -n 4
+    python -m tests.gpu.batch measured    # graphs, streams, isolated; the last four are copies
     python -m pytest tests/gpu/test_ce.py tests/gpu/test_transports.py -x -s
-    python -m collbench sweep --backend cuda --transport ce --op allgather,alltoall --algo direct --sizes 256M,512M,1G --csv ce.csv
-    python -m collbench sweep --backend cuda --transport ce --op allreduce --algo twoshot --sizes 256M,512M,1G --slices 1,2,4 --max-memory 2G
+    python -m collbench sweep --backend cuda --transport ce \\
+        --op allgather,alltoall --algo direct --sizes 256M,512M,1G --csv ce.csv
+    python -m collbench sweep --backend cuda --transport ce \\
+        --op allreduce --algo twoshot --sizes 256M,512M,1G --slices 1,2,4 --max-memory 2G
     python -m collbench sweep --backend nccl --op allgather,alltoall,allreduce --sizes 256M,512M,1G
 
-Wanted against NCCL in one call: allgather and alltoall from 256M to 1G 1.15 times, allreduce of 1G 1.06 times (one prototype: 369 to 386 GB/s, and
-386 with two slices). Allreduce of 1G has FIFOs of 768M: with the default --max-memory it is cut into loops, which do not overlap.
-If a graph hangs where --launch stream does not: look whether CUDA ran two of the four streams of engine.py one after the other.
+Wanted against NCCL in one call: allgather and alltoall from 256M to 1G 1.15 times, allreduce of 1G
+1.06 times (one prototype: 369 to 386 GB/s, and 386 with two slices). Allreduce of 1G has FIFOs of
+768M: with the default --max-memory it is cut into loops, which do not overlap. If a graph hangs
+where --launch stream does not: look whether CUDA ran two of the four streams of engine.py one after
+the other.
 """
 
 import csv
@@ -22,41 +28,98 @@ import pytest
 from tests.gpu._running import MODELS, run, started
 
 LIMIT_S = 90.0
-SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "ce", "--repeats", "1", "--iters", "3")
+SWEEP = (
+    "-m",
+    "collbench",
+    "sweep",
+    "--backend",
+    "cuda",
+    "--transport",
+    "ce",
+    "--repeats",
+    "1",
+    "--iters",
+    "3",
+)
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_collective_is_right(gpus: int, model: str, launch: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    more = ("--op", "all", "--proto", "all", "--sizes", "100,64K,5000000", "--launch", launch, "--csv", str(file))
+    more = (
+        "--op",
+        "all",
+        "--proto",
+        "all",
+        "--sizes",
+        "100,64K,5000000",
+        "--launch",
+        launch,
+        "--csv",
+        str(file),
+    )
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
-    print(f"\n{model} {launch}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.stderr[-1000:]}")
+    print(
+        f"\n{model} {launch}: exit code {ended.code} after {ended.seconds:.1f}"
+        f" s\n{ended.stderr[-1000:]}"
+    )
     assert ended.code == 0
     rows = list(csv.DictReader(file.read_text().splitlines()))
     ran = [row for row in rows if row["status"] == "ok"]
     assert {(row["transport"], row["proto"]) for row in ran} == {("ce", "simple")}
     waived = {row["reason"] for row in rows if row["status"] != "ok"}
-    assert [reason for reason in waived if "flags between the data" not in reason and "several hosts" not in reason] == []
+    assert [
+        reason
+        for reason in waived
+        if "flags between the data" not in reason and "several hosts" not in reason
+    ] == []
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_large_pieces_are_right(gpus: int, model: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    more = ("--op", "allreduce,allgather,alltoall,reducescatter", "--algo", "auto", "--sizes", "256M", "--placement", "out", "--csv", str(file))
+    more = (
+        "--op",
+        "allreduce,allgather,alltoall,reducescatter",
+        "--algo",
+        "auto",
+        "--sizes",
+        "256M",
+        "--placement",
+        "out",
+        "--csv",
+        str(file),
+    )
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
     print(f"\n{model}:\n{ended.stdout}{ended.stderr[-1000:]}")
     assert ended.code == 0
-    assert [row["reason"] for row in csv.DictReader(file.read_text().splitlines()) if row["status"] != "ok"] == []
+    assert [
+        row["reason"]
+        for row in csv.DictReader(file.read_text().splitlines())
+        if row["status"] != "ok"
+    ] == []
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_at_random_without_a_pause(gpus: int, model: str) -> None:
-    ended = run(started(model, gpus, [*SWEEP, "--op", "allgather,allreduce", "--sizes", "1M", "--soak", "5"]), LIMIT_S)
+    ended = run(
+        started(
+            model, gpus, [*SWEEP, "--op", "allgather,allreduce", "--sizes", "1M", "--soak", "5"]
+        ),
+        LIMIT_S,
+    )
     print(f"\n{model}:\n{ended.stdout[-2000:]}{ended.stderr[-1000:]}")
     assert ended.code == 0
 
 
 def test_a_rank_that_dies_ends_all(gpus: int) -> None:
-    ended = run(started("mpi", gpus, [*SWEEP, "--op", "allreduce", "--sizes", "1M", "--timeout", "1", "--inject", "die:1"]), LIMIT_S)
+    ended = run(
+        started(
+            "mpi",
+            gpus,
+            [*SWEEP, "--op", "allreduce", "--sizes", "1M", "--timeout", "1", "--inject", "die:1"],
+        ),
+        LIMIT_S,
+    )
     assert ended.code not in (0, -1)

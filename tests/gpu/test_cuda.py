@@ -1,4 +1,6 @@
-"""The cuda backend from one process that drives all GPUs: bit for bit what the reference leaves, and right by its own checks."""
+"""The cuda backend from one process that drives all GPUs: bit for bit what the reference leaves,
+and right by its own checks.
+"""
 
 import pytest
 

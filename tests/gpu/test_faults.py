@@ -1,4 +1,6 @@
-"""Faults injected into sweeps on GPUs: each ends soon, with the exit code that it must have, and names the rank at its root."""
+"""Faults injected into sweeps on GPUs: each ends soon, with the exit code that it must have, and
+names the rank at its root.
+"""
 
 import re
 
@@ -7,14 +9,33 @@ import pytest
 from tests.gpu._running import MODELS, Ended, run, started
 
 LIMIT_S = 30.0
-SWEEP = ("-m", "collbench", "sweep", "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--backend", "cuda", "--repeats", "1", "--iters", "5")
+SWEEP = (
+    "-m",
+    "collbench",
+    "sweep",
+    "--op",
+    "allreduce",
+    "--algo",
+    "ring",
+    "--sizes",
+    "1M",
+    "--backend",
+    "cuda",
+    "--repeats",
+    "1",
+    "--iters",
+    "5",
+)
 PROTOS = ("simple", "ll", "ll128")
 
 
 def sweep(model: str, gpus: int, *more: str) -> Ended:
     """A sweep to its end; shows what it said went wrong."""
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
-    print(f"\n{model} {' '.join(more)}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.errors or ended.stderr[-1000:]}")
+    print(
+        f"\n{model} {' '.join(more)}: exit code {ended.code} after {ended.seconds:.1f}"
+        f" s\n{ended.errors or ended.stderr[-1000:]}"
+    )
     assert ended.code != -1, f"not over in {LIMIT_S:.0f} s"
     assert "Traceback" not in ended.stderr
     return ended
@@ -25,7 +46,11 @@ def sweep(model: str, gpus: int, *more: str) -> Ended:
 def test_a_rank_that_is_late_is_named(gpus: int, model: str, proto: str) -> None:
     ended = sweep(model, gpus, "--proto", proto, "--timeout", "1", "--inject", "late:1")
     assert ended.code == 4
-    assert re.search(r"rank 1 (keeps the others waiting: |does not answer; ).*rank [02-9]\d* waited for rank 1 to begin", ended.errors)
+    assert re.search(
+        r"rank 1 (keeps the others waiting: |does not answer; ).*rank [02-9]\d* waited for rank 1"
+        r" to begin",
+        ended.errors,
+    )
 
 
 @pytest.mark.parametrize("proto", PROTOS)
@@ -33,7 +58,11 @@ def test_a_rank_that_is_late_is_named(gpus: int, model: str, proto: str) -> None
 def test_a_rank_that_keeps_silent_is_named(gpus: int, model: str, proto: str) -> None:
     ended = sweep(model, gpus, "--proto", proto, "--timeout", "1", "--inject", "drop")
     assert ended.code == 4
-    assert re.search(r"rank 0 keeps the others waiting: .*rank 1 \(channel 0, track main, round \d+\) waited for data from rank 0: wanted 3,", ended.errors)
+    assert re.search(
+        r"rank 0 keeps the others waiting: .*rank 1 \(channel 0, track main, round \d+\) waited for"
+        r" data from rank 0: wanted 3,",
+        ended.errors,
+    )
 
 
 @pytest.mark.parametrize("proto", PROTOS)
@@ -41,7 +70,9 @@ def test_a_rank_that_dies_ends_all(gpus: int, proto: str) -> None:
     """The launcher sees it first and ends the others, which have no time to speak."""
     ended = sweep("mpi", gpus, "--proto", proto, "--timeout", "1", "--inject", "die:1")
     assert ended.code != 0
-    assert re.search(r"rank 1\b|signal 9|SIGKILL|Killed", ended.stdout + ended.stderr, re.IGNORECASE)
+    assert re.search(
+        r"rank 1\b|signal 9|SIGKILL|Killed", ended.stdout + ended.stderr, re.IGNORECASE
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,4 +1,6 @@
-"""The nccl backend: every collective with every type, and every reduction, right by the checks that ours must pass."""
+"""The nccl backend: every collective with every type, and every reduction, right by the checks that
+ours must pass.
+"""
 
 import pytest
 

@@ -1,8 +1,9 @@
 """GPUs that pass data by messages of MPI, one process a GPU.
 
-Run these in order and stop at the first that fails: each needs what the one before shows. After a rank got stuck once in a batch the others of the batch
-say so, too: ranks' communicators keep what was on its way, as nothing goes on after that outside of tests. What is slow is found by tests/_net_speed.py,
-which needs no GPU.
+Run these in order and stop at the first that fails: each needs what the one before shows. After a
+rank got stuck once in a batch the others of the batch say so, too: ranks' communicators keep what
+was on its way, as nothing goes on after that outside of tests. What is slow is found by
+tests/_net_speed.py, which needs no GPU.
 """
 
 import csv
@@ -14,21 +15,44 @@ import pytest
 from tests.gpu._running import failures_of, failures_with_four, run, started
 
 LIMIT_S = 120.0
-SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--transport", "net", "--repeats", "1", "--iters", "5")
-NO_LL128 = ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --proto simple or ll")
+SWEEP = (
+    "-m",
+    "collbench",
+    "sweep",
+    "--backend",
+    "cuda",
+    "--transport",
+    "net",
+    "--repeats",
+    "1",
+    "--iters",
+    "5",
+)
+NO_LL128 = (
+    "waived",
+    (
+        "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --proto"
+        " simple or ll"
+    ),
+)
 
 
 def rows_of(gpus: int, file: Path, *more: str) -> list[dict[str, str]]:
     """The rows of a sweep that ends well."""
     ended = run(started("mpi", gpus, [*SWEEP, *more, "--csv", str(file)]), LIMIT_S)
-    print(f"\nexit code {ended.code} after {ended.seconds:.1f} s\n{ended.stdout[-3000:]}\n{ended.stderr[-1000:]}")
+    print(
+        f"\nexit code {ended.code} after {ended.seconds:.1f}"
+        f" s\n{ended.stdout[-3000:]}\n{ended.stderr[-1000:]}"
+    )
     assert ended.code == 0
     return list(csv.DictReader(file.read_text().splitlines()))
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_one_allreduce(gpus: int, proto: str, tmp_path: Path) -> None:
-    (row,) = rows_of(gpus, tmp_path / "rows.csv", "--algo", "ring", "--proto", proto, "--sizes", "64K")
+    (row,) = rows_of(
+        gpus, tmp_path / "rows.csv", "--algo", "ring", "--proto", proto, "--sizes", "64K"
+    )
     assert (row["status"], row["transport"], row["proto"]) == ("ok", "net", proto)
 
 
@@ -46,39 +70,114 @@ def test_measured_launches_are_right(gpus: int) -> None:
 
 
 def test_every_collective_is_right(gpus: int, tmp_path: Path) -> None:
-    rows = rows_of(gpus, tmp_path / "rows.csv", "--op", "all", "--proto", "all", "--sizes", "100,64K,1M,8M")
-    assert [row for row in rows if (row["status"], row["reason"]) != (NO_LL128 if row["proto"] == "ll128" else ("ok", ""))] == []
+    rows = rows_of(
+        gpus, tmp_path / "rows.csv", "--op", "all", "--proto", "all", "--sizes", "100,64K,1M,8M"
+    )
+    assert [
+        row
+        for row in rows
+        if (row["status"], row["reason"]) != (NO_LL128 if row["proto"] == "ll128" else ("ok", ""))
+    ] == []
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"net"}
 
 
 @pytest.mark.parametrize("memory", ["host", "device"])
 def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
     """In GPU memory only if MPI says that it takes it."""
-    ended = run(started("mpi", gpus, [*SWEEP, "--algo", "ring", "--proto", "simple", "--sizes", "1M", "--net-memory", memory, "--csv", "-"]), LIMIT_S)
+    ended = run(
+        started(
+            "mpi",
+            gpus,
+            [
+                *SWEEP,
+                "--algo",
+                "ring",
+                "--proto",
+                "simple",
+                "--sizes",
+                "1M",
+                "--net-memory",
+                memory,
+                "--csv",
+                "-",
+            ],
+        ),
+        LIMIT_S,
+    )
     print(ended.stdout, ended.stderr[-1000:])
-    assert f"net-{memory}" in ended.stdout or (memory == "device" and re.search("takes no GPU memory|does not say whether it takes", ended.stdout))
+    assert f"net-{memory}" in ended.stdout or (
+        memory == "device"
+        and re.search("takes no GPU memory|does not say whether it takes", ended.stdout)
+    )
 
 
-@pytest.mark.parametrize("launch", [("--launch", "stream"), ("--isolate",), ("--iters", "200", "--agg-iters", "2")])
+@pytest.mark.parametrize(
+    "launch", [("--launch", "stream"), ("--isolate",), ("--iters", "200", "--agg-iters", "2")]
+)
 def test_other_ways_to_launch(gpus: int, launch: tuple[str, ...], tmp_path: Path) -> None:
-    (row,) = rows_of(gpus, tmp_path / "rows.csv", "--algo", "ring", "--proto", "simple", "--sizes", "256K", *launch)
+    (row,) = rows_of(
+        gpus,
+        tmp_path / "rows.csv",
+        "--algo",
+        "ring",
+        "--proto",
+        "simple",
+        "--sizes",
+        "256K",
+        *launch,
+    )
     assert row["status"] == "ok"
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 def test_a_soak(gpus: int, proto: str) -> None:
-    more = ("--op", "allreduce,alltoall", "--algo", "auto", "--proto", proto, "--sizes", "1K,256K", "--soak", "5")
+    more = (
+        "--op",
+        "allreduce,alltoall",
+        "--algo",
+        "auto",
+        "--proto",
+        proto,
+        "--sizes",
+        "1K,256K",
+        "--soak",
+        "5",
+    )
     ended = run(started("mpi", gpus, [*SWEEP[:-4], *more]), LIMIT_S)
-    assert (ended.code, "0 bursts wrong" in ended.stdout) == (0, True), ended.stdout + ended.stderr[-1000:]
+    assert (ended.code, "0 bursts wrong" in ended.stdout) == (0, True), (
+        ended.stdout + ended.stderr[-1000:]
+    )
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
-@pytest.mark.parametrize(("fault", "said"), [
-    ("late:1", r"rank 1 (keeps the others waiting: |does not answer; )"),
-    ("drop", r"rank 0 keeps the others waiting: .*waited for data from rank 0: wanted 3,"),
-])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("late:1", r"rank 1 (keeps the others waiting: |does not answer; )"),
+        ("drop", r"rank 0 keeps the others waiting: .*waited for data from rank 0: wanted 3,"),
+    ],
+)
 def test_faults_are_named(gpus: int, proto: str, fault: str, said: str) -> None:
-    ended = run(started("mpi", gpus, [*SWEEP, "--algo", "ring", "--proto", proto, "--sizes", "1M", "--timeout", "1", "--inject", fault]), LIMIT_S)
+    ended = run(
+        started(
+            "mpi",
+            gpus,
+            [
+                *SWEEP,
+                "--algo",
+                "ring",
+                "--proto",
+                proto,
+                "--sizes",
+                "1M",
+                "--timeout",
+                "1",
+                "--inject",
+                fault,
+            ],
+        ),
+        LIMIT_S,
+    )
     print(ended.errors)
     assert ended.code == 4
     assert re.search(said, ended.errors)

@@ -1,15 +1,19 @@
-"""collbench overlap on the machine itself: every row right and timed, alone and beside products, in both process models, on one GPU and on all.
+"""collbench overlap on the machine itself: every row right and timed, alone and beside products, in
+both process models, on one GPU and on all.
 
-It needs cuBLAS, which CuPy's wheel does not bring (see `collbench overlap` without it). First by hand, on one GPU, then on all:
+It needs cuBLAS, which CuPy's wheel does not bring (see `collbench overlap` without it). First by
+hand, on one GPU, then on all:
 
     python3 -m collbench overlap --gpus 0 --csv one.csv
     python3 -m collbench overlap --csv all.csv
     mpirun -n 4 python3 -m collbench overlap --csv mpi.csv
 
-and, to see what the defaults hide: `--priority normal` (launches may then wait for whole products), `--cluster 1` (CTAs that need no free
-neighbours), `--gemm 4096` and `--gemm 16384` (products whose last wave fills the GPU to another part), `--sizes 16M,256M`. To look at first:
-the products' time alone is as the matrix rate says (8192: about 1.4 ms at 790 TFLOP/s), the noise is below 1 or 2 %, the launches alone are as
-fast as in a sweep of the same channels, and no copy on one GPU is faster than half of what its memory moves (4.3 TB/s on an H200).
+and, to see what the defaults hide: `--priority normal` (launches may then wait for whole products),
+`--cluster 1` (CTAs that need no free neighbours), `--gemm 4096` and `--gemm 16384` (products whose
+last wave fills the GPU to another part), `--sizes 16M,256M`. To look at first: the products' time
+alone is as the matrix rate says (8192: about 1.4 ms at 790 TFLOP/s), the noise is below 1 or 2 %,
+the launches alone are as fast as in a sweep of the same channels, and no copy on one GPU is faster
+than half of what its memory moves (4.3 TB/s on an H200).
 """
 
 import csv
@@ -21,9 +25,27 @@ import pytest
 from tests.gpu._running import MODELS, Ended, run, started
 
 LIMIT_S = 280.0
-SMALL = ("-m", "collbench", "overlap", "--repeats", "2", "--channels", "4,32", "--sizes", "16M", "--gemm", "4096")
-COPIES = [("copies", "kernel", "4"), ("copies", "kernel", "32"), ("copies", "engine", "0"), ("copies", "host", "0")]
-COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]  # the third by copy engines
+SMALL = (
+    "-m",
+    "collbench",
+    "overlap",
+    "--repeats",
+    "2",
+    "--channels",
+    "4,32",
+    "--sizes",
+    "16M",
+    "--gemm",
+    "4096",
+)
+COPIES = [
+    ("copies", "kernel", "4"),
+    ("copies", "kernel", "32"),
+    ("copies", "engine", "0"),
+    ("copies", "host", "0"),
+]
+# the third by copy engines
+COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]
 
 
 @pytest.fixture(autouse=True)
@@ -72,5 +94,20 @@ def test_one_gpu(gpus: int, tmp_path: Path) -> None:
 def test_launches_that_are_not_preferred_end_too(gpus: int, tmp_path: Path) -> None:
     """They wait for whole products, but products end."""
     file = tmp_path / "rows.csv"
-    rows = rows_of(run([sys.executable, *SMALL, "--priority", "normal", "--backend", "cuda,nccl", "--csv", str(file)], LIMIT_S), file)
+    rows = rows_of(
+        run(
+            [
+                sys.executable,
+                *SMALL,
+                "--priority",
+                "normal",
+                "--backend",
+                "cuda,nccl",
+                "--csv",
+                str(file),
+            ],
+            LIMIT_S,
+        ),
+        file,
+    )
     assert {row["priority"] for row in rows} == {"normal"}

@@ -1,4 +1,6 @@
-"""Compute Sanitizer's memcheck over the kernels of every protocol: no access out of bounds or misaligned, on sizes that fit badly."""
+"""Compute Sanitizer's memcheck over the kernels of every protocol: no access out of bounds or
+misaligned, on sizes that fit badly.
+"""
 
 import shutil
 import subprocess
@@ -11,20 +13,65 @@ from tests.support.runs import ROOT, environment
 LIMIT_S = 240.0  # the tool slows start and kernels down many times
 FOUND = 9
 SWEEP = (
-    "-m", "collbench", "sweep", "--op", "allreduce,alltoall", "--algo", "ring,oneshot,direct", "--proto", "simple,ll,ll128", "--sizes", "4,1000,9004",
-    "--backend", "cuda", "-c", "1", "--timeout", "60", "--repeats", "1", "--iters", "2", "--hot", "--launch", "stream",
+    "-m",
+    "collbench",
+    "sweep",
+    "--op",
+    "allreduce,alltoall",
+    "--algo",
+    "ring,oneshot,direct",
+    "--proto",
+    "simple,ll,ll128",
+    "--sizes",
+    "4,1000,9004",
+    "--backend",
+    "cuda",
+    "-c",
+    "1",
+    "--timeout",
+    "60",
+    "--repeats",
+    "1",
+    "--iters",
+    "2",
+    "--hot",
+    "--launch",
+    "stream",
 )
 
 
 def test_memcheck_finds_nothing(gpus: int) -> None:
-    tool = shutil.which("compute-sanitizer", path=f"{environment().get('PATH', '')}:/usr/local/cuda/bin")
+    tool = shutil.which(
+        "compute-sanitizer", path=f"{environment().get('PATH', '')}:/usr/local/cuda/bin"
+    )
     if tool is None:
         pytest.skip("needs compute-sanitizer")
-    command = [tool, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", str(FOUND), sys.executable, *SWEEP]
+    command = [
+        tool,
+        "--tool",
+        "memcheck",
+        "--report-api-errors",
+        "no",
+        "--error-exitcode",
+        str(FOUND),
+        sys.executable,
+        *SWEEP,
+    ]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LIMIT_S
+        command,
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
     )
-    print("\n".join([line for line in done.stdout.splitlines() if "=====" in line][-40:]), done.stdout[-1500:], done.stderr[-1500:])
+    print(
+        "\n".join([line for line in done.stdout.splitlines() if "=====" in line][-40:]),
+        done.stdout[-1500:],
+        done.stderr[-1500:],
+    )
     if "Device not supported" in done.stdout + done.stderr:
         pytest.skip("compute-sanitizer does not support this GPU here")
     assert done.returncode == 0

@@ -1,4 +1,6 @@
-"""Sweeps over other roads than stores to peers: through host memory everything is right, and on every road faults are named as over NVLink."""
+"""Sweeps over other roads than stores to peers: through host memory everything is right, and on
+every road faults are named as over NVLink.
+"""
 
 import csv
 from pathlib import Path
@@ -12,14 +14,47 @@ SWEEP = ("-m", "collbench", "sweep", "--backend", "cuda", "--repeats", "1", "--i
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tmp_path: Path) -> None:
+def test_every_collective_is_right_through_host_memory(
+    gpus: int, model: str, tmp_path: Path
+) -> None:
     file = tmp_path / "rows.csv"
-    ended = run(started(model, gpus, [*SWEEP, "--transport", "shm", "--op", "all", "--proto", "all", "--sizes", "100,64K,1M", "--csv", str(file)]), LIMIT_S)
+    ended = run(
+        started(
+            model,
+            gpus,
+            [
+                *SWEEP,
+                "--transport",
+                "shm",
+                "--op",
+                "all",
+                "--proto",
+                "all",
+                "--sizes",
+                "100,64K,1M",
+                "--csv",
+                str(file),
+            ],
+        ),
+        LIMIT_S,
+    )
     print(f"\n{model}: exit code {ended.code} after {ended.seconds:.1f} s\n{ended.stderr[-1000:]}")
     assert ended.code == 0
     rows = list(csv.DictReader(file.read_text().splitlines()))
-    wanted = {"ll128": ("waived", "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use --transport p2p")}
-    assert [row for row in rows if (row["status"], row["reason"]) != wanted.get(row["proto"], ("ok", ""))] == []
+    wanted = {
+        "ll128": (
+            "waived",
+            (
+                "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise; use"
+                " --transport p2p"
+            ),
+        )
+    }
+    assert [
+        row
+        for row in rows
+        if (row["status"], row["reason"]) != wanted.get(row["proto"], ("ok", ""))
+    ] == []
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
 
 
@@ -27,7 +62,20 @@ def test_every_collective_is_right_through_host_memory(gpus: int, model: str, tm
 @pytest.mark.parametrize("transport", ["shm", "ce"])
 @pytest.mark.parametrize("model", MODELS)
 def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, said: str) -> None:
-    more = ("--transport", transport, "--op", "allreduce", "--algo", "ring", "--sizes", "1M", "--timeout", "1", "--inject", fault)
+    more = (
+        "--transport",
+        transport,
+        "--op",
+        "allreduce",
+        "--algo",
+        "ring",
+        "--sizes",
+        "1M",
+        "--timeout",
+        "1",
+        "--inject",
+        fault,
+    )
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
     assert ended.code == 4
     assert said in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)

@@ -1,5 +1,5 @@
-"""Faults injected into real runs without a launcher: what the tool promises when ranks die or stop, the user interrupts, memory, disk or a
-library is missing, or a result is wrong."""
+"""Faults injected into real runs without a launcher: what the tool promises when ranks die or stop,
+the user interrupts, memory, disk or a library is missing, or a result is wrong."""
 
 import os
 import signal
@@ -11,7 +11,16 @@ import pytest
 from collbench.launch import driver as launch_driver
 from collbench.results.record import COLUMNS, SCHEMA, header
 from collbench.util.errors import RankLostError
-from tests.support.runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, corrupt, kill, sweep, without_mpi4py
+from tests.support.runs import (
+    LONG,
+    STUCK_LIMIT_S,
+    STUCK_TIMEOUT_S,
+    Run,
+    corrupt,
+    kill,
+    sweep,
+    without_mpi4py,
+)
 
 SHORT = ("--algo", "ring", "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot")
 
@@ -22,7 +31,8 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(("rank", "proto"), [(0, "simple"), (2, "ll128")])
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:  # it is seen at once, not when a deadline passes
+    # it is seen at once, not when a deadline passes
+    with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:
         kept = run.wait_for_rows()
         kill(run.ranks(3)[rank])
         assert run.finish() == 4
@@ -35,8 +45,12 @@ def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, prot
 
 
 @pytest.mark.parametrize(("rank", "proto"), [(0, "ll"), (1, "simple")])
-def test_a_stopped_rank_ends_the_run_within_its_deadline(tmp_path: Path, rank: int, proto: str) -> None:
-    with Run(tmp_path, long_sweep(tmp_path, 2, "--timeout", str(STUCK_TIMEOUT_S), "--proto", proto)) as run:
+def test_a_stopped_rank_ends_the_run_within_its_deadline(
+    tmp_path: Path, rank: int, proto: str
+) -> None:
+    with Run(
+        tmp_path, long_sweep(tmp_path, 2, "--timeout", str(STUCK_TIMEOUT_S), "--proto", proto)
+    ) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)
         assert run.finish(STUCK_LIMIT_S) == 4
@@ -46,11 +60,18 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(tmp_path: Path, rank: i
 
 
 @pytest.mark.parametrize(
-    ("phase", "story"),
-    [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")],
+    ("phase", "story"), [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")]
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
-    command = sweep(*SHORT, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), "--timeout", str(STUCK_TIMEOUT_S))
+    command = sweep(
+        *SHORT,
+        "--sizes",
+        "1K,2K,3K,4K",
+        "--csv",
+        str(tmp_path / "rows.csv"),
+        "--timeout",
+        str(STUCK_TIMEOUT_S),
+    )
     with Run(tmp_path, corrupt(phase, command)) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert run.errors() == [f"Error: rank 1 is stopped (SIGSTOP){story}"]
@@ -60,7 +81,8 @@ def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) 
 def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
     with Run(tmp_path, long_sweep(tmp_path, 2)) as run:
         run.wait_for_rows()
-        for pid in run.ranks(2):  # the terminal tells all of them, in any order: ranks leave it to the driver
+        # the terminal tells all of them, in any order: ranks leave it to the driver
+        for pid in run.ranks(2):
             os.kill(pid, signal.SIGINT)
         kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
@@ -81,7 +103,9 @@ def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> Non
 
 
 @pytest.mark.parametrize("stuck", ["send", "receive"])
-def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(monkeypatch: pytest.MonkeyPatch, stuck: str) -> None:
+def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(
+    monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
     monkeypatch.setattr(launch_driver, "MESSAGE_S", 1.0)
     mine, theirs = Pipe()
     driver = launch_driver.Driver([mine], [os.getpid()], lambda rank: None, lambda: None)
@@ -93,10 +117,25 @@ def test_a_message_to_or_from_a_stopped_rank_has_a_deadline(monkeypatch: pytest.
 
 def test_points_beyond_the_memory_are_waived_and_the_others_run(tmp_path: Path) -> None:
     backends = ("--backend", "cpu,reference")
-    with Run(tmp_path, sweep(*SHORT, *backends, "--sizes", "1K,1024G", "--chunk", "64G", "--csv", str(tmp_path / "rows.csv"))) as run:
+    with Run(
+        tmp_path,
+        sweep(
+            *SHORT,
+            *backends,
+            "--sizes",
+            "1K,1024G",
+            "--chunk",
+            "64G",
+            "--csv",
+            str(tmp_path / "rows.csv"),
+        ),
+    ) as run:
         assert run.finish() == 0
         assert [(row.backend, row.size_bytes, row.status) for row in run.rows()] == [
-            ("cpu", 1 << 40, "waived"), ("reference", 1 << 40, "waived"), ("cpu", 1 << 10, "ok"), ("reference", 1 << 10, "ok"),
+            ("cpu", 1 << 40, "waived"),
+            ("reference", 1 << 40, "waived"),
+            ("cpu", 1 << 10, "ok"),
+            ("reference", 1 << 10, "ok"),
         ]
         assert "of shared memory, " in run.rows()[0].reason
         assert "of memory, " in run.rows()[1].reason
@@ -109,13 +148,18 @@ def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
 
 
 def test_memory_that_the_kernel_refuses(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1G"), prefix=["prlimit", f"--as={4 << 30}"]) as run:
+    with Run(
+        tmp_path, sweep(*SHORT, "--sizes", "1G"), prefix=["prlimit", f"--as={4 << 30}"]
+    ) as run:
         assert run.finish() == 3
         assert "every point was waived: " in run.errors()[0]
         assert "of shared memory" in run.errors()[0]
 
 
-@pytest.mark.parametrize(("csv", "why"), [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")])
+@pytest.mark.parametrize(
+    ("csv", "why"),
+    [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
+)
 def test_an_unwritable_csv(tmp_path: Path, csv: str, why: str) -> None:
     with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", csv)) as run:
         assert run.finish() == 3
@@ -123,13 +167,17 @@ def test_an_unwritable_csv(tmp_path: Path, csv: str, why: str) -> None:
 
 
 def test_an_unwritable_standard_output(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K"), prefix=["sh", "-c", 'exec "$@" >/dev/full', "sh"]) as run:
+    with Run(
+        tmp_path, sweep(*SHORT, "--sizes", "1K"), prefix=["sh", "-c", 'exec "$@" >/dev/full', "sh"]
+    ) as run:
         assert run.finish() == 3
         assert "No space left on device" in run.errors()[0]
 
 
 def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path) -> None:
-    command = sweep(*SHORT, "--sizes", "1K,2K,3K,4K,5K,6K,7K,8K", "--csv", str(tmp_path / "rows.csv"))
+    command = sweep(
+        *SHORT, "--sizes", "1K,2K,3K,4K,5K,6K,7K,8K", "--csv", str(tmp_path / "rows.csv")
+    )
     with Run(tmp_path, command, prefix=["prlimit", "--fsize=2000"]) as run:
         assert run.finish() == 3
         assert run.errors() == [f"Error: cannot write {run.csv}: File too large"]
@@ -143,7 +191,9 @@ def test_a_disk_that_fills_up_keeps_whole_rows_and_resume_goes_on(tmp_path: Path
         assert [row.size_bytes for row in run.rows()] == [size << 10 for size in range(1, 9)]
 
 
-@pytest.mark.parametrize("cut", [1, 40, 10_000], ids=["its end", "a part", "all but the header's start"])
+@pytest.mark.parametrize(
+    "cut", [1, 40, 10_000], ids=["its end", "a part", "all but the header's start"]
+)
 def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
     command = sweep(*SHORT, "--sizes", "1K,2K", "--csv", str(tmp_path / "rows.csv"))
     with Run(tmp_path, command) as run:
@@ -152,17 +202,26 @@ def test_resume_after_a_line_cut_by_a_crash(tmp_path: Path, cut: int) -> None:
     run.csv.write_text(text[: max(10, len(text) - cut)])
     with Run(tmp_path, [*command, "--resume"]) as run:
         assert run.finish() == 0
-        assert [(row.size_bytes, row.status) for row in run.rows()] == [(1 << 10, "ok"), (2 << 10, "ok")]
+        assert [(row.size_bytes, row.status) for row in run.rows()] == [
+            (1 << 10, "ok"),
+            (2 << 10, "ok"),
+        ]
         assert run.csv.read_text().count("\n") == 3
 
 
 @pytest.mark.parametrize(
     "text",
-    ["size,time\n8,1\n", header().replace(",schema", ",other"), header() + "," * (len(COLUMNS) - 1) + f"{SCHEMA + 1}\n"],
+    [
+        "size,time\n8,1\n",
+        header().replace(",schema", ",other"),
+        header() + "," * (len(COLUMNS) - 1) + f"{SCHEMA + 1}\n",
+    ],
     ids=["other columns", "a column renamed", "another number"],
 )
 @pytest.mark.parametrize("more", [(), ("--resume",)], ids=["append", "resume"])
-def test_a_csv_of_another_schema_is_refused_and_left_alone(tmp_path: Path, text: str, more: tuple[str, ...]) -> None:
+def test_a_csv_of_another_schema_is_refused_and_left_alone(
+    tmp_path: Path, text: str, more: tuple[str, ...]
+) -> None:
     (tmp_path / "rows.csv").write_text(text)
     with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--csv", "rows.csv", *more)) as run:
         assert run.finish() == 2
@@ -171,22 +230,33 @@ def test_a_csv_of_another_schema_is_refused_and_left_alone(tmp_path: Path, text:
 
 
 def test_a_peer_without_mpi4py_is_waived_with_the_way_to_install_it(tmp_path: Path) -> None:
-    with Run(tmp_path, sweep(*SHORT, "--sizes", "1K", "--backend", "mpi"), without_mpi4py(tmp_path)) as run:
+    with Run(
+        tmp_path, sweep(*SHORT, "--sizes", "1K", "--backend", "mpi"), without_mpi4py(tmp_path)
+    ) as run:
         assert run.finish() == 3
         assert "every point was waived: mpi4py is not installed" in run.errors()[0]
         assert "pip install 'collbench[mpi]'" in run.errors()[0]
 
 
-@pytest.mark.parametrize(("defect", "placement"), [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")])
+@pytest.mark.parametrize(
+    ("defect", "placement"),
+    [("element", "out"), ("element", "in"), ("skip", "out"), ("late", "out")],
+)
 def test_wrong_data_is_caught_and_explained(tmp_path: Path, defect: str, placement: str) -> None:
-    command = sweep(*SHORT, "--sizes", "1K", "--placement", placement, "--csv", str(tmp_path / "rows.csv"))
+    command = sweep(
+        *SHORT, "--sizes", "1K", "--placement", placement, "--csv", str(tmp_path / "rows.csv")
+    )
     with Run(tmp_path, corrupt(defect, command)) as run:
         assert run.finish() == 1
         (row,) = run.rows()
         assert (row.status, row.time_us, row.busbw_gbs) == ("wrong", None, None)
         assert row.wrong is not None
         assert row.wrong > 0
-        where = {"element": "rank 1 element 5: got ", "skip": "rank 1 element ", "late": "rank 0 element "}[defect]
+        where = {
+            "element": "rank 1 element 5: got ",
+            "skip": "rank 1 element ",
+            "late": "rank 0 element ",
+        }[defect]
         assert row.reason.startswith(where)
         assert ", expected " in row.reason
         assert "; written by channel 0, track " in row.reason

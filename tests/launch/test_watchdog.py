@@ -1,4 +1,6 @@
-"""How a rank ends all ranks, with a fake in MPI's place; with MPI, and who is named, in test_faults_mpi."""
+"""How a rank ends all ranks, with a fake in MPI's place; with MPI, and who is named, in
+test_faults_mpi.
+"""
 
 import signal
 import subprocess
@@ -16,7 +18,8 @@ from collbench.launch.mpi import _MpiCrew
 from tests.support.runs import ROOT, environment
 
 WORDS = "Error: rank 0 waited in vain"
-# The fake ends the process with 10 more than it was told to if the words were taken by then, with 20 more if not.
+# The fake ends the process with 10 more than it was told to if the words were taken by then, with
+# 20 more if not.
 PROGRAM = f"""
 import os, time
 from collbench.group import _watchdog
@@ -33,12 +36,24 @@ _watchdog.end_all(Comm(), 4, "{WORDS}")
 
 @pytest.mark.parametrize(
     ("late_s", "limits", "change", "code"),
-    [(1.0, "60, 90", "pass", 14), (None, "0.2, 90", "pass", 24), (0.0, "60, 2", "time.sleep(60)", -signal.SIGALRM)],
+    [
+        (1.0, "60, 90", "pass", 14),
+        (None, "0.2, 90", "pass", 24),
+        (0.0, "60, 2", "time.sleep(60)", -signal.SIGALRM),
+    ],
     ids=["a late reader", "no reader", "an MPI that hangs"],
 )
-def test_all_end_once_the_words_are_taken(late_s: float | None, limits: str, change: str, code: int) -> None:
+def test_all_end_once_the_words_are_taken(
+    late_s: float | None, limits: str, change: str, code: int
+) -> None:
     program = PROGRAM.replace("CHANGE", change).replace("LIMITS", limits)
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+    ) as process:
         if late_s is None:
             process.wait()
         else:
@@ -60,6 +75,10 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
     def perform(backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
         return "ok", list(watched)
 
-    group = SimpleNamespace(ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform)
-    assert _MpiCrew(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [[("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]]
+    group = SimpleNamespace(
+        ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform
+    )
+    assert _MpiCrew(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [
+        [("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]
+    ]
     assert watched == []

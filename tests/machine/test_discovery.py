@@ -1,4 +1,6 @@
-"""Hosts that do not exist, asked through the real NVML binding and real files; what their graphs must say."""
+"""Hosts that do not exist, asked through the real NVML binding and real files; what their graphs
+must say.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from collbench.machine.discovery import Recording, dumps, gather, links_table, loads, record, topology_of
+from collbench.machine.discovery import (
+    Recording,
+    dumps,
+    gather,
+    links_table,
+    loads,
+    record,
+    topology_of,
+)
 from collbench.machine.discovery._gather import with_gpus_of
 from collbench.machine.discovery._tree import chain
 from collbench.machine.discovery.recording import GpuRecord
@@ -19,7 +29,17 @@ from tests.support import fake_hosts as hosts
 from tests.support.fake_hosts import CUBE_MESH, PCIE_BOX, Host, asked, label, labels, said
 from tests.support.fake_nvml import FakeNvml, driver
 
-MACHINES = {made.__name__: made for made in (hosts.dgx1v, hosts.dgx_a100, hosts.hgx_h100, hosts.pcie_box, hosts.h200_vm, hosts.mig_box)}
+MACHINES = {
+    made.__name__: made
+    for made in (
+        hosts.dgx1v,
+        hosts.dgx_a100,
+        hosts.hgx_h100,
+        hosts.pcie_box,
+        hosts.h200_vm,
+        hosts.mig_box,
+    )
+}
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +62,12 @@ def test_a_replayed_recording_gives_the_same_graph(ask: Ask, machine: str) -> No
     (again,) = loads(dumps([recording]), "file")
     assert again == recording and dumps([again]) == dumps([recording])
     one, other = topology_of([recording]), topology_of([again])
-    assert (one.nodes, one.links, one.notes, one.p2p) == (other.nodes, other.links, other.notes, other.p2p)
+    assert (one.nodes, one.links, one.notes, one.p2p) == (
+        other.nodes,
+        other.links,
+        other.notes,
+        other.p2p,
+    )
 
 
 def test_dgx1v_is_a_cube_mesh(ask: Ask) -> None:
@@ -53,9 +78,24 @@ def test_dgx1v_is_a_cube_mesh(ask: Ask) -> None:
             count = CUBE_MESH.get((min(a, b), max(a, b)))
             assert table[a][b] == ("X" if a == b else f"NV{count}" if count else "NVB"), (a, b)
     assert path(topology, "gpu0", "gpu3").usable_gbs == pytest.approx(40)
-    assert [label(topology, "gpu0", f"nic{k}") for k in range(5)] == ["PIX", "PHB", "SYS", "SYS", "PHB"]
-    assert [node.name for node in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "enp1s0f0"]
-    assert [(node.kind, node.affinity) for node in topology.of_kind("cpu")] == [("cpu", "0-19,40-59"), ("cpu", "20-39,60-79")]
+    assert [label(topology, "gpu0", f"nic{k}") for k in range(5)] == [
+        "PIX",
+        "PHB",
+        "SYS",
+        "SYS",
+        "PHB",
+    ]
+    assert [node.name for node in topology.of_kind("nic")] == [
+        "mlx5_0",
+        "mlx5_1",
+        "mlx5_2",
+        "mlx5_3",
+        "enp1s0f0",
+    ]
+    assert [(node.kind, node.affinity) for node in topology.of_kind("cpu")] == [
+        ("cpu", "0-19,40-59"),
+        ("cpu", "20-39,60-79"),
+    ]
     assert len(topology.of_kind("pci")) == 4 and len(topology.of_kind("root")) == 2
     assert topology.notes == () and not topology.of_kind("nvswitch")
     assert next(link for link in topology.links if link.kind == "socket").usable_gbs == 6.0
@@ -67,13 +107,21 @@ def test_dgx_a100_hangs_on_one_switch_of_nvlinks(ask: Ask) -> None:
     assert {one for row in labels(topology) for one in row} == {"X", "NV12"}
     assert [node.id for node in topology.of_kind("nvswitch")] == ["nvswitch0"]
     assert path(topology, "gpu0", "gpu7").usable_gbs == pytest.approx(240)
-    assert len(topology.of_kind("cpu")) == 8 and {node.fact("package") for node in topology.of_kind("cpu")} == {"0", "1"}
+    assert len(topology.of_kind("cpu")) == 8 and {
+        node.fact("package") for node in topology.of_kind("cpu")
+    } == {"0", "1"}
     near = [next(link.a for link in topology.links if link.b == f"root{k}") for k in range(4)]
     assert near == ["cpu3", "cpu1", "cpu7", "cpu5"]
     own = next(link for link in topology.links if link.b == "gpu0" and link.kind == "pcie")
-    assert (own.generation, own.count, own.note) == (4, 16, "now generation 1 x16: a GPU saves power when idle")
+    assert (own.generation, own.count, own.note) == (
+        4,
+        16,
+        "now generation 1 x16: a GPU saves power when idle",
+    )
     # An older driver does not tell the kind of the far end: what is at its address does.
-    (topology,) = [topology_of([replace(recording, gpus=tuple(_without_types(gpu) for gpu in recording.gpus))])]
+    (topology,) = [
+        topology_of([replace(recording, gpus=tuple(_without_types(gpu) for gpu in recording.gpus))])
+    ]
     assert {one for row in labels(topology) for one in row} == {"X", "NV12"}
 
 
@@ -85,7 +133,8 @@ def test_hgx_h100(ask: Ask) -> None:
     recording = ask(hosts.hgx_h100)
     topology = topology_of([recording])
     assert {one for row in labels(topology) for one in row} == {"X", "NV18"}
-    assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(364.5)  # by the table: what NVML tells counts line code
+    # by the table: what NVML tells counts line code
+    assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(364.5)
     assert [label(topology, f"gpu{k}", f"nic{k}") for k in range(8)] == ["PIX"] * 8
     assert (label(topology, "gpu0", "nic1"), label(topology, "gpu0", "nic4")) == ("NODE", "SYS")
     assert path(topology, "gpu0", "nic0").usable_gbs == pytest.approx(63.02 * 0.76, rel=1e-3)
@@ -97,37 +146,77 @@ def test_a_box_of_pcie(ask: Ask) -> None:
     topology = topology_of([ask(hosts.pcie_box)])
     assert labels(topology) == [row.split() for row in PCIE_BOX]
     assert path(topology, "gpu0", "gpu7").limit.kind == "socket"  # type: ignore[union-attr]
-    assert topology.p2p["gpu0", "gpu1", "read"] == "CNS" and topology.p2p["gpu0", "gpu1", "nvlink"] == "NS"
+    assert (
+        topology.p2p["gpu0", "gpu1", "read"] == "CNS"
+        and topology.p2p["gpu0", "gpu1", "nvlink"] == "NS"
+    )
     assert set(topology.p2p.values()) <= set(P2P_MEANINGS)
     nic = topology.by_id["nic0"]
-    assert (nic.name, nic.fact("interfaces"), nic.fact("layer"), nic.fact("gbps")) == ("mlx5_0", "ens1np0", "Ethernet", "200")
-    assert next(link.note for link in topology.links if link.b == "nic0") == "trained at generation 4 x8, could be generation 4 x16"
-    assert [label(topology, gpu, "nic0") for gpu in ("gpu0", "gpu2", "gpu4")] == ["PIX", "PXB", "SYS"]
+    assert (nic.name, nic.fact("interfaces"), nic.fact("layer"), nic.fact("gbps")) == (
+        "mlx5_0",
+        "ens1np0",
+        "Ethernet",
+        "200",
+    )
+    assert (
+        next(link.note for link in topology.links if link.b == "nic0")
+        == "trained at generation 4 x8, could be generation 4 x16"
+    )
+    assert [label(topology, gpu, "nic0") for gpu in ("gpu0", "gpu2", "gpu4")] == [
+        "PIX",
+        "PXB",
+        "SYS",
+    ]
     assert topology.notes == ()
 
 
 def test_the_tree_is_trusted_where_nvml_disagrees(ask: Ask) -> None:
-    topology = topology_of([ask(hosts.pcie_box, lambda nvml: setattr(nvml, "ancestor", lambda a, b: 30))])
+    topology = topology_of(
+        [ask(hosts.pcie_box, lambda nvml: setattr(nvml, "ancestor", lambda a, b: 30))]
+    )
     assert labels(topology) == [row.split() for row in PCIE_BOX]
-    assert "NVML says PHB of GPU 0 and GPU 1 and 1 other pairs, the PCIe tree says PIX: rates follow the tree" in topology.notes
+    assert (
+        "NVML says PHB of GPU 0 and GPU 1 and 1 other pairs, the PCIe tree says PIX: rates follow"
+        " the tree" in topology.notes
+    )
 
 
 def test_a_flat_virtual_machine_is_said_to_be_one(ask: Ask) -> None:
     recording = ask(hosts.h200_vm)
     topology = topology_of([recording])
     assert {one for row in labels(topology) for one in row} == {"X", "NV18"}
-    assert said(topology, "a hypervisor (Made up) shows a flat PCIe tree") and said(topology, "names no NUMA node for GPUs")
+    assert said(topology, "a hypervisor (Made up) shows a flat PCIe tree") and said(
+        topology, "names no NUMA node for GPUs"
+    )
     assert len(topology.notes) == 3  # and for NICs
     assert not topology.of_kind("pci") and len(topology.of_kind("nvswitch")) == 1
     link = next(link for link in topology.links if link.b == "gpu0" and link.kind == "pcie")
     assert (link.generation, link.count, link.note) == (5, 16, "")
     assert [gpu.affinity for gpu in topology.gpus] == ["0-63"] * 4
-    assert {"class": "0x030200", "vendor": "0x10de", "sm": "90", "driver": "580.159.03"}.items() <= dict(topology.gpus[0].facts).items()
-    assert dict(topology.by_id["cpu0"].facts) == {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": "207", "package": "0"}
+    assert {
+        "class": "0x030200",
+        "vendor": "0x10de",
+        "sm": "90",
+        "driver": "580.159.03",
+    }.items() <= dict(topology.gpus[0].facts).items()
+    assert dict(topology.by_id["cpu0"].facts) == {
+        "arch": "x86_64",
+        "vendor": "GenuineIntel",
+        "familyid": "6",
+        "modelid": "207",
+        "package": "0",
+    }
     rows = links_table(recording)
     assert len(rows) == 72
     first = rows[0]
-    assert (first.gpu, first.link, first.is_active, first.version, first.generation, first.remote) == (0, 0, True, "4.0", 4, "NVSwitch")
+    assert (
+        first.gpu,
+        first.link,
+        first.is_active,
+        first.version,
+        first.generation,
+        first.remote,
+    ) == (0, 0, True, "4.0", 4, "NVSwitch")
     assert (first.speed_gbs, first.replay, first.recovery, first.crc) == (26.562, 0, 0, 0)
     without = replace(recording, gpus=tuple(replace(gpu, links=()) for gpu in recording.gpus))
     assert {one for row in labels(topology_of([without])) for one in row} == {"X", "PHB"}
@@ -145,7 +234,10 @@ def test_a_dead_link_to_a_switch(ask: Ask) -> None:
     recording = ask(hosts.hgx_h100, lambda nvml: setattr(nvml.gpus[3].links[5], "is_active", False))
     topology = topology_of([recording])
     assert label(topology, "gpu3", "gpu0") == "NV17" and label(topology, "gpu1", "gpu0") == "NV18"
-    assert next(link.note for link in topology.links if link.kind == "nvlink" and link.a == "gpu3") == "NVLink 5 of GPU 3 down"
+    assert (
+        next(link.note for link in topology.links if link.kind == "nvlink" and link.a == "gpu3")
+        == "NVLink 5 of GPU 3 down"
+    )
     assert topology.notes == ("GPU 3: NVLink 5 down, though up on other GPUs of its kind",)
     row = next(row for row in links_table(recording) if (row.gpu, row.link) == (3, 5))
     assert (row.is_active, row.remote) == (False, None)
@@ -174,7 +266,9 @@ def test_links_that_no_gpu_has_are_not_dead(ask: Ask) -> None:
 
 def test_ends_that_count_differently(ask: Ask) -> None:
     def cut(nvml: FakeNvml) -> None:
-        next(link for link in nvml.gpus[3].links if link.remote == nvml.gpus[0].bus_id).is_active = False
+        next(
+            link for link in nvml.gpus[3].links if link.remote == nvml.gpus[0].bus_id
+        ).is_active = False
 
     topology = topology_of([ask(hosts.dgx1v, cut)])
     assert label(topology, "gpu0", "gpu3") == "NV1"
@@ -192,27 +286,41 @@ def test_slower_links_than_their_generation(ask: Ask) -> None:
     assert path(topology, "gpu0", "gpu1").limit.raw_gbs == pytest.approx(14.062 * 18)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("devices", "shown"), [("2,0", [2, 0]), ("7,6,5,4", [7, 6, 5, 4]), ("", []), ("1", [1])])
-def test_cuda_numbers_the_gpus(ask: Ask, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("devices", "shown"), [("2,0", [2, 0]), ("7,6,5,4", [7, 6, 5, 4]), ("", []), ("1", [1])]
+)
+def test_cuda_numbers_the_gpus(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
     recording = ask(hosts.dgx1v)
     topology = topology_of([recording])
-    assert [(gpu.id, gpu.index, int(gpu.fact("nvml"))) for gpu in topology.gpus] == [(f"gpu{k}", k, nvml) for k, nvml in enumerate(shown)]
+    assert [(gpu.id, gpu.index, int(gpu.fact("nvml"))) for gpu in topology.gpus] == [
+        (f"gpu{k}", k, nvml) for k, nvml in enumerate(shown)
+    ]
     (left_out,) = said(topology, "left out, as CUDA does not show it: NVML's GPU ")
-    assert left_out.count("0000:") == 8 - len(shown) and left_out.endswith(f"): CUDA_VISIBLE_DEVICES is '{devices}'")
+    assert left_out.count("0000:") == 8 - len(shown) and left_out.endswith(
+        f"): CUDA_VISIBLE_DEVICES is '{devices}'"
+    )
     for a, first in enumerate(shown):
         for b, second in enumerate(shown[:a]):
             count = CUBE_MESH.get((min(first, second), max(first, second)))
-            assert label(topology, f"gpu{a}", f"gpu{b}") in ((f"NV{count}",) if count else ("NVB", "SYS", "PHB", "PIX"))
+            assert label(topology, f"gpu{a}", f"gpu{b}") in (
+                (f"NV{count}",) if count else ("NVB", "SYS", "PHB", "PIX")
+            )
     assert len(links_table(recording)) == 6 * len(shown)
     if devices == "2,0":
         assert said(topology, "GPU 0: NVLinks 1-5 lead to GPUs that are left out")
 
 
 def test_c2c(ask: Ask) -> None:
-    topology = topology_of([ask(hosts.h200_vm, lambda nvml: [gpu.c2c_mbps.extend([44712] * 10) for gpu in nvml.gpus])])
+    topology = topology_of(
+        [ask(hosts.h200_vm, lambda nvml: [gpu.c2c_mbps.extend([44712] * 10) for gpu in nvml.gpus])]
+    )
     link = next(link for link in topology.links if link.kind == "c2c")
-    assert (link.a, link.b, link.count) == ("cpu0", "gpu0", 10) and link.raw_gbs == pytest.approx(447.12)
+    assert (link.a, link.b, link.count) == ("cpu0", "gpu0", 10) and link.raw_gbs == pytest.approx(
+        447.12
+    )
     assert path(topology, "gpu0", "cpu0").kind == "C2C"
 
 
@@ -220,12 +328,18 @@ def test_a_split_switch(tmp_path: Path) -> None:
     nvml = hosts.hgx_h100(tmp_path)
     for gpu in nvml.gpus:
         gpu.links.clear()
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:11:00.0/0000:21:00.0").mkdir(parents=True)
-    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:21:00.0/0000:11:00.0").mkdir(parents=True)
+    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:11:00.0/0000:21:00.0").mkdir(
+        parents=True
+    )
+    (tmp_path / "sys/kernel/pci_switch_link/virtual_switch_links/0000:21:00.0/0000:11:00.0").mkdir(
+        parents=True
+    )
     with driver(nvml):
         topology = topology_of([record(tmp_path)])
     assert (label(topology, "gpu0", "gpu1"), label(topology, "gpu0", "gpu2")) == ("PXB", "NODE")
-    assert [(link.a, link.b, link.note) for link in topology.links if link.note] == [("pci:0000:11:00.0", "pci:0000:21:00.0", "pcilink")]
+    assert [(link.a, link.b, link.note) for link in topology.links if link.note] == [
+        ("pci:0000:11:00.0", "pci:0000:21:00.0", "pcilink")
+    ]
     assert topology.notes == ()
 
 
@@ -235,7 +349,9 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     host.pci("pci0000:00/0000:00:01.0/0000:01:00.1", hosts.NIC)
     host.net("ens1", "pci0000:00/0000:00:01.0/0000:01:00.0")
     host.net("ens1v0", "pci0000:00/0000:00:01.0/0000:01:00.1")
-    (tmp_path / "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/physfn").symlink_to("../0000:01:00.0")
+    (tmp_path / "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/physfn").symlink_to(
+        "../0000:01:00.0"
+    )
     with driver(None):
         topology = topology_of([record(tmp_path)])
     assert [node.name for node in topology.of_kind("nic")] == ["ens1"]
@@ -258,8 +374,16 @@ def test_a_made_up_root_port_limits_nothing(tmp_path: Path) -> None:
     ("path_", "bridge", "functions"),
     [
         ("devices/pci0000:00/0000:00:06.0", "pci0000:00", ["0000:00:06.0"]),
-        ("devices/LNXSYSTM:00/VMBUS:00/47505500-0001/pci0001:00/0001:00:00.0", "pci0001:00", ["0001:00:00.0"]),
-        ("devices/pci0000:e0/0000:e0:00.5/pci10001:00/10001:00:01.0/10001:01:00.0", "pci10001:00", ["10001:00:01.0", "10001:01:00.0"]),
+        (
+            "devices/LNXSYSTM:00/VMBUS:00/47505500-0001/pci0001:00/0001:00:00.0",
+            "pci0001:00",
+            ["0001:00:00.0"],
+        ),
+        (
+            "devices/pci0000:e0/0000:e0:00.5/pci10001:00/10001:00:01.0/10001:01:00.0",
+            "pci10001:00",
+            ["10001:00:01.0", "10001:01:00.0"],
+        ),
         ("devices/virtual/net/lo", "", []),
     ],
 )
@@ -282,12 +406,25 @@ def test_hosts_that_are_equal(tmp_path: Path) -> None:
     recordings = two_hosts(tmp_path)
     topology = topology_of(recordings)
     assert topology.hosts == ("node0", "node1") and len(topology.gpus) == 16
-    assert [(gpu.id, gpu.index, gpu.host) for gpu in topology.gpus][7:9] == [("gpu7", 7, 0), ("gpu8", 0, 1)]
-    assert "node0, node1 are equal, apart from names and addresses" in topology.notes and equal_hosts(topology) == ((0, 1),)
+    assert [(gpu.id, gpu.index, gpu.host) for gpu in topology.gpus][7:9] == [
+        ("gpu7", 7, 0),
+        ("gpu8", 0, 1),
+    ]
+    assert (
+        "node0, node1 are equal, apart from names and addresses" in topology.notes
+        and equal_hosts(topology) == ((0, 1),)
+    )
     assert (label(topology, "gpu8", "gpu15"), label(topology, "gpu0", "gpu8")) == ("NV18", "NET")
-    assert path(topology, "gpu0", "gpu8").nodes[1:-1] and path(topology, "nic0", "nic8").usable_gbs == pytest.approx(50)
-    assert topology.p2p["gpu8", "gpu9", "read"] == "OK" and ("gpu0", "gpu8", "read") not in topology.p2p
-    other = replace(recordings[1], gpus=tuple(replace(gpu, links=gpu.links[:17]) for gpu in recordings[1].gpus))
+    assert path(topology, "gpu0", "gpu8").nodes[1:-1] and path(
+        topology, "nic0", "nic8"
+    ).usable_gbs == pytest.approx(50)
+    assert (
+        topology.p2p["gpu8", "gpu9", "read"] == "OK"
+        and ("gpu0", "gpu8", "read") not in topology.p2p
+    )
+    other = replace(
+        recordings[1], gpus=tuple(replace(gpu, links=gpu.links[:17]) for gpu in recordings[1].gpus)
+    )
     assert equal_hosts(topology_of([recordings[0], other])) == ((0,), (1,))
     assert loads(dumps(recordings), "file") == recordings
 
@@ -295,7 +432,9 @@ def test_hosts_that_are_equal(tmp_path: Path) -> None:
 def test_hosts_of_one_fabric_share_its_switch(tmp_path: Path) -> None:
     topology = topology_of(two_hosts(tmp_path, bytes(range(16))))
     assert label(topology, "gpu0", "gpu15") == "NV18"
-    assert [(node.id, node.host) for node in topology.of_kind("nvswitch")] == [("fabric0", -1)] and equal_hosts(topology) == ((0, 1),)
+    assert [(node.id, node.host) for node in topology.of_kind("nvswitch")] == [
+        ("fabric0", -1)
+    ] and equal_hosts(topology) == ((0, 1),)
 
 
 def test_no_recording_is_no_topology() -> None:
@@ -306,7 +445,7 @@ def test_no_recording_is_no_topology() -> None:
 class OneRank:
     """An mpi4py communicator of one rank, for what it says and gathers."""
 
-    def Get_rank(self) -> int:  # noqa: N802
+    def Get_rank(self) -> int:
         return 0
 
     def allgather(self, mine: object) -> list[object]:
@@ -323,8 +462,16 @@ def test_gathering_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuda", "merged"), [([(0, 1), (0, 1)], (0, 1, 2, 3)), ([(2,), (0,), (2,)], (2, 0)), ([(0, 1), (2, 3)], (0, 1, 2, 3)), ([(1,), None], (1,))]
+    ("cuda", "merged"),
+    [
+        ([(0, 1), (0, 1)], (0, 1, 2, 3)),
+        ([(2,), (0,), (2,)], (2, 0)),
+        ([(0, 1), (2, 3)], (0, 1, 2, 3)),
+        ([(1,), None], (1,)),
+    ],
 )
-def test_ranks_that_are_shown_other_gpus(ask: Ask, cuda: list[tuple[int, ...] | None], merged: tuple[int, ...]) -> None:
+def test_ranks_that_are_shown_other_gpus(
+    ask: Ask, cuda: list[tuple[int, ...] | None], merged: tuple[int, ...]
+) -> None:
     recording = ask(hosts.h200_vm)
     assert with_gpus_of(recording, cuda).cuda == merged

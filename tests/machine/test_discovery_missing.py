@@ -1,4 +1,6 @@
-"""Hosts of which something is not told: a driver, a call, a file. The rest is still told, nothing is raised, and the reason is kept."""
+"""Hosts of which something is not told: a driver, a call, a file. The rest is still told, nothing
+is raised, and the reason is kept.
+"""
 
 import time
 from pathlib import Path
@@ -21,7 +23,9 @@ def test_no_driver(tmp_path: Path) -> None:
     hosts.pcie_box(tmp_path)
     with driver(None):
         topology = topology_of([record(tmp_path)])
-    assert len(topology.notes) == 1 and topology.notes[0].startswith("no NVIDIA driver was found, but 8 NVIDIA GPUs are on the PCI bus: 0000:19:00.0,")
+    assert len(topology.notes) == 1 and topology.notes[0].startswith(
+        "no NVIDIA driver was found, but 8 NVIDIA GPUs are on the PCI bus: 0000:19:00.0,"
+    )
     assert [node.kind for node in topology.nodes] == ["cpu", "cpu", "root", "pci", "nic"]
 
 
@@ -37,8 +41,13 @@ def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
     with driver(None):
         recording = record(tmp_path)
     topology = topology_of([recording])
-    assert [node.kind for node in topology.nodes] == ["cpu"] and topology.notes == ("no NVIDIA driver was found",)
-    assert recording.processor.has_hypervisor is None and set(recording.unknown) >= {"boot_id", "gpus"}
+    assert [node.kind for node in topology.nodes] == ["cpu"] and topology.notes == (
+        "no NVIDIA driver was found",
+    )
+    assert recording.processor.has_hypervisor is None and set(recording.unknown) >= {
+        "boot_id",
+        "gpus",
+    }
 
 
 def test_this_host_is_read_quickly() -> None:
@@ -55,15 +64,23 @@ def test_no_library_of_a_function_raises(tmp_path: Path) -> None:
         whole = record(tmp_path)
     for call in sorted(nvml.calls - {"nvmlInitWithFlags"}):
         for is_missing in (False, True):
-            nvml.errors, nvml.missing = ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())
+            nvml.errors, nvml.missing = (
+                ({}, {call}) if is_missing else ({call: NOT_SUPPORTED}, set())
+            )
             with driver(nvml):
                 recording = record(tmp_path)
             topology = topology_of([recording])
             links_table(recording)
             assert loads(dumps([recording]), call) == [recording]
             assert len(topology.of_kind("nic")) == 8, call
-            assert recording != whole or call == "nvmlDeviceGetNumaNodeId", call  # which H100s do not tell either
-            if call in ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetFieldValues", "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemotePciInfo_v2"):
+            # which H100s do not tell either
+            assert recording != whole or call == "nvmlDeviceGetNumaNodeId", call
+            if call in (
+                "nvmlDeviceGetNvLinkState",
+                "nvmlDeviceGetFieldValues",
+                "nvmlDeviceGetNvLinkVersion",
+                "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+            ):
                 assert label(topology, "gpu0", "gpu1") == "NV18", call
 
 
@@ -75,7 +92,9 @@ def test_fields_that_are_not_told(tmp_path: Path, field: int) -> None:
 
 
 def test_a_gpu_that_fell_off_the_bus(tmp_path: Path) -> None:
-    topology = topology_of([asked(tmp_path, hosts.hgx_h100, lambda nvml: nvml.refused.update({2: 15}))])
+    topology = topology_of(
+        [asked(tmp_path, hosts.hgx_h100, lambda nvml: nvml.refused.update({2: 15}))]
+    )
     assert len(topology.gpus) == 7 and said(topology, "NVML's GPU 2 (address unknown): GPU is lost")
 
 
@@ -87,7 +106,18 @@ def test_every_missing_value_has_a_reason(tmp_path: Path) -> None:
     assert recording.nics[0].unknown == {"speed_mbps": "the kernel says -1"}
 
 
-@pytest.mark.parametrize("name", ["class", "numa_node", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "local_cpulist"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class",
+        "numa_node",
+        "current_link_speed",
+        "current_link_width",
+        "max_link_speed",
+        "max_link_width",
+        "local_cpulist",
+    ],
+)
 @pytest.mark.parametrize("machine", ["pcie_box", "h200_vm"])
 def test_files_of_the_kernel_that_are_not_there(tmp_path: Path, machine: str, name: str) -> None:
     """Or cannot be read: a folder stands for a file that refuses."""
@@ -101,7 +131,10 @@ def test_files_of_the_kernel_that_are_not_there(tmp_path: Path, machine: str, na
     assert len(topology.gpus) == len(nvml.gpus) and loads(dumps([recording]), "file") == [recording]
     if name != "numa_node":
         assert labels(topology)[0][1] == ("PIX" if machine == "pcie_box" else "NV18")
-    assert all("directory" in device.unknown["pci_class" if name == "class" else name] for device in recording.pci)
+    assert all(
+        "directory" in device.unknown["pci_class" if name == "class" else name]
+        for device in recording.pci
+    )
 
 
 def test_without_kernel_files_of_gpus_nvml_tells_the_link(tmp_path: Path) -> None:
@@ -111,7 +144,11 @@ def test_without_kernel_files_of_gpus_nvml_tells_the_link(tmp_path: Path) -> Non
             file.unlink()
     with driver(nvml):
         topology = topology_of([record(tmp_path)])
-    assert [(link.generation, link.count) for link in topology.links if link.b == "gpu2" and link.kind == "pcie"] == [(5, 16)]
+    assert [
+        (link.generation, link.count)
+        for link in topology.links
+        if link.b == "gpu2" and link.kind == "pcie"
+    ] == [(5, 16)]
 
 
 def test_gpus_that_sysfs_does_not_show(tmp_path: Path) -> None:

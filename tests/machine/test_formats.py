@@ -20,15 +20,33 @@ SAMPLES.append(topology_json.write(formats.read(OWN / "nvlink-pairs-nccl.xml")))
 
 # Forms that no reader knows yet: RCCL's version of the XML, and variants of nvidia-smi's text.
 UNREAD = {
-    "topo_16p1h.xml", "topo_4p3l.xml", "topo_8p_940.xml", "issue_club-3090-1229_m_and_p2p_rw.txt", "issue_nccl-1453_gpu_rows_only.txt",
-    "issue_nccl-1646_wrapped_B200.txt", "var_p2p_p_with_command.txt", "var_p2p_rw.txt", "var_quoted.txt", "var_tagged.txt",
+    "topo_16p1h.xml",
+    "topo_4p3l.xml",
+    "topo_8p_940.xml",
+    "issue_club-3090-1229_m_and_p2p_rw.txt",
+    "issue_nccl-1453_gpu_rows_only.txt",
+    "issue_nccl-1646_wrapped_B200.txt",
+    "var_p2p_p_with_command.txt",
+    "var_p2p_rw.txt",
+    "var_quoted.txt",
+    "var_tagged.txt",
 }
 
 
 @needs_real
-@pytest.mark.parametrize("file", [
-    pytest.param(file, marks=pytest.mark.xfail(file.name in UNREAD, raises=UsageError, reason="a form that no reader knows yet")) for file in real_files()
-], ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(
+            file,
+            marks=pytest.mark.xfail(
+                file.name in UNREAD, raises=UsageError, reason="a form that no reader knows yet"
+            ),
+        )
+        for file in real_files()
+    ],
+    ids=lambda file: file.name,
+)
 def test_real_files_read_or_say_what_is_wanted_instead(file: Path) -> None:
     wanted = {"nccl-graph.xml": "NCCL_TOPO_DUMP_FILE", "nvidia-smi-nvlink-e.txt": "topo -m"}
     if file.name in wanted:
@@ -46,14 +64,25 @@ def test_topologies_survive_our_json(file: Path) -> None:
     text = topology_json.write(topology)
     again = topology_json.read(text, "again.json")
     assert (again.name, again.nodes, again.links, again.hosts, again.notes, again.p2p) == (
-        topology.name, topology.nodes, topology.links, topology.hosts, topology.notes, topology.p2p
-    )  # fmt: skip
+        topology.name,
+        topology.nodes,
+        topology.links,
+        topology.hosts,
+        topology.notes,
+        topology.p2p,
+    )
     assert topology_json.write(again) == text and formats.detect(text, "x") == "topology_json"
 
 
-@pytest.mark.parametrize(("file", "format_"), [
-    ("dgx1v-topo-m.txt", "nvidia_smi"), ("pcie-box-p2p-r.txt", "nvidia_smi"), ("nvlink-pairs-nccl.xml", "nccl_xml"), ("pcie-box-hwloc.xml", "hwloc_xml"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "format_"),
+    [
+        ("dgx1v-topo-m.txt", "nvidia_smi"),
+        ("pcie-box-p2p-r.txt", "nvidia_smi"),
+        ("nvlink-pairs-nccl.xml", "nccl_xml"),
+        ("pcie-box-hwloc.xml", "hwloc_xml"),
+    ],
+)
 def test_format_is_told_by_content(file: str, format_: str) -> None:
     assert formats.detect((OWN / file).read_text(), "any") == format_
 
@@ -91,8 +120,11 @@ BROKEN = {
     b'\n\n<system>\n<cpu numaid="x"/></system>': "line 4: numaid of <cpu> is 'x'",
     b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of processors",
     b'<system><cpu numaid="0"><pci busid="eth0"/></cpu></system>': "no PCI address",
-    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="-1"/></cpu></system>': "no number of lanes",
-    b'<system><cpu numaid="0"><pci busid="0:0:0.0"><gpu><nvlink count="0"/></gpu></pci></cpu></system>': "no number of links",
+    b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="-1"/></cpu></system>': (
+        "no number of lanes"
+    ),
+    b'<system><cpu numaid="0"><pci busid="0:0:0.0"><gpu><nvlink count="0"/></gpu></pci></cpu>'
+    b"</system>": "no number of links",
     b'<topology version="1.11"><object/></topology>': "not 2 or 3 of hwloc",
     b"<topology/>": "not 2 or 3 of hwloc",
     b'<topology version="2.0"/>': "holds no <object>",
@@ -106,10 +138,12 @@ BROKEN = {
     b"\tGPU0\tGPU0\nGPU0\t X \tX\n": "two columns have one name",
     b"\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX": "does not say whether it is of reads",
     b"GPU 0: NVIDIA H200 (UUID: GPU-1)\n": "neither their NVLinks nor a matrix",
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("data", "what"), BROKEN.items(), ids=[what[:30] for what in BROKEN.values()])
+@pytest.mark.parametrize(
+    ("data", "what"), BROKEN.items(), ids=[what[:30] for what in BROKEN.values()]
+)
 def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_path: Path) -> None:
     file = tmp_path / "given.txt"
     file.write_bytes(data)
@@ -119,20 +153,33 @@ def test_broken_files_get_a_message_with_the_place(data: bytes, what: str, tmp_p
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
-    for file, what in ((tmp_path, "is a directory"), (tmp_path / "none", "there is no file"), ("a\0b", "cannot read")):
+    for file, what in (
+        (tmp_path, "is a directory"),
+        (tmp_path / "none", "there is no file"),
+        ("a\0b", "cannot read"),
+    ):
         with pytest.raises(UsageError, match=what):
             formats.read(file)
 
 
-BOMB = '<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><system version="1"><cpu numaid="&b;"/></system>'
+BOMB = (
+    '<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><system'
+    ' version="1"><cpu numaid="&b;"/></system>'
+)
 
 
-@pytest.mark.parametrize("text", [
-    BOMB, f'<?xml version="1.0"?>\n{BOMB}', BOMB.replace("DOCTYPE system", "DOCTYPE topology").replace("system", "topology"),
-    '<!DOCTYPE topology SYSTEM "hwloc2.dtd" [<!ENTITY a "a">]><topology version="2.0"/>',
-    '<!DOCTYPE topology SYSTEM "file:///etc/passwd"><topology version="2.0"/>',
-    '<!DOCTYPE system SYSTEM "http://x/y.dtd"><system/>', '<!DOCTYPE topology PUBLIC "x" "hwloc2.dtd"><topology version="2.0"/>',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        f'<?xml version="1.0"?>\n{BOMB}',
+        BOMB.replace("DOCTYPE system", "DOCTYPE topology").replace("system", "topology"),
+        '<!DOCTYPE topology SYSTEM "hwloc2.dtd" [<!ENTITY a "a">]><topology version="2.0"/>',
+        '<!DOCTYPE topology SYSTEM "file:///etc/passwd"><topology version="2.0"/>',
+        '<!DOCTYPE system SYSTEM "http://x/y.dtd"><system/>',
+        '<!DOCTYPE topology PUBLIC "x" "hwloc2.dtd"><topology version="2.0"/>',
+    ],
+)
 def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "bomb.xml"
     file.write_text(text)
@@ -141,7 +188,14 @@ def test_document_types_that_could_define_are_refused(text: str, tmp_path: Path)
 
 
 def test_a_comment_may_speak_of_entities() -> None:
-    assert nccl_xml.read('<!-- <!DOCTYPE x [<!ENTITY y "z">]> --><system><cpu numaid="0"/></system>', "x").nodes[0].id == "cpu0"
+    assert (
+        nccl_xml.read(
+            '<!-- <!DOCTYPE x [<!ENTITY y "z">]> --><system><cpu numaid="0"/></system>', "x"
+        )
+        .nodes[0]
+        .id
+        == "cpu0"
+    )
 
 
 def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,63 +206,121 @@ def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.Monke
         formats.read(file)
 
 
-@pytest.mark.parametrize(("text", "what"), [
-    ("<a>" * 1000, "nest more than 200 deep"), ("<a>" + "<b/>" * 500_001, "more than 500000 elements"), ("<a>" + "b " * 1_000_001, "words"),
-    ("<a " + " ".join(f"a{n}=''" for n in range(100)) + "/>", "100 attributes"),
-    ("<!--" + "x" * (2 << 20) + "--><a/>", "a tag or a comment of more than 1 MiB"), (f"<a b='{'x' * (2 << 20)}'/>", "a tag or a comment of more"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("<a>" * 1000, "nest more than 200 deep"),
+        ("<a>" + "<b/>" * 500_001, "more than 500000 elements"),
+        ("<a>" + "b " * 1_000_001, "words"),
+        ("<a " + " ".join(f"a{n}=''" for n in range(100)) + "/>", "100 attributes"),
+        ("<!--" + "x" * (2 << 20) + "--><a/>", "a tag or a comment of more than 1 MiB"),
+        (f"<a b='{'x' * (2 << 20)}'/>", "a tag or a comment of more"),
+    ],
+)
 def test_xml_is_bounded(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         _xml.parse(text, "big.xml")
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": "collbench-topology", "x": ' + "[" * 100_000, '{"version": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"format": "collbench-topology", "x": ' + "[" * 100_000,
+        '{"version": ' + "9" * 5000 + "}",
+    ],
+)
 def test_json_is_bounded(text: str) -> None:
     with pytest.raises(UsageError):
         topology_json.read(text, "deep.json")
 
 
 def test_too_many_devices() -> None:
-    pci = "".join(f'<pci busid="0000:{n >> 8:02x}:{n & 255:02x}.0" class="0x030200"/>' for n in range(5000))
+    pci = "".join(
+        f'<pci busid="0000:{n >> 8:02x}:{n & 255:02x}.0" class="0x030200"/>' for n in range(5000)
+    )
     with pytest.raises(UsageError, match="more than 4096 devices"):
         nccl_xml.read(f'<system><cpu numaid="0">{pci}</cpu></system>', "many.xml")
     with pytest.raises(UsageError, match="more than 256 processors"):
-        nccl_xml.read("<system>" + "".join(f'<cpu numaid="{n}"/>' for n in range(257)) + "</system>", "many.xml")
+        nccl_xml.read(
+            "<system>" + "".join(f'<cpu numaid="{n}"/>' for n in range(257)) + "</system>",
+            "many.xml",
+        )
 
 
 EVERYTHING = Topology(
-    name="every field", hosts=("one", "two"), notes=("a note",),
+    name="every field",
+    hosts=("one", "two"),
+    notes=("a note",),
     nodes=(
-        Node(id="gpu0", kind="gpu", name="G", index=0, address="0000:01:00.0", host=0, affinity="0-3", facts=(("b", "1"), ("a", "2"))),
-        Node(id="gpu1", kind="gpu", index=0, host=1), Node(id="nvs0", kind="nvswitch", host=-1),
+        Node(
+            id="gpu0",
+            kind="gpu",
+            name="G",
+            index=0,
+            address="0000:01:00.0",
+            host=0,
+            affinity="0-3",
+            facts=(("b", "1"), ("a", "2")),
+        ),
+        Node(id="gpu1", kind="gpu", index=0, host=1),
+        Node(id="nvs0", kind="nvswitch", host=-1),
     ),
     links=(
-        Link(a="gpu0", b="nvs0", kind="nvlink", count=18, generation=4, raw_gbs=450.0, usable_gbs=364.5, source="s", note="n"),
+        Link(
+            a="gpu0",
+            b="nvs0",
+            kind="nvlink",
+            count=18,
+            generation=4,
+            raw_gbs=450.0,
+            usable_gbs=364.5,
+            source="s",
+            note="n",
+        ),
         Link(a="gpu1", b="nvs0", kind="nvlink", count=0),
     ),
     p2p={("gpu1", "gpu0", "read"): "OK", ("gpu0", "gpu1", "nvlink"): "NS"},
-)  # fmt: skip
+)
 
 
 def test_json_holds_every_field() -> None:
     again = topology_json.read(topology_json.write(EVERYTHING), "x.json")
     assert (again.nodes, again.links, again.hosts, again.notes, again.name) == (
-        EVERYTHING.nodes, EVERYTHING.links, EVERYTHING.hosts, EVERYTHING.notes, EVERYTHING.name
-    )  # fmt: skip
+        EVERYTHING.nodes,
+        EVERYTHING.links,
+        EVERYTHING.hosts,
+        EVERYTHING.notes,
+        EVERYTHING.name,
+    )
     assert again.p2p == EVERYTHING.p2p
 
 
-@pytest.mark.parametrize(("where", "value", "what"), [
-    (("version",), 2, "format and version are collbench-topology 2"), (("version",), True, "version is not a whole number"),
-    (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"), (("nodes", 1, "host"), 2, "nodes[1].host is 2"), (("nodes", 0, "index"), "0", "nodes[0].index"),
-    (("nodes", 0, "facts"), {"a": 1}, "nodes[0].facts[0] is not a string"), (("nodes", 0, "name"), "\x1b[2J", "control characters"),
-    (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"), (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
-    (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
-    (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"), (("links", 1, "count"), -1, "links[1].count is negative"),
-    (("links", 1, "count"), 1.5, "links[1].count"), (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"), (("p2p", 0, "what"), "sing", "p2p[0].what"),
-    (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"), (("nodes",), {}, "nodes is not a list"),
-    (("links", 0), 7, "links[0] is no object"), (("notes", 0), 7, "notes[0] is not a string"), (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("where", "value", "what"),
+    [
+        (("version",), 2, "format and version are collbench-topology 2"),
+        (("version",), True, "version is not a whole number"),
+        (("nodes", 0, "kind"), "tpu", "nodes[0].kind is 'tpu'"),
+        (("nodes", 1, "host"), 2, "nodes[1].host is 2"),
+        (("nodes", 0, "index"), "0", "nodes[0].index"),
+        (("nodes", 0, "facts"), {"a": 1}, "nodes[0].facts[0] is not a string"),
+        (("nodes", 0, "name"), "\x1b[2J", "control characters"),
+        (("nodes", 2, "id"), "gpu0", "gpu0 comes twice"),
+        (("links", 0, "b"), "nvs1", "a link ends at nvs1"),
+        (("links", 0, "raw_gbs"), -1, "links[0].raw_gbs is -1"),
+        (("links", 0, "raw_gbs"), 10**400, "links[0].raw_gbs"),
+        (("links", 1, "count"), -1, "links[1].count is negative"),
+        (("links", 1, "count"), 1.5, "links[1].count"),
+        (("p2p", 0, "a"), "nvs0", "p2p[0].a is 'nvs0'"),
+        (("p2p", 0, "what"), "sing", "p2p[0].what"),
+        (("p2p", 0, "status"), "the moon is not full", "P2P status 'the moon is not full'"),
+        (("nodes",), {}, "nodes is not a list"),
+        (("links", 0), 7, "links[0] is no object"),
+        (("notes", 0), 7, "notes[0] is not a string"),
+        (("nodes", 0, "colour"), "red", "nodes[0].colour is unknown"),
+    ],
+)
 def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, what: str) -> None:
     told = json.loads(topology_json.write(EVERYTHING))
     inner = told
@@ -220,7 +332,9 @@ def test_json_errors_name_the_path(where: tuple[str | int, ...], value: object, 
     assert what in caught.value.message
 
 
-@pytest.mark.parametrize("where", [("name",), ("nodes", 0, "kind"), ("links", 1, "usable_gbs"), ("p2p", 0, "status")])
+@pytest.mark.parametrize(
+    "where", [("name",), ("nodes", 0, "kind"), ("links", 1, "usable_gbs"), ("p2p", 0, "status")]
+)
 def test_json_names_missing_keys(where: tuple[str | int, ...]) -> None:
     told = json.loads(topology_json.write(EVERYTHING))
     inner = told
@@ -254,14 +368,41 @@ def is_clean(text: str) -> None:
 
 
 def mangled(text: str, seed: int) -> str:
-    """The text with a few cuts, doublings, swaps and foreign characters, most inside of attributes and cells."""
+    """The text with a few cuts, doublings, swaps and foreign characters, most inside of attributes
+    and cells.
+    """
     chance = random.Random(seed)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(len(text) + 1)
         length = chance.choice((1, 1, 2, 5, 20, 200))
         piece = text[place : place + length]
-        foreign = chance.choice(('"', "<", ">", "\t", "\n", "X", "GPU1", "NV9", "0x", "-1", "9" * 20, "\x1b[", "é", "\u0664", "\ud7ff", "{", "null", "&a;"))
-        text = text[:place] + chance.choice(("", piece * 2, foreign, piece[::-1], piece.swapcase())) + text[place + chance.choice((0, length)) :]
+        foreign = chance.choice(
+            (
+                '"',
+                "<",
+                ">",
+                "\t",
+                "\n",
+                "X",
+                "GPU1",
+                "NV9",
+                "0x",
+                "-1",
+                "9" * 20,
+                "\x1b[",
+                "é",
+                "\u0664",
+                "\ud7ff",
+                "{",
+                "null",
+                "&a;",
+            )
+        )
+        text = (
+            text[:place]
+            + chance.choice(("", piece * 2, foreign, piece[::-1], piece.swapcase()))
+            + text[place + chance.choice((0, length)) :]
+        )
     return text
 
 
@@ -272,7 +413,18 @@ def test_mangled_files_give_nothing_but_messages(which: int, seed: int) -> None:
 
 
 @settings(max_examples=200)
-@given(text=st.text(max_size=200), before=st.sampled_from(["", "<system>", "\tGPU0\tGPU1\n", '{"format": "collbench-topology", ', '<topology version="2.0">']))
+@given(
+    text=st.text(max_size=200),
+    before=st.sampled_from(
+        [
+            "",
+            "<system>",
+            "\tGPU0\tGPU1\n",
+            '{"format": "collbench-topology", ',
+            '<topology version="2.0">',
+        ]
+    ),
+)
 def test_any_text_gives_nothing_but_messages(text: str, before: str) -> None:
     is_clean(before + text)
 

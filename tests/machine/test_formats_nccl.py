@@ -1,4 +1,6 @@
-"""NCCL's topology XML, read and written: what the dumps of real machines and our own samples must come to."""
+"""NCCL's topology XML, read and written: what the dumps of real machines and our own samples must
+come to.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,11 @@ from collbench.machine.topology.rates import pcie_link
 from collbench.util.errors import UsageError
 from tests.support.topologies import OWN, REAL, count, labels, needs_real, real_files
 
-DUMPS = [file for file in (*sorted(OWN.glob("*nccl.xml")), *real_files()) if file.name.endswith("nccl.xml") or "-topo.xml" in file.name]
+DUMPS = [
+    file
+    for file in (*sorted(OWN.glob("*nccl.xml")), *real_files())
+    if file.name.endswith("nccl.xml") or "-topo.xml" in file.name
+]
 
 
 def plain(element: _xml.Element) -> tuple[object, ...]:
@@ -28,82 +34,150 @@ def test_what_was_read_is_written_again(file: Path) -> None:
     again = nccl_xml.write(topology)
     assert plain(_xml.parse(again, "again")) == plain(_xml.parse(text, "file"))
     second = nccl_xml.read(again, str(file))
-    assert (second.nodes, second.links, second.notes) == (topology.nodes, topology.links, topology.notes)
+    assert (second.nodes, second.links, second.notes) == (
+        topology.nodes,
+        topology.links,
+        topology.notes,
+    )
 
 
 @needs_real
 def test_p4d_by_hand() -> None:
     """Two sockets, two switches each, two GPUs and a NIC below each switch, all of 8 GT/s x16."""
     topology = formats.read(REAL / "aws_p4d-24xl-topo.xml")
-    assert len(topology.gpus) == 8 and len(topology.of_kind("nic")) == 4 and len(topology.of_kind("pci")) == 4
-    assert count(topology, "pcie") == 16 and count(topology, "socket") == 1 and count(topology, "nvlink") == 0
+    assert (
+        len(topology.gpus) == 8
+        and len(topology.of_kind("nic")) == 4
+        and len(topology.of_kind("pci")) == 4
+    )
+    assert (
+        count(topology, "pcie") == 16
+        and count(topology, "socket") == 1
+        and count(topology, "nvlink") == 0
+    )
     assert labels(topology)[0] == "X PIX PHB PHB SYS SYS SYS SYS"
     assert labels(topology)[6] == "SYS SYS SYS SYS PHB PHB X PIX"
     assert labels(topology, "nic1", "gpu0", "gpu2", "gpu7")[0] == "X PHB PIX SYS"
     assert [cpu.affinity for cpu in topology.of_kind("cpu")] == ["0-23,48-71", "24-47,72-95"]
     assert path(topology, "gpu0", "gpu1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     across = path(topology, "gpu0", "gpu4")
-    assert across.usable_gbs == 10.0 and across.limit is not None and "Skylake" in across.limit.source
+    assert (
+        across.usable_gbs == 10.0 and across.limit is not None and "Skylake" in across.limit.source
+    )
 
 
 @needs_real
 def test_ndv4_by_hand() -> None:
     """Four NUMA nodes of AMD with a switch each: two GPUs and two NICs."""
     topology = formats.read(REAL / "azure_ndv4-topo.xml")
-    assert len(topology.gpus) == 8 and len(topology.of_kind("nic")) == 8 and len(topology.of_kind("cpu")) == 4
+    assert (
+        len(topology.gpus) == 8
+        and len(topology.of_kind("nic")) == 8
+        and len(topology.of_kind("cpu")) == 4
+    )
     assert count(topology, "pcie") == 20 and count(topology, "socket") == 6
     assert labels(topology)[2] == "SYS SYS X PIX SYS SYS SYS SYS"
-    assert topology.by_id["gpu2"].address == "0001:00:00.0" and topology.by_id["gpu2"].affinity == "24-47"
+    assert (
+        topology.by_id["gpu2"].address == "0001:00:00.0"
+        and topology.by_id["gpu2"].affinity == "24-47"
+    )
     assert path(topology, "gpu0", "gpu7").usable_gbs == 16.0
 
 
 @needs_real
 def test_h200_by_hand() -> None:
-    """A virtual machine: flat PCIe of unknown width, 18 NVLinks of each GPU to a switch that it hides."""
+    """A virtual machine: flat PCIe of unknown width, 18 NVLinks of each GPU to a switch that it
+    hides.
+    """
     topology = formats.read(REAL / "h200x4-vm" / "nccl-topo.xml")
-    assert labels(topology) == ["X NV18 NV18 NV18", "NV18 X NV18 NV18", "NV18 NV18 X NV18", "NV18 NV18 NV18 X"]
-    assert count(topology, "nvlink") == 4 and count(topology, "pcie") == 5 and count(topology, "socket") == 0
+    assert labels(topology) == [
+        "X NV18 NV18 NV18",
+        "NV18 X NV18 NV18",
+        "NV18 NV18 X NV18",
+        "NV18 NV18 NV18 X",
+    ]
+    assert (
+        count(topology, "nvlink") == 4
+        and count(topology, "pcie") == 5
+        and count(topology, "socket") == 0
+    )
     assert path(topology, "gpu0", "gpu3").usable_gbs == pytest.approx(364.5)
-    assert all(link.generation == 5 and link.raw_gbs is None for link in topology.links_of["gpu0"] if link.kind == "pcie")
-    assert topology.of_kind("nic")[0].name == "eth0" and topology.of_kind("nic")[0].fact("speed") == "10000"
-    assert (topology.gpus[2].fact("sm"), topology.gpus[2].fact("rank"), topology.gpus[2].fact("gdr")) == ("90", "2", "1")
-    assert any("hidden" in note for note in topology.notes) and any("link_width is 0" in note for note in topology.notes)
+    assert all(
+        link.generation == 5 and link.raw_gbs is None
+        for link in topology.links_of["gpu0"]
+        if link.kind == "pcie"
+    )
+    assert (
+        topology.of_kind("nic")[0].name == "eth0"
+        and topology.of_kind("nic")[0].fact("speed") == "10000"
+    )
+    assert (
+        topology.gpus[2].fact("sm"),
+        topology.gpus[2].fact("rank"),
+        topology.gpus[2].fact("gdr"),
+    ) == ("90", "2", "1")
+    assert any("hidden" in note for note in topology.notes) and any(
+        "link_width is 0" in note for note in topology.notes
+    )
 
 
 @needs_real
 def test_devices_without_a_class_stay_unknown() -> None:
     topology = formats.read(REAL / "aws_g5.48xl-topo.xml")
-    assert not topology.gpus and len(topology.of_kind("pci")) == 9 and "9 PCI devices have no class" in topology.notes[0]
+    assert (
+        not topology.gpus
+        and len(topology.of_kind("pci")) == 9
+        and "9 PCI devices have no class" in topology.notes[0]
+    )
 
 
 def test_nvlinks_are_counted_once() -> None:
-    """Both ends list a bundle; a card of two ports is two NICs; Broadcom's link beside the tree joins two switches."""
+    """Both ends list a bundle; a card of two ports is two NICs; Broadcom's link beside the tree
+    joins two switches.
+    """
     topology = formats.read(OWN / "nvlink-pairs-nccl.xml")
-    nvlinks = [(link.a, link.b, link.count, link.generation) for link in topology.links if link.kind == "nvlink"]
+    nvlinks = [
+        (link.a, link.b, link.count, link.generation)
+        for link in topology.links
+        if link.kind == "nvlink"
+    ]
     assert nvlinks == [("gpu0", "gpu1", 1, 1), ("gpu1", "gpu2", 2, 1)]
     assert labels(topology) == ["X NV1 NVB", "NV1 X NV2", "NVB NV2 X"]
     assert [gpu.address[5:7] for gpu in topology.gpus] == ["07", "06", "86"]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1"]
-    assert [(link.a, link.b) for link in topology.links if link.note == "pcilink"] == [("pci0", "pci1")]
+    assert [(link.a, link.b) for link in topology.links if link.note == "pcilink"] == [
+        ("pci0", "pci1")
+    ]
     assert path(topology, "pci0", "pci1").usable_gbs == pytest.approx(rates.pcie(3, 16).usable_gbs)
     assert topology.by_id["gpu1"].fact("xml:shade") == "green"
 
 
 def test_hosts_of_one_nvlink_domain() -> None:
     topology = formats.read(OWN / "two-hosts-nccl.xml")
-    assert topology.hosts == ("0xaa", "0xbb") and [(gpu.id, gpu.index, gpu.host) for gpu in topology.gpus] == [("gpu0", 0, 0), ("gpu1", 0, 1)]
+    assert topology.hosts == ("0xaa", "0xbb") and [
+        (gpu.id, gpu.index, gpu.host) for gpu in topology.gpus
+    ] == [("gpu0", 0, 0), ("gpu1", 0, 1)]
     assert topology.by_id["nvs0"].host == -1 and count(topology, "socket") == 0
     assert path(topology, "gpu0", "gpu1").label == "NV18"
     c2c = next(link for link in topology.links if link.kind == "c2c")
-    assert c2c.raw_gbs == pytest.approx(223.56) and path(topology, "gpu1", topology.of_kind("cpu")[1].id).kind == "C2C"
+    assert (
+        c2c.raw_gbs == pytest.approx(223.56)
+        and path(topology, "gpu1", topology.of_kind("cpu")[1].id).kind == "C2C"
+    )
 
 
 def gpu(bus: str, inner: str) -> str:
-    return f'<pci busid="0000:{bus}:00.0" class="0x030200" link_speed="8 GT/s" link_width="16"><gpu sm="70">{inner}</gpu></pci>'
+    return (
+        f'<pci busid="0000:{bus}:00.0" class="0x030200" link_speed="8 GT/s" link_width="16"><gpu'
+        f' sm="70">{inner}</gpu></pci>'
+    )
 
 
 def read(inner: str) -> Topology:
-    return nccl_xml.read(f'<system version="1"><cpu numaid="0" arch="ppc64" vendor="IBM">{inner}</cpu></system>', "made.xml")
+    return nccl_xml.read(
+        f'<system version="1"><cpu numaid="0" arch="ppc64" vendor="IBM">{inner}</cpu></system>',
+        "made.xml",
+    )
 
 
 def test_nvlinks_of_power_processors_join_no_gpus() -> None:
@@ -114,17 +188,28 @@ def test_nvlinks_of_power_processors_join_no_gpus() -> None:
 
 def test_ends_that_differ_and_ends_that_are_not_there() -> None:
     topology = read(
-        gpu("01", '<nvlink target="0000:02:00.0" count="2" tclass="0x030200"/><nvlink target="0000:09:00.0" count="2" tclass="0x030200"/>')
+        gpu(
+            "01",
+            '<nvlink target="0000:02:00.0" count="2" tclass="0x030200"/><nvlink'
+            ' target="0000:09:00.0" count="2" tclass="0x030200"/>',
+        )
         + gpu("02", '<nvlink target="00000000:01:00.0" count="1" tclass="0x030200"/>')
     )
     assert path(topology, "gpu0", "gpu1").label == "NV1"
-    assert "different numbers" in topology.notes[0] and "1 NVLinks end at something" in topology.notes[1]
+    assert (
+        "different numbers" in topology.notes[0]
+        and "1 NVLinks end at something" in topology.notes[1]
+    )
 
 
 def test_several_switches_are_one() -> None:
-    switches = "".join(f'<nvlink target="0000:c{n}:00.0" count="1" tclass="0x068000"/>' for n in range(6))
+    switches = "".join(
+        f'<nvlink target="0000:c{n}:00.0" count="1" tclass="0x068000"/>' for n in range(6)
+    )
     topology = read(gpu("01", switches) + gpu("02", switches))
-    assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6] and len(topology.of_kind("nvswitch")) == 1
+    assert [link.count for link in topology.links if link.kind == "nvlink"] == [6, 6] and len(
+        topology.of_kind("nvswitch")
+    ) == 1
     assert switches in nccl_xml.write(topology).replace("\n", "").replace("  ", "")
 
 
@@ -133,18 +218,40 @@ def test_a_discovered_machine_is_written() -> None:
     topology = Topology(
         name="box",
         nodes=(
-            Node(id="cpu0", kind="cpu", index=0, affinity="0-3,8", facts=(("arch", "x86_64"), ("driver", "580"))), Node(id="root0", kind="root"),
-            Node(id="pci0", kind="pci"), Node(id="gpu0", kind="gpu", index=0, address="00000000:1A:00.0", facts=(("uuid", "GPU-1"), ("sm", "80"))),
+            Node(
+                id="cpu0",
+                kind="cpu",
+                index=0,
+                affinity="0-3,8",
+                facts=(("arch", "x86_64"), ("driver", "580")),
+            ),
+            Node(id="root0", kind="root"),
+            Node(id="pci0", kind="pci"),
+            Node(
+                id="gpu0",
+                kind="gpu",
+                index=0,
+                address="00000000:1A:00.0",
+                facts=(("uuid", "GPU-1"), ("sm", "80")),
+            ),
             Node(id="gpu1", kind="gpu", index=1, address="0000:1b:00.0", facts=(("sm", "80"),)),
-            Node(id="nic0", kind="nic", index=0, name="mlx5_0", address="0000:1c:00.0"), Node(id="nvs0", kind="nvswitch"),
+            Node(id="nic0", kind="nic", index=0, name="mlx5_0", address="0000:1c:00.0"),
+            Node(id="nvs0", kind="nvswitch"),
         ),
         links=(
-            Link(a="cpu0", b="root0", kind="pcie", count=0), Link(a="root0", b="pci0", kind="pcie", count=16, generation=4),
-            rates.pcie_link("pci0", "gpu0", 4, 16), rates.pcie_link("gpu1", "pci0", 4, 8), rates.pcie_link("pci0", "nic0", 0, 0),
-            rates.nvlink_link("gpu0", "gpu1", 3, 4), rates.nvlink_link("gpu0", "nvs0", 3, 8), Link(a="gpu1", b="cpu0", kind="c2c", count=2, raw_gbs=90.0),
+            Link(a="cpu0", b="root0", kind="pcie", count=0),
+            Link(a="root0", b="pci0", kind="pcie", count=16, generation=4),
+            rates.pcie_link("pci0", "gpu0", 4, 16),
+            rates.pcie_link("gpu1", "pci0", 4, 8),
+            rates.pcie_link("pci0", "nic0", 0, 0),
+            rates.nvlink_link("gpu0", "gpu1", 3, 4),
+            rates.nvlink_link("gpu0", "nvs0", 3, 8),
+            Link(a="gpu1", b="cpu0", kind="c2c", count=2, raw_gbs=90.0),
         ),
-    )  # fmt: skip
-    assert nccl_xml.write(topology) == """<system version="1">
+    )
+    assert (
+        nccl_xml.write(topology)
+        == """<system version="1">
   <cpu numaid="0" affinity="0000010f" arch="x86_64">
     <pci busid="ffff:ff:01.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
       <pci busid="0000:1a:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
@@ -168,17 +275,35 @@ def test_a_discovered_machine_is_written() -> None:
   </cpu>
 </system>
 """
+    )
 
 
 def test_facts_that_are_no_attributes_are_not_written() -> None:
-    facts = ("nvswitches", "x*y 0000:c0:00.0*2"), ("xml:a b", "1"), ("xml:kept", 'with "quotes" & <signs>')
-    nodes = Node(id="cpu0", kind="cpu", index=0), Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts), Node(id="nvs0", kind="nvswitch")
+    facts = (
+        ("nvswitches", "x*y 0000:c0:00.0*2"),
+        ("xml:a b", "1"),
+        ("xml:kept", 'with "quotes" & <signs>'),
+    )
+    nodes = (
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:01:00.0", facts=facts),
+        Node(id="nvs0", kind="nvswitch"),
+    )
     links = rates.pcie_link("cpu0", "gpu0", 4, 16), rates.nvlink_link("gpu0", "nvs0", 3, 4)
-    again = nccl_xml.read(nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml").gpus[0]
-    assert again.fact("nvswitches") == "fffffff:ff:ff.0*4" and again.fact("xml:kept") == 'with "quotes" & <signs>' and not again.fact("xml:a b")
+    again = nccl_xml.read(
+        nccl_xml.write(Topology(name="x", nodes=nodes, links=links)), "again.xml"
+    ).gpus[0]
+    assert (
+        again.fact("nvswitches") == "fffffff:ff:ff.0*4"
+        and again.fact("xml:kept") == 'with "quotes" & <signs>'
+        and not again.fact("xml:a b")
+    )
 
 
-@pytest.mark.parametrize(("file", "what"), [("dgx1v-topo-m.txt", "no PCI address of gpu0"), ("pcie-box-p2p-r.txt", "no PCI address")])
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("dgx1v-topo-m.txt", "no PCI address of gpu0"), ("pcie-box-p2p-r.txt", "no PCI address")],
+)
 def test_what_nccl_could_not_use_is_not_written(file: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         nccl_xml.write(formats.read(OWN / file))
@@ -189,13 +314,20 @@ def test_orphans_are_not_written() -> None:
     with pytest.raises(UsageError, match="gpu0 hang below no processor"):
         nccl_xml.write(Topology(name="x", nodes=(lonely,), links=()))
     with pytest.raises(UsageError, match="of 2 hosts"):
-        nccl_xml.write(Topology(name="x", nodes=(lonely, Node(id="cpu0", kind="cpu")), links=(), hosts=("a", "b")))
+        nccl_xml.write(
+            Topology(
+                name="x", nodes=(lonely, Node(id="cpu0", kind="cpu")), links=(), hosts=("a", "b")
+            )
+        )
 
 
 def test_a_nic_without_a_known_link_hangs_at_the_processor() -> None:
-    """As NCCL itself writes it: it refuses a PCI device whose width neither file nor kernel tells."""
+    """As NCCL itself writes it: it refuses a PCI device whose width neither file nor kernel
+    tells.
+    """
     nodes = (
-        Node(id="cpu0", kind="cpu", index=0), Node(id="gpu0", kind="gpu", index=0, address="0000:00:06.0"),
+        Node(id="cpu0", kind="cpu", index=0),
+        Node(id="gpu0", kind="gpu", index=0, address="0000:00:06.0"),
         Node(id="nic0", kind="nic", index=0, name="eth0", address="0000:00:03.0"),
     )
     links = (pcie_link("cpu0", "gpu0", 5, 16), pcie_link("cpu0", "nic0", 0, 0))

@@ -1,4 +1,6 @@
-"""nvidia-smi's text: the classes told come back from the machine that is made up; P2P states; speeds of NVLinks."""
+"""nvidia-smi's text: the classes told come back from the machine that is made up; P2P states;
+speeds of NVLinks.
+"""
 
 import re
 from itertools import combinations
@@ -21,27 +23,47 @@ def told(file: Path) -> list[list[str]]:
 
 
 def test_dgx1v_by_hand() -> None:
-    """The hybrid cube mesh: 6 NVLinks of each of 8 GPUs, 24 NVLinks in 16 bundles; 4 NICs by the names of old drivers."""
+    """The hybrid cube mesh: 6 NVLinks of each of 8 GPUs, 24 NVLinks in 16 bundles; 4 NICs by the
+    names of old drivers.
+    """
     topology = formats.read(OWN / "dgx1v-topo-m.txt")
     bundles = [link for link in topology.links if link.kind == "nvlink"]
-    assert len(topology.gpus) == 8 and len(bundles) == 16 and sum(link.count for link in bundles) == 24
-    assert all(sum(link.count for link in topology.links_of[gpu.id] if link.kind == "nvlink") == 6 for gpu in topology.gpus)
+    assert (
+        len(topology.gpus) == 8 and len(bundles) == 16 and sum(link.count for link in bundles) == 24
+    )
+    assert all(
+        sum(link.count for link in topology.links_of[gpu.id] if link.kind == "nvlink") == 6
+        for gpu in topology.gpus
+    )
     assert all(link.raw_gbs is None for link in topology.links) and not topology.of_kind("nvswitch")
     # Without a link, the way goes through a GPU that has one to both.
     assert labels(topology)[0] == "X NV1 NV1 NV2 NV2 NVB NVB NVB"
-    assert labels(topology, "nic0", "gpu0", "gpu2", "gpu4", "nic1", "nic2")[0] == "X PIX PHB SYS SYS PHB"
+    assert (
+        labels(topology, "nic0", "gpu0", "gpu2", "gpu4", "nic1", "nic2")[0]
+        == "X PIX PHB SYS SYS PHB"
+    )
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_2", "mlx5_1", "mlx5_3"]
-    assert [(cpu.id, cpu.affinity, cpu.fact("hidden")) for cpu in topology.of_kind("cpu")] == [("cpu0", "0-19,40-59", "yes"), ("cpu1", "20-39,60-79", "yes")]
+    assert [(cpu.id, cpu.affinity, cpu.fact("hidden")) for cpu in topology.of_kind("cpu")] == [
+        ("cpu0", "0-19,40-59", "yes"),
+        ("cpu1", "20-39,60-79", "yes"),
+    ]
     assert count(topology, "socket") == 1
 
 
 def test_pcie_box_gives_back_every_class() -> None:
     topology = formats.read(OWN / "pcie-box-topo-m.txt")
     devices = ("gpu0", "gpu1", "gpu2", "gpu3", "gpu4", "nic0", "nic1", "nic2")
-    assert labels(topology, *devices) == [" ".join(row) for row in told(OWN / "pcie-box-topo-m.txt")]
+    assert labels(topology, *devices) == [
+        " ".join(row) for row in told(OWN / "pcie-box-topo-m.txt")
+    ]
     assert [nic.name for nic in topology.of_kind("nic")] == ["mlx5_0", "mlx5_1", "mlx5_bond_0"]
-    assert [(cpu.id, cpu.index, cpu.affinity) for cpu in topology.of_kind("cpu")] == [("cpu0", 0, "0-31,64-95"), ("cpu1", 1, "32-63,96-127")]
-    assert all(node.fact("hidden") == "yes" for node in topology.nodes if node.kind not in ("gpu", "nic"))
+    assert [(cpu.id, cpu.index, cpu.affinity) for cpu in topology.of_kind("cpu")] == [
+        ("cpu0", 0, "0-31,64-95"),
+        ("cpu1", 1, "32-63,96-127"),
+    ]
+    assert all(
+        node.fact("hidden") == "yes" for node in topology.nodes if node.kind not in ("gpu", "nic")
+    )
     assert topology.notes == ("nvidia-smi's matrix tells no widths and no speeds",)
 
 
@@ -49,20 +71,39 @@ def matrix(cells: str, behind: str = "") -> str:
     """Text of nvidia-smi for rows of cells, all devices GPUs."""
     rows = [row.split() for row in cells.split("/")]
     head = "\t" + "\t".join(f"GPU{n}" for n in range(len(rows)))
-    return "\n".join([f"{head}\tCPU Affinity\tNUMA Affinity", *("\t".join([f"GPU{n}", *row, behind]) for n, row in enumerate(rows))])
+    return "\n".join(
+        [
+            f"{head}\tCPU Affinity\tNUMA Affinity",
+            *("\t".join([f"GPU{n}", *row, behind]) for n, row in enumerate(rows)),
+        ]
+    )
 
 
-@pytest.mark.parametrize("cells", [
-    "X PIX/PIX X", "X PXB/PXB X", "X PHB/PHB X", "X NODE/NODE X", "X SYS/SYS X", "X PXB PXB/PXB X PXB/PXB PXB X", "X PIX NODE/PIX X NODE/NODE NODE X",
-    "X PXB PHB/PXB X PHB/PHB PHB X", "X PIX PXB SYS/PIX X PXB SYS/PXB PXB X SYS/SYS SYS SYS X", "X NODE SYS/NODE X SYS/SYS SYS X",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cells",
+    [
+        "X PIX/PIX X",
+        "X PXB/PXB X",
+        "X PHB/PHB X",
+        "X NODE/NODE X",
+        "X SYS/SYS X",
+        "X PXB PXB/PXB X PXB/PXB PXB X",
+        "X PIX NODE/PIX X NODE/NODE NODE X",
+        "X PXB PHB/PXB X PHB/PHB PHB X",
+        "X PIX PXB SYS/PIX X PXB SYS/PXB PXB X SYS/SYS SYS SYS X",
+        "X NODE SYS/NODE X SYS/SYS SYS X",
+    ],
+)
 def test_classes_come_back(cells: str) -> None:
     topology = nvidia_smi.read(matrix(cells), "m.txt")
     assert labels(topology) == cells.split("/") and len(topology.notes) == 1
 
 
 def test_switch_or_bridges() -> None:
-    """All pairs alike with more than 4 NVLinks: a switch, but not for two GPUs, and not for 4 links, which 4 A100 have directly."""
+    """All pairs alike with more than 4 NVLinks: a switch, but not for two GPUs, and not for 4
+    links, which 4 A100 have directly.
+    """
+
     def switches(cells: str) -> int:
         return len(nvidia_smi.read(matrix(cells), "m.txt").of_kind("nvswitch"))
 
@@ -71,55 +112,99 @@ def test_switch_or_bridges() -> None:
     assert switches("X NV12/NV12 X") == 0
     assert switches("X NV12 SYS/NV12 X SYS/SYS SYS X") == 0
     switched = nvidia_smi.read(matrix("X NV6 NV6/NV6 X NV6/NV6 NV6 X"), "m.txt")
-    assert labels(switched)[0] == "X NV6 NV6" and count(switched, "nvlink") == 3 and "taken as an NVSwitch" in switched.notes[-1]
+    assert (
+        labels(switched)[0] == "X NV6 NV6"
+        and count(switched, "nvlink") == 3
+        and "taken as an NVSwitch" in switched.notes[-1]
+    )
 
 
 def test_gpus_of_one_affinity_share_a_processor_unless_sys_is_told() -> None:
     one = nvidia_smi.read(matrix("X NV2/NV2 X", "0-7\t0"), "m.txt")
     two = nvidia_smi.read(matrix("X SYS/SYS X", "0-7\t0"), "m.txt")
-    assert len(one.of_kind("cpu")) == 1 and len(two.of_kind("cpu")) == 2 and labels(two) == ["X SYS", "SYS X"]
+    assert (
+        len(one.of_kind("cpu")) == 1
+        and len(two.of_kind("cpu")) == 2
+        and labels(two) == ["X SYS", "SYS X"]
+    )
 
 
 def test_a_matrix_of_no_tree_says_so() -> None:
     topology = nvidia_smi.read(matrix("X PIX PHB/PIX X PIX/PHB PIX X"), "m.txt")
-    assert "no tree: 1 pairs differ here, such as GPU0 to GPU2 is PHB, here PIX" in topology.notes[-1]
+    assert (
+        "no tree: 1 pairs differ here, such as GPU0 to GPU2 is PHB, here PIX" in topology.notes[-1]
+    )
 
 
 def test_old_names_and_one_gpu() -> None:
-    assert labels(nvidia_smi.read(matrix("X SOC PSB/SOC X SOC/PSB SOC X"), "m.txt"))[0] == "X SYS PIX"
-    one = nvidia_smi.read("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\tN/A\t\tN/A\n", "m.txt")
-    assert len(one.gpus) == 1 and one.gpus[0].affinity == "0-7" and one.of_kind("cpu")[0].index == -1
+    assert (
+        labels(nvidia_smi.read(matrix("X SOC PSB/SOC X SOC/PSB SOC X"), "m.txt"))[0] == "X SYS PIX"
+    )
+    one = nvidia_smi.read(
+        "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\tN/A\t\tN/A\n", "m.txt"
+    )
+    assert (
+        len(one.gpus) == 1 and one.gpus[0].affinity == "0-7" and one.of_kind("cpu")[0].index == -1
+    )
 
 
 @needs_real
 def test_h200_by_hand() -> None:
     topology = formats.read(REAL / "h200x4-vm" / "nvidia-smi-topo-m.txt")
-    assert labels(topology) == [" ".join(row) for row in told(REAL / "h200x4-vm" / "nvidia-smi-topo-m.txt")]
-    assert count(topology, "nvlink") == 4 and [link.count for link in topology.links_of["nvs0"]] == [18] * 4
+    assert labels(topology) == [
+        " ".join(row) for row in told(REAL / "h200x4-vm" / "nvidia-smi-topo-m.txt")
+    ]
+    assert (
+        count(topology, "nvlink") == 4
+        and [link.count for link in topology.links_of["nvs0"]] == [18] * 4
+    )
     assert topology.of_kind("cpu")[0].affinity == "0-63" and topology.of_kind("cpu")[0].index == 0
 
 
 @needs_real
-@pytest.mark.parametrize(("letter", "what"), [("r", "read"), ("w", "write"), ("a", "atomics"), ("n", "nvlink")])
+@pytest.mark.parametrize(
+    ("letter", "what"), [("r", "read"), ("w", "write"), ("a", "atomics"), ("n", "nvlink")]
+)
 def test_p2p_of_h200(letter: str, what: str) -> None:
     topology = formats.read(REAL / "h200x4-vm" / f"nvidia-smi-topo-p2p-{letter}.txt")
-    assert topology.p2p == {(f"gpu{a}", f"gpu{b}", what): "OK" for a in range(4) for b in range(4) if a != b}
+    assert topology.p2p == {
+        (f"gpu{a}", f"gpu{b}", what): "OK" for a in range(4) for b in range(4) if a != b
+    }
 
 
 def test_p2p_codes() -> None:
     topology = formats.read(OWN / "pcie-box-p2p-r.txt")
-    assert topology.p2p["gpu0", "gpu1", "read"] == "OK" and topology.p2p["gpu2", "gpu0", "read"] == "CNS"
+    assert (
+        topology.p2p["gpu0", "gpu1", "read"] == "OK"
+        and topology.p2p["gpu2", "gpu0", "read"] == "CNS"
+    )
     assert topology.p2p["gpu1", "gpu2", "read"] == "TNS" and len(topology.p2p) == 6
-    assert nvidia_smi.read("-p2p w\n\tGPU0\tGPU1\nGPU0\tX\tNS\nGPU1\tNS\tX", "x").p2p["gpu0", "gpu1", "write"] == "NS"
+    assert (
+        nvidia_smi.read("-p2p w\n\tGPU0\tGPU1\nGPU0\tX\tNS\nGPU1\tNS\tX", "x").p2p[
+            "gpu0", "gpu1", "write"
+        ]
+        == "NS"
+    )
 
 
 def test_several_outputs_are_one_topology() -> None:
     states = "\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n"
-    text = f"$ nvidia-smi topo -m\n{matrix('X NV4/NV4 X')}\n$ nvidia-smi topo -p2p r\n{states}$ nvidia-smi topo -p2p n\n{states}"
-    speeds = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\nGPU 1: NVIDIA A100 (UUID: GPU-1)\n\t Link 0: 25 GB/s\n"
+    text = (
+        f"$ nvidia-smi topo -m\n{matrix('X NV4/NV4 X')}\n$ nvidia-smi topo -p2p r\n{states}$"
+        f" nvidia-smi topo -p2p n\n{states}"
+    )
+    speeds = (
+        "GPU 0: NVIDIA A100 (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\nGPU 1: NVIDIA"
+        " A100 (UUID: GPU-1)\n\t Link 0: 25 GB/s\n"
+    )
     topology = nvidia_smi.read(text + speeds, "pasted.txt")
-    assert {what for _, _, what in topology.p2p} == {"read", "nvlink"} and labels(topology) == ["X NV4", "NV4 X"]
-    assert topology.gpus[0].name == "NVIDIA A100" and topology.gpus[0].fact("nvlinks_inactive") == "1"
+    assert {what for _, _, what in topology.p2p} == {"read", "nvlink"} and labels(topology) == [
+        "X NV4",
+        "NV4 X",
+    ]
+    assert (
+        topology.gpus[0].name == "NVIDIA A100" and topology.gpus[0].fact("nvlinks_inactive") == "1"
+    )
     with pytest.raises(UsageError, match="a second matrix of connections"):
         nvidia_smi.read(text + matrix("X NV4/NV4 X"), "pasted.txt")
 
@@ -128,12 +213,32 @@ def test_several_outputs_are_one_topology() -> None:
 def test_speeds_of_h200() -> None:
     topology = formats.read(REAL / "h200x4-vm" / "nvidia-smi-nvlink-s.txt")
     assert len(topology.gpus) == 4 and not topology.links
-    told = [(gpu.name, *(gpu.fact(key) for key in ("nvlinks", "nvlink_gbs", "nvlink_generation"))) for gpu in topology.gpus]
+    told = [
+        (gpu.name, *(gpu.fact(key) for key in ("nvlinks", "nvlink_gbs", "nvlink_generation")))
+        for gpu in topology.gpus
+    ]
     assert told == [("NVIDIA H200", "18", "26.562", "4")] * 4
 
 
 def test_many_devices_in_bounded_time() -> None:
     size = 64
-    rows = [["X" if a == b else "PIX" if a // 4 == b // 4 else "SYS" if a // 32 != b // 32 else "NODE" for b in range(size)] for a in range(size)]
+    rows = [
+        [
+            (
+                "X"
+                if a == b
+                else "PIX"
+                if a // 4 == b // 4
+                else "SYS"
+                if a // 32 != b // 32
+                else "NODE"
+            )
+            for b in range(size)
+        ]
+        for a in range(size)
+    ]
     topology = nvidia_smi.read(matrix("/".join(map(" ".join, rows))), "m.txt")
-    assert all(path(topology, f"gpu{a}", f"gpu{b}").label == rows[a][b] for a, b in combinations(range(size), 2))
+    assert all(
+        path(topology, f"gpu{a}", f"gpu{b}").label == rows[a][b]
+        for a, b in combinations(range(size), 2)
+    )

@@ -1,6 +1,7 @@
-"""What NVML says, through the real binding and a library that is made up: its four GPUs are a virtual machine's."""
+"""What NVML says, through the real binding and a library that is made up: its four GPUs are a
+virtual machine's.
+"""
 
-# ruff: noqa: N802, SLF001  (NVML's names; what ctypes.byref points at)
 import pickle
 import subprocess
 import sys
@@ -16,12 +17,17 @@ from collbench.machine.gpus import Conditions, Gpu, Reading, conditions, disturb
 from collbench.util.errors import UnavailableError
 from tests.support.fake_nvml import forget, index_of, put
 
-UUIDS = tuple(f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7" for start in ("fe6bef6b", "fe6b0000", "0123abcd", "77777777"))
+UUIDS = tuple(
+    f"GPU-{start}-5a07-4b39-aa58-8205e02aeda7"
+    for start in ("fe6bef6b", "fe6b0000", "0123abcd", "77777777")
+)
 BUSES = (6, 7, 8, 9)
 
 
 class Fake:
-    """A driver's library: NVML's functions by name, with C's ways of answering. What a test does not want it takes away or overwrites."""
+    """A driver's library: NVML's functions by name, with C's ways of answering. What a test does
+    not want it takes away or overwrites.
+    """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -83,7 +89,9 @@ class Fake:
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, out: Any) -> None:
         out._obj.value = self.bits
 
-    def _nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, out: Array[Any] | None) -> int:
+    def _nvmlDeviceGetComputeRunningProcesses_v3(
+        self, handle: Any, count: Any, out: Array[Any] | None
+    ) -> int:
         room, count._obj.value = count._obj.value, len(self.pids)
         if room < len(self.pids) or out is None:
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE) if self.pids else 0
@@ -106,10 +114,19 @@ def indices() -> list[int]:
     return [gpu.index for gpu in visible()]
 
 
-def at(bits: int | None = 0, sm_mhz: int | None = 1980, pids: frozenset[int] | None = frozenset()) -> Conditions:
+def at(
+    bits: int | None = 0, sm_mhz: int | None = 1980, pids: frozenset[int] | None = frozenset()
+) -> Conditions:
     """Two GPUs: a healthy one, and one with these readings."""
-    healthy = Reading(uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0, foreign_pids=frozenset())
-    return Conditions(readings=(healthy, replace(healthy, uuid=UUIDS[1], throttle_bits=bits, sm_mhz=sm_mhz, foreign_pids=pids)))
+    healthy = Reading(
+        uuid=UUIDS[0], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0, foreign_pids=frozenset()
+    )
+    return Conditions(
+        readings=(
+            healthy,
+            replace(healthy, uuid=UUIDS[1], throttle_bits=bits, sm_mhz=sm_mhz, foreign_pids=pids),
+        )
+    )
 
 
 def test_four_gpus_by_pci_address(nvml: Fake) -> None:
@@ -157,12 +174,16 @@ def test_a_domain_keeps_the_digits_that_it_needs(nvml: Fake) -> None:
         ("MIG-77777777-5a07-4b39-aa58-8205e02aeda7", []),
     ],
 )
-def test_cuda_visible_devices(nvml: Fake, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]) -> None:
+def test_cuda_visible_devices(
+    nvml: Fake, monkeypatch: pytest.MonkeyPatch, devices: str, shown: list[int]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
     assert indices() == shown
 
 
-def test_a_gpu_that_does_not_answer_has_no_number(nvml: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_does_not_answer_has_no_number(
+    nvml: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml.refused = {1: pynvml.NVML_ERROR_NO_PERMISSION}
     assert indices() == [0, 2, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -173,7 +194,9 @@ def test_a_gpu_that_does_not_answer_has_no_number(nvml: Fake, monkeypatch: pytes
 def test_without_a_driver_there_are_no_gpus(nvml: Fake, error: str) -> None:
     nvml.init = getattr(pynvml, f"NVML_ERROR_{error}")
     assert visible() == ()
-    assert conditions(UUIDS[:2], [1]) == Conditions(readings=(Reading(uuid=UUIDS[0]), Reading(uuid=UUIDS[1])))
+    assert conditions(UUIDS[:2], [1]) == Conditions(
+        readings=(Reading(uuid=UUIDS[0]), Reading(uuid=UUIDS[1]))
+    )
 
 
 def test_without_a_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +221,9 @@ def test_a_driver_that_fails_is_no_lack_of_gpus(nvml: Fake) -> None:
 def test_conditions_in_the_order_asked_for(nvml: Fake) -> None:
     nvml.bits, nvml.pids = 0x4, [11, 12, 13]
     now = conditions([UUIDS[2], UUIDS[0]], own_pids=[11, 13])
-    first = Reading(uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0x4, foreign_pids=frozenset({12}))
+    first = Reading(
+        uuid=UUIDS[2], sm_mhz=1980, sm_max_mhz=1980, throttle_bits=0x4, foreign_pids=frozenset({12})
+    )
     assert now.readings == (first, replace(first, uuid=UUIDS[0]))
     assert pickle.loads(pickle.dumps(now)) == now  # ranks send theirs to each other
 
@@ -230,7 +255,9 @@ def test_what_nvml_does_not_tell_is_none(nvml: Fake, query: str, error: str | No
     else:
         nvml.errors = dict.fromkeys(names, getattr(pynvml, f"NVML_ERROR_{error}"))
     reading = conditions(UUIDS[:1], []).readings[0]
-    assert {name for name in Reading.__dataclass_fields__ if getattr(reading, name) is None} == QUERIES[query]
+    assert {
+        name for name in Reading.__dataclass_fields__ if getattr(reading, name) is None
+    } == QUERIES[query]
     assert disturbances(conditions(UUIDS[:1], []), conditions(UUIDS[:1], [])) == ()
 
 
@@ -245,7 +272,11 @@ def test_a_second_look_asks_only_for_what_changes(nvml: Fake) -> None:
     nvml.calls.clear()
     conditions(UUIDS, [])
     assert len(nvml.calls) == 3 * len(UUIDS)
-    assert not {"nvmlInitWithFlags", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMaxClockInfo"} & set(nvml.calls)
+    assert not {
+        "nvmlInitWithFlags",
+        "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetMaxClockInfo",
+    } & set(nvml.calls)
 
 
 def test_a_healthy_machine_gets_no_notes(nvml: Fake) -> None:
@@ -295,10 +326,20 @@ def test_notes_come_once_in_a_fixed_order_and_fit_a_cell() -> None:
     neighbour = frozenset({99})
     for before, after in ((at(pids=neighbour), at(0x84, 345)), (at(0x80), at(0x4, 345, neighbour))):
         notes = disturbances(before, after)
-        assert notes == ("throttled:power-cap", "throttled:power-brake", "clocks-low", "other-processes")
+        assert notes == (
+            "throttled:power-cap",
+            "throttled:power-brake",
+            "clocks-low",
+            "other-processes",
+        )
     assert not any(set(note) & set(' ,;"') for note in notes)
 
 
 def test_importing_it_imports_no_binding() -> None:
     code = "import sys, collbench.machine.gpus; print('pynvml' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        == "False\n"
+    )

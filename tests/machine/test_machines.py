@@ -19,8 +19,12 @@ from collbench.planning.cost import machine
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
-SHARED = Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
-WIRED = tuple(name for name in catalog.names("machines") if "topology" in catalog.load("machines", name))
+SHARED = Path(
+    os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared")
+)
+WIRED = tuple(
+    name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
+)
 # GPUs, NVLinks of each GPU, generation of NVLink, generation of PCIe, hosts, CPUs.
 FACTS = {
     "a100-pairs": (4, 12, 3, 4, 1, 1),
@@ -39,7 +43,8 @@ FACTS = {
     "pcie-4": (4, 0, 0, 3, 1, 1),
     "rtx4090x8": (8, 0, 0, 4, 1, 8),
 }
-# Rows of nvidia-smi topo -m: GPU by GPU, then NICs, as published (sources in the profiles); NVB is SYS or PHB there, which does not look for it.
+# Rows of nvidia-smi topo -m: GPU by GPU, then NICs, as published (sources in the profiles); NVB is
+# SYS or PHB there, which does not look for it.
 ROWS = {
     ("dgx-1", "gpu0"): "X NV1 NV1 NV1 NV1 NVB NVB NVB | PIX PHB SYS SYS",
     ("dgx-1", "gpu6"): "NVB NVB NV1 NVB NV1 NV1 X NV1 | SYS SYS PHB PIX",
@@ -77,7 +82,9 @@ def test_counts(name: str) -> None:
     topology = machine_topology(name)
     assert [gpu.id for gpu in topology.gpus] == [f"gpu{number}" for number in range(gpus)]
     assert {nvlinks(topology, gpu.id) for gpu in topology.gpus} == {links}
-    assert {link.generation for link in topology.links if link.kind == "nvlink"} == ({nvlink} if nvlink else set())
+    assert {link.generation for link in topology.links if link.kind == "nvlink"} == (
+        {nvlink} if nvlink else set()
+    )
     assert {link.generation for link in topology.links if link.kind == "pcie"} == {pcie}
     assert (len(topology.hosts), len(topology.of_kind("cpu"))) == (hosts, cpus)
 
@@ -87,7 +94,9 @@ def test_labels(name: str, gpu: str) -> None:
     topology = machine_topology(name)
     gpus, nics = ROWS[name, gpu].split("|")
     assert [path(topology, gpu, there.id).label for there in topology.gpus] == gpus.split()
-    assert [path(topology, gpu, there.id).label for there in topology.of_kind("nic")] == nics.split()
+    assert [
+        path(topology, gpu, there.id).label for there in topology.of_kind("nic")
+    ] == nics.split()
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -102,19 +111,39 @@ def test_every_pair_of_gpus_has_a_rate_and_every_rate_a_source(name: str) -> Non
 
 @pytest.mark.parametrize("name", FACTS)
 def test_profiles_hold_no_figure_that_they_are_judged_by(name: str) -> None:
-    """Rates of collectives are what the wires are judged by; here stand wires, and every table says where it is from."""
+    """Rates of collectives are what the wires are judged by; here stand wires, and every table says
+    where it is from.
+    """
     found = catalog.load("machines", name)["topology"]
     assert "busbw" not in str(found) and "allreduce" not in str(found).lower()
-    assert all(table["source"] for table in (found, *(value for key, value in found.items() if isinstance(value, dict))))
-    assert not any(re.search(r"_gbs", key) for value in found.values() if isinstance(value, dict) for key in value)
+    assert all(
+        table["source"]
+        for table in (found, *(value for key, value in found.items() if isinstance(value, dict)))
+    )
+    assert not any(
+        re.search(r"_gbs", key)
+        for value in found.values()
+        if isinstance(value, dict)
+        for key in value
+    )
 
 
-@pytest.mark.parametrize(("name", "a", "b", "gbs", "limit"), [
-    ("dgx-1", "gpu0", "gpu1", 16.0, "nvlink"), ("dgx-1v", "gpu0", "gpu3", 40.0, "nvlink"), ("dgx-2", "gpu0", "gpu9", 120.0, "nvlink"),
-    ("hgx-h200", "gpu0", "gpu7", 364.5, "nvlink"), ("gb200-nvl72", "gpu0", "gpu71", 720.0, "nvlink"), ("pcie-4", "gpu0", "gpu3", 11.97, "pcie"),
-    ("pcie-2x2", "gpu0", "gpu3", 6.0, "socket"), ("gn5-8xp100", "gpu0", "gpu2", 11.97, "pcie"), ("rtx4090x8", "gpu0", "gpu1", 16.0, "socket"),
-    ("a100-pairs", "gpu1", "gpu2", 23.95, "pcie"), ("dgx-2", "gpu0", "nic2", 11.97, "pcie"),
-])
+@pytest.mark.parametrize(
+    ("name", "a", "b", "gbs", "limit"),
+    [
+        ("dgx-1", "gpu0", "gpu1", 16.0, "nvlink"),
+        ("dgx-1v", "gpu0", "gpu3", 40.0, "nvlink"),
+        ("dgx-2", "gpu0", "gpu9", 120.0, "nvlink"),
+        ("hgx-h200", "gpu0", "gpu7", 364.5, "nvlink"),
+        ("gb200-nvl72", "gpu0", "gpu71", 720.0, "nvlink"),
+        ("pcie-4", "gpu0", "gpu3", 11.97, "pcie"),
+        ("pcie-2x2", "gpu0", "gpu3", 6.0, "socket"),
+        ("gn5-8xp100", "gpu0", "gpu2", 11.97, "pcie"),
+        ("rtx4090x8", "gpu0", "gpu1", 16.0, "socket"),
+        ("a100-pairs", "gpu1", "gpu2", 23.95, "pcie"),
+        ("dgx-2", "gpu0", "nic2", 11.97, "pcie"),
+    ],
+)
 def test_limits(name: str, a: str, b: str, gbs: float, limit: str) -> None:
     way = path(machine_topology(name), a, b)
     assert way.limit is not None and way.limit.kind == limit
@@ -123,11 +152,20 @@ def test_limits(name: str, a: str, b: str, gbs: float, limit: str) -> None:
 
 def test_a_rack_is_many_hosts_and_one_domain() -> None:
     rack = machine_topology("gb200-nvl72")
-    assert [(gpu.host, gpu.index) for gpu in rack.gpus[:6]] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert [(gpu.host, gpu.index) for gpu in rack.gpus[:6]] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 0),
+        (1, 1),
+    ]
     assert [node.host for node in rack.of_kind("nvswitch")] == [-1]
     assert path(rack, "gpu0", "gpu71").kind == "NVL"
     assert path(rack, "nic0", "nic71").kind == "NET"
-    assert path(rack, "gpu2", "cpu1").kind == "C2C" and path(rack, "gpu2", "cpu1").usable_gbs is None
+    assert (
+        path(rack, "gpu2", "cpu1").kind == "C2C" and path(rack, "gpu2", "cpu1").usable_gbs is None
+    )
     assert rack.by_id["gpu71"].affinity == "72-143"
 
 
@@ -143,16 +181,28 @@ def test_the_virtual_machine_says_what_is_inferred() -> None:
     assert "flat" in notes and "inferred" in notes
 
 
-@pytest.mark.parametrize(("file", "name"), [("azure_ndv2-topo.xml", "dgx-1v"), ("azure_ndv4-topo.xml", "dgx-a100"), ("aws_p4d-24xl-topo.xml", "dgx-a100")])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("azure_ndv2-topo.xml", "dgx-1v"),
+        ("azure_ndv4-topo.xml", "dgx-a100"),
+        ("aws_p4d-24xl-topo.xml", "dgx-a100"),
+    ],
+)
 def test_sockets_hold_as_many_gpus_as_in_real_files(file: str, name: str) -> None:
     """The files tell no NVLinks, only which GPUs share a NUMA node."""
     source = SHARED / "data" / "topologies" / file
     if not source.is_file():
         pytest.skip("no shared data here")
     cpus = ElementTree.parse(source).getroot().findall("cpu")
-    real = sorted(len([pci for pci in cpu.iter("pci") if pci.get("class") == "0x030200"]) for cpu in cpus)
+    real = sorted(
+        len([pci for pci in cpu.iter("pci") if pci.get("class") == "0x030200"]) for cpu in cpus
+    )
     topology = machine_topology(name)
-    ours = sorted(sum(path(topology, gpu.id, cpu.id).kind == "PHB" for gpu in topology.gpus) for cpu in topology.of_kind("cpu"))
+    ours = sorted(
+        sum(path(topology, gpu.id, cpu.id).kind == "PHB" for gpu in topology.gpus)
+        for cpu in topology.of_kind("cpu")
+    )
     assert sum(real) == sum(ours) == 8
     assert real == ours or file.startswith("aws")  # AWS shows one NUMA node a socket, the DGX four
 
@@ -166,7 +216,15 @@ def toml(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else "nan" if value != value else f'"{value}"' if isinstance(value, str) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else "nan"
+        if value != value
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def write(folder: Path, topology: Any) -> str:
@@ -183,6 +241,7 @@ def change(*keys: str, to: Any) -> Callable[[dict[str, Any]], None]:
             del profile[keys[-1]]
         else:
             profile[keys[-1]] = to
+
     return mutate
 
 
@@ -221,7 +280,11 @@ BROKEN = [
     ("dgx-1v", change("pcie", "tree", to=["cpu0 > pci0 > root0 > gpu1"]), "root0"),
     ("dgx-1v", change("pcie", "tree", to=["cpu0 > disk0"]), "disk0"),
     ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0:9x16"]), "gpu0:9x16"),
-    ("dgx-1v", change("pcie", "tree", to=["cpu0 > gpu0", "cpu1 > gpu0"]), "gpu0 hangs below cpu0 and below cpu1"),
+    (
+        "dgx-1v",
+        change("pcie", "tree", to=["cpu0 > gpu0", "cpu1 > gpu0"]),
+        "gpu0 hangs below cpu0 and below cpu1",
+    ),
     ("dgx-1v", change("nvlink", "generation", to=9), "generation = 9"),
     ("dgx-1v", change("nvlink", "pairs", to=None), "pairs"),
     ("dgx-1v", change("nvlink", "pairs", to=["0-1 1-0"]), "1-0"),
@@ -242,8 +305,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "mutate", "told"), BROKEN, ids=[f"{name}-{told}" for name, _, told in BROKEN])
-def test_a_broken_profile_is_refused_by_its_key(name: str, mutate: Callable[[dict[str, Any]], None], told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "mutate", "told"), BROKEN, ids=[f"{name}-{told}" for name, _, told in BROKEN]
+)
+def test_a_broken_profile_is_refused_by_its_key(
+    name: str, mutate: Callable[[dict[str, Any]], None], told: str, tmp_path: Path
+) -> None:
     profile = copy.deepcopy(catalog.load("machines", name)["topology"])
     mutate(profile)
     with pytest.raises(UsageError) as caught:
@@ -252,20 +319,47 @@ def test_a_broken_profile_is_refused_by_its_key(name: str, mutate: Callable[[dic
 
 
 @given(st.data())
-def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """No profile, however wrong, gets anything but a topology or an answer that says what is wrong."""
-    profile = copy.deepcopy(catalog.load("machines", data.draw(st.sampled_from(["dgx-1", "dgx-2", "gb200-nvl72", "rtx4090x8"])))["topology"])
+def test_any_value_anywhere_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """No profile, however wrong, gets anything but a topology or an answer that says what is
+    wrong.
+    """
+    profile = copy.deepcopy(
+        catalog.load(
+            "machines", data.draw(st.sampled_from(["dgx-1", "dgx-2", "gb200-nvl72", "rtx4090x8"]))
+        )["topology"]
+    )
     place = profile
     key = data.draw(st.sampled_from(sorted(place)))
     if isinstance(place[key], dict) and data.draw(st.booleans()):
         place = place[key]
         key = data.draw(st.sampled_from(sorted(place)))
-    texts = st.sampled_from(["", "x", "cpu0 > gpu0", "0-1", "cpu0-cpu1", "root0 > gpu0", "cpu0 > root0 > pci0 > pci1 > nic0", "gpu0-cpu0", "9999-9999x9"])
-    place[key] = data.draw(st.recursive(
-        st.one_of(st.booleans(), st.integers(-2, 70), st.floats(), texts),
-        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["source", "pairs", "cpu0", "tree", "count"]), inner, max_size=3)),
-        max_leaves=4,
-    ))
+    texts = st.sampled_from(
+        [
+            "",
+            "x",
+            "cpu0 > gpu0",
+            "0-1",
+            "cpu0-cpu1",
+            "root0 > gpu0",
+            "cpu0 > root0 > pci0 > pci1 > nic0",
+            "gpu0-cpu0",
+            "9999-9999x9",
+        ]
+    )
+    place[key] = data.draw(
+        st.recursive(
+            st.one_of(st.booleans(), st.integers(-2, 70), st.floats(), texts),
+            lambda inner: st.one_of(
+                st.lists(inner, max_size=3),
+                st.dictionaries(
+                    st.sampled_from(["source", "pairs", "cpu0", "tree", "count"]), inner, max_size=3
+                ),
+            ),
+            max_leaves=4,
+        )
+    )
     try:
         topology = machine_topology(write(tmp_path_factory.mktemp("machines"), profile))
     except UsageError as error:
@@ -277,15 +371,27 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPath
 def test_a_link_may_be_narrower_than_the_others(tmp_path: Path) -> None:
     profile = copy.deepcopy(catalog.load("machines", "pcie-4")["topology"])
     profile["pcie"]["tree"] = ["cpu0 > pci0:4x16 > gpu0 gpu1:3x8", "cpu0 > pci0 > gpu2 gpu3:1x1"]
-    links = {link.a: (link.generation, link.count) for link in machine_topology(write(tmp_path, profile)).links}
-    assert links == {"pci0": (4, 16), "gpu0": (3, 16), "gpu1": (3, 8), "gpu2": (3, 16), "gpu3": (1, 1)}
+    links = {
+        link.a: (link.generation, link.count)
+        for link in machine_topology(write(tmp_path, profile)).links
+    }
+    assert links == {
+        "pci0": (4, 16),
+        "gpu0": (3, 16),
+        "gpu1": (3, 8),
+        "gpu2": (3, 16),
+        "gpu3": (1, 1),
+    }
 
 
 def test_sockets_of_unknown_processors_have_no_rate(tmp_path: Path) -> None:
     profile = copy.deepcopy(catalog.load("machines", "pcie-2x2")["topology"])
     del profile["cpu"]["model"]
     topology = machine_topology(write(tmp_path, profile))
-    assert path(topology, "gpu0", "gpu3").kind == "SYS" and path(topology, "gpu0", "gpu3").usable_gbs is None
+    assert (
+        path(topology, "gpu0", "gpu3").kind == "SYS"
+        and path(topology, "gpu0", "gpu3").usable_gbs is None
+    )
     profile["socket"]["usable_gbs"] = 9
     assert path(machine_topology(write(tmp_path, profile)), "gpu0", "gpu3").usable_gbs == 9
 
@@ -293,7 +399,9 @@ def test_sockets_of_unknown_processors_have_no_rate(tmp_path: Path) -> None:
 def test_what_a_profile_is_for_is_said() -> None:
     with pytest.raises(UsageError, match=r"cpu-2 has no \[topology\]"):
         machine_topology("cpu-2")
-    with pytest.raises(UsageError, match=r"dgx-1v has no \[machine\]: it tells how the machine is wired"):
+    with pytest.raises(
+        UsageError, match=r"dgx-1v has no \[machine\]: it tells how the machine is wired"
+    ):
         machine("dgx-1v")
     with pytest.raises(UsageError, match="there is no profile 'dgx-9'"):
         machine_topology("dgx-9")

@@ -1,4 +1,6 @@
-"""Recordings as files from anyone: what is broken is refused with its place, and nothing else is raised."""
+"""Recordings as files from anyone: what is broken is refused with its place, and nothing else is
+raised.
+"""
 
 import json
 import random
@@ -25,20 +27,46 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     ("change", "words"),
     [
         (lambda data: data.update(format="x"), "its format is not collbench-recording"),
-        (lambda data: data.update(version=2), "version 2 of collbench-recording; this collbench reads 1"),
+        (
+            lambda data: data.update(version=2),
+            "version 2 of collbench-recording; this collbench reads 1",
+        ),
         (lambda data: data.update(hosts=[]), "hosts is not a list of at least one host"),
-        (lambda data: data["hosts"][0].update(gpus={}), r"hosts\[0\]\.gpus is an object, not a list"),
-        (lambda data: data["hosts"][0]["gpus"][1].update(uuid=7), r"hosts\[0\]\.gpus\[1\]\.uuid is 7, not a text"),
-        (lambda data: data["hosts"][0]["gpus"][1]["links"][2].update(is_active=1), r"links\[2\]\.is_active is 1, not true or false"),
-        (lambda data: data["hosts"][0]["gpus"][1]["links"][2].pop("number"), r"links\[2\] lacks the key 'number'"),
+        (
+            lambda data: data["hosts"][0].update(gpus={}),
+            r"hosts\[0\]\.gpus is an object, not a list",
+        ),
+        (
+            lambda data: data["hosts"][0]["gpus"][1].update(uuid=7),
+            r"hosts\[0\]\.gpus\[1\]\.uuid is 7, not a text",
+        ),
+        (
+            lambda data: data["hosts"][0]["gpus"][1]["links"][2].update(is_active=1),
+            r"links\[2\]\.is_active is 1, not true or false",
+        ),
+        (
+            lambda data: data["hosts"][0]["gpus"][1]["links"][2].pop("number"),
+            r"links\[2\] lacks the key 'number'",
+        ),
         (lambda data: data["hosts"][0].update(gpuz=[]), r"hosts\[0\] has an unknown key 'gpuz'"),
-        (lambda data: data["hosts"][0].update(cuda=[9]), r"hosts\[0\]\.cuda: 9 is the number of no GPU"),
+        (
+            lambda data: data["hosts"][0].update(cuda=[9]),
+            r"hosts\[0\]\.cuda: 9 is the number of no GPU",
+        ),
         (lambda data: data["hosts"][0].update(cuda=[1, 1]), r"hosts\[0\]\.cuda: 1 comes twice"),
-        (lambda data: data["hosts"][0]["pairs"][0].update(b=77), r"hosts\[0\]\.pairs: 77 is the number of no GPU"),
-        (lambda data: data["hosts"][0]["processor"].update(unknown={"a": 1}), r"processor\.unknown\.a is 1, not a text"),
+        (
+            lambda data: data["hosts"][0]["pairs"][0].update(b=77),
+            r"hosts\[0\]\.pairs: 77 is the number of no GPU",
+        ),
+        (
+            lambda data: data["hosts"][0]["processor"].update(unknown={"a": 1}),
+            r"processor\.unknown\.a is 1, not a text",
+        ),
     ],
 )
-def test_a_broken_recording_is_refused_with_the_place(saved: str, change: Callable[[dict[str, Any]], object], words: str) -> None:
+def test_a_broken_recording_is_refused_with_the_place(
+    saved: str, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
     data = json.loads(saved)
     change(data)
     with pytest.raises(UsageError, match=words) as refused:
@@ -47,7 +75,19 @@ def test_a_broken_recording_is_refused_with_the_place(saved: str, change: Callab
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[", "[]", "{}", "null", '{"format": NaN}', "[" * 100_000, "1" * 10_000, '"\\ud800"', '{"format": "collbench-recording",']
+    "text",
+    [
+        "",
+        "[",
+        "[]",
+        "{}",
+        "null",
+        '{"format": NaN}',
+        "[" * 100_000,
+        "1" * 10_000,
+        '"\\ud800"',
+        '{"format": "collbench-recording",',
+    ],
 )
 def test_what_is_no_recording(text: str) -> None:
     with pytest.raises(UsageError, match=r"bug\.json"):
@@ -73,11 +113,36 @@ def test_many_hosts(saved: str) -> None:
 
 def leaves(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Places of everything in a JSON value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [place] + [one for key, child in inner for one in leaves(child, (*place, key))]
 
 
-WEIRD: tuple[Any, ...] = (None, -1, 0, 1, 2, 255, 1 << 40, 1 << 80, True, "", "x", "0000:06:00.0", "nan Gb/sec", "0-", "4: ACTIVE", [], {}, 1.5)
+WEIRD: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    1,
+    2,
+    255,
+    1 << 40,
+    1 << 80,
+    True,
+    "",
+    "x",
+    "0000:06:00.0",
+    "nan Gb/sec",
+    "0-",
+    "4: ACTIVE",
+    [],
+    {},
+    1.5,
+)
 
 
 def test_whatever_a_file_says_it_is_a_graph_or_a_usage_error(saved: str) -> None:
@@ -94,7 +159,9 @@ def test_whatever_a_file_says_it_is_a_graph_or_a_usage_error(saved: str) -> None
                 for key in place[:-1]:
                     inner = inner[key]
                 same = [one for one in WEIRD if type(one) is type(inner[place[-1]])]
-                inner[place[-1]] = dice.choice(same or WEIRD) if dice.random() < 0.9 else dice.choice(WEIRD)
+                inner[place[-1]] = (
+                    dice.choice(same or WEIRD) if dice.random() < 0.9 else dice.choice(WEIRD)
+                )
             except (KeyError, IndexError, TypeError):  # an earlier change took it away
                 continue
         try:

@@ -1,4 +1,6 @@
-"""Rings and chains from the wires: permutations that use each link once, as many as there can be, and the same ones every time."""
+"""Rings and chains from the wires: permutations that use each link once, as many as there can be,
+and the same ones every time.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,16 +19,22 @@ from collbench.machine.topology.rings import ring_rate_gbs, rings, trees
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
-WIRED = tuple(name for name in catalog.names("machines") if "topology" in catalog.load("machines", name))
+WIRED = tuple(
+    name for name in catalog.names("machines") if "topology" in catalog.load("machines", name)
+)
 Order = tuple[int, ...]
 
 
 def mesh(wires: dict[tuple[int, int], int], n: int) -> Topology:
     """GPUs with NVLinks between some of them, and a PCIe switch above all."""
     gpus = tuple(Node(id=f"gpu{rank}", kind="gpu", index=rank) for rank in range(n))
-    links = [nvlink_link(f"gpu{a}", f"gpu{b}", 2, count) for (a, b), count in wires.items() if count]
+    links = [
+        nvlink_link(f"gpu{a}", f"gpu{b}", 2, count) for (a, b), count in wires.items() if count
+    ]
     return Topology(
-        name="mesh", nodes=(*gpus, Node(id="pci0", kind="pci")), links=(*links, *(pcie_link(gpu.id, "pci0", 3, 16) for gpu in gpus))
+        name="mesh",
+        nodes=(*gpus, Node(id="pci0", kind="pci")),
+        links=(*links, *(pcie_link(gpu.id, "pci0", 3, 16) for gpu in gpus)),
     )
 
 
@@ -74,16 +82,42 @@ def test_chains_share_no_link(name: str, count: int) -> None:
     assert all(times <= wires_of(topology)[hop[0], hop[1]] for hop, times in used.items())
 
 
-@pytest.mark.parametrize("name", ["dgx-2", "dgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "h200x4-vm", "gb200-nvl72", "pcie-4", "rtx4090x8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dgx-2",
+        "dgx-a100",
+        "hgx-h100",
+        "hgx-h200",
+        "hgx-b200",
+        "h200x4-vm",
+        "gb200-nvl72",
+        "pcie-4",
+        "rtx4090x8",
+    ],
+)
 def test_where_all_pairs_are_equal_any_order_serves(name: str) -> None:
     topology = machine_topology(name)
     assert rings(topology) == trees(topology) == (tuple(range(len(topology.gpus))),)
 
 
-@pytest.mark.parametrize(("name", "gbs"), [
-    ("dgx-1", 4 * 16), ("dgx-1v", 6 * 20), ("dgx-2", 120), ("dgx-a100", 240), ("hgx-h200", 364.5), ("hgx-b200", 720), ("gb200-nvl72", 720),
-    ("pcie-4", 11.97), ("pcie-2x2", 6), ("gn5-8xp100", 6), ("a100-pairs", 23.95), ("h200x4-vm", 364.5),
-])
+@pytest.mark.parametrize(
+    ("name", "gbs"),
+    [
+        ("dgx-1", 4 * 16),
+        ("dgx-1v", 6 * 20),
+        ("dgx-2", 120),
+        ("dgx-a100", 240),
+        ("hgx-h200", 364.5),
+        ("hgx-b200", 720),
+        ("gb200-nvl72", 720),
+        ("pcie-4", 11.97),
+        ("pcie-2x2", 6),
+        ("gn5-8xp100", 6),
+        ("a100-pairs", 23.95),
+        ("h200x4-vm", 364.5),
+    ],
+)
 def test_what_rings_carry(name: str, gbs: float) -> None:
     topology = machine_topology(name)
     assert ring_rate_gbs(topology, rings(topology)) == pytest.approx(gbs, abs=0.01)
@@ -99,7 +133,9 @@ def test_a_shared_link_is_shared() -> None:
 def test_an_unknown_rate_is_unknown() -> None:
     topology = mesh({}, 3)
     links = (*topology.links[:2], Link(a="gpu2", b="pci0", kind="pcie"))
-    assert ring_rate_gbs(Topology(name="odd", nodes=topology.nodes, links=links), [(0, 1, 2)]) is None
+    assert (
+        ring_rate_gbs(Topology(name="odd", nodes=topology.nodes, links=links), [(0, 1, 2)]) is None
+    )
     apart = Topology(name="apart", nodes=topology.nodes, links=links[:2])
     assert rings(apart) == ((0, 1, 2),) and ring_rate_gbs(apart, rings(apart)) is None
 
@@ -108,8 +144,18 @@ def shuffled(order: Sequence[int]) -> Topology:
     """gn5 with its GPUs numbered across the slots, as some servers do."""
     topology = machine_topology("gn5-8xp100")
     new = {f"gpu{old}": f"gpu{number}" for old, number in enumerate(order)}
-    nodes = [Node(id=new.get(node.id, node.id), kind=node.kind, index=order[node.index] if node.kind == "gpu" else node.index) for node in topology.nodes]
-    links = [Link(a=new.get(link.a, link.a), b=link.b, kind=link.kind, usable_gbs=link.usable_gbs) for link in topology.links]
+    nodes = [
+        Node(
+            id=new.get(node.id, node.id),
+            kind=node.kind,
+            index=order[node.index] if node.kind == "gpu" else node.index,
+        )
+        for node in topology.nodes
+    ]
+    links = [
+        Link(a=new.get(link.a, link.a), b=link.b, kind=link.kind, usable_gbs=link.usable_gbs)
+        for link in topology.links
+    ]
     return Topology(name="shuffled", nodes=tuple(nodes), links=tuple(links))
 
 
@@ -120,29 +166,52 @@ def test_a_ring_on_a_tree_leaves_each_switch_and_socket_once(order: list[int]) -
     [ring], [chain] = rings(topology), trees(topology)
     kinds = Counter(path(topology, names[a], names[b]).kind for a, b in hops(ring))
     assert kinds == {"PIX": 4, "PHB": 2, "SYS": 2}
-    assert Counter(path(topology, names[a], names[b]).kind for a, b in hops(chain, is_closed=False)) == {"PIX": 4, "PHB": 2, "SYS": 1}
+    assert Counter(
+        path(topology, names[a], names[b]).kind for a, b in hops(chain, is_closed=False)
+    ) == {"PIX": 4, "PHB": 2, "SYS": 1}
     assert ring_rate_gbs(topology, [ring]) == 6
 
 
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=16), st.data())
 def test_odd_trees_are_crossed_least(parents: list[int], data: st.DataObject) -> None:
     """Any number of GPUs, of any width, below five switches of two sockets."""
-    lanes = data.draw(st.lists(st.sampled_from([8, 16]), min_size=len(parents), max_size=len(parents)))
+    lanes = data.draw(
+        st.lists(st.sampled_from([8, 16]), min_size=len(parents), max_size=len(parents))
+    )
     gpus = [Node(id=f"gpu{rank}", kind="gpu", index=rank) for rank in range(len(parents))]
-    ends = [*(Node(id=f"pci{number}", kind="pci") for number in range(5)), Node(id="cpu0", kind="cpu"), Node(id="cpu1", kind="cpu")]
-    links = [pcie_link(f"gpu{rank}", f"pci{number}", 3, lanes[rank]) for rank, number in enumerate(parents)]
+    ends = [
+        *(Node(id=f"pci{number}", kind="pci") for number in range(5)),
+        Node(id="cpu0", kind="cpu"),
+        Node(id="cpu1", kind="cpu"),
+    ]
+    links = [
+        pcie_link(f"gpu{rank}", f"pci{number}", 3, lanes[rank])
+        for rank, number in enumerate(parents)
+    ]
     links += [pcie_link(f"pci{number}", f"cpu{number % 2}", 3, 16) for number in range(5)]
-    topology = Topology(name="odd", nodes=(*gpus, *ends), links=(*links, Link(a="cpu0", b="cpu1", kind="socket", usable_gbs=6.0)))
+    topology = Topology(
+        name="odd",
+        nodes=(*gpus, *ends),
+        links=(*links, Link(a="cpu0", b="cpu1", kind="socket", usable_gbs=6.0)),
+    )
     groups = [len({number for number in parents if number % 2 == side}) for side in (0, 1)]
     is_one = min(groups) == 0
     [ring], [chain] = rings(topology), trees(topology)
     for order, is_closed in ((ring, True), (chain, False)):
-        kinds = Counter(path(topology, f"gpu{a}", f"gpu{b}").kind for a, b in hops(order, is_closed=is_closed))
+        kinds = Counter(
+            path(topology, f"gpu{a}", f"gpu{b}").kind for a, b in hops(order, is_closed=is_closed)
+        )
         assert kinds["SYS"] == (0 if is_one else 2 if is_closed else 1)
-        assert kinds["PHB"] == (max(groups) if is_one and is_closed and max(groups) > 1 else sum(max(0, group - 1) for group in groups))
+        assert kinds["PHB"] == (
+            max(groups)
+            if is_one and is_closed and max(groups) > 1
+            else sum(max(0, group - 1) for group in groups)
+        )
 
 
-@pytest.mark.parametrize("order", [tuple(range(8)), (0, 2, 4, 6, 1, 3, 5, 7), (7, 1, 5, 3, 0, 6, 2, 4)])
+@pytest.mark.parametrize(
+    "order", [tuple(range(8)), (0, 2, 4, 6, 1, 3, 5, 7), (7, 1, 5, 3, 0, 6, 2, 4)]
+)
 def test_ties_go_to_the_smallest_order(order: Order) -> None:
     topology = shuffled(order)
     names = [gpu.id for gpu in topology.gpus]
@@ -151,7 +220,10 @@ def test_ties_go_to_the_smallest_order(order: Order) -> None:
     def far(a: int, b: int) -> int:
         return {"PIX": 1, "PHB": 10, "SYS": 100}[path(topology, names[a], names[b]).kind]
 
-    least = min(((0, *rest) for rest in permutations(range(1, 8))), key=lambda ring: (sum(far(a, b) for a, b in hops(ring)), ring))
+    least = min(
+        ((0, *rest) for rest in permutations(range(1, 8))),
+        key=lambda ring: (sum(far(a, b) for a, b in hops(ring)), ring),
+    )
     assert rings(topology) == (least,)
 
 
@@ -176,7 +248,8 @@ def test_four_gpus_get_as_many_rings_as_there_can_be(counts: list[int]) -> None:
     if not most:
         assert len(found) == 1
         return
-    each = 2 if set(counts) <= {0, 2} and len(found) < most else 1  # one order stands for both links of bundles that are all double
+    # one order stands for both links of bundles that are all double
+    each = 2 if set(counts) <= {0, 2} and len(found) < most else 1
     assert len(found) * each == most
     used = Counter(hop for ring in found for hop in hops(ring))
     assert all(used[hop] * each <= wires[hop] for hop in used)
@@ -194,16 +267,27 @@ def test_rings_of_any_mesh_share_no_link(n: int, data: st.DataObject) -> None:
     assert len(found) == 1 or all(used[hop] <= wires[hop] for hop in used)
 
 
-@pytest.mark.parametrize(("n", "links", "count"), [(3, 1, 2), (4, 1, 2), (4, 2, 6), (4, 12, 6), (5, 1, 4), (7, 1, 6), (8, 1, 7)])
+@pytest.mark.parametrize(
+    ("n", "links", "count"),
+    [(3, 1, 2), (4, 1, 2), (4, 2, 6), (4, 12, 6), (5, 1, 4), (7, 1, 6), (8, 1, 7)],
+)
 def test_full_meshes(n: int, links: int, count: int) -> None:
-    """Four GPUs with a link between every two have no three rings (K4 and K6 have no directed decomposition, all other full meshes do)."""
+    """Four GPUs with a link between every two have no three rings (K4 and K6 have no directed
+    decomposition, all other full meshes do).
+    """
     assert len(rings(mesh(dict.fromkeys(combinations(range(n), 2), links), n))) == count
 
 
-@pytest.mark.parametrize(("gpus", "count"), [
-    (("gpu0", "gpu1", "gpu2", "gpu3"), 4), (("gpu0", "gpu3"), 1), (("gpu3", "gpu2", "gpu1", "gpu5", "gpu6", "gpu7", "gpu4", "gpu0"), 6), (("gpu6",), 1),
-    (("gpu0", "gpu5", "gpu6"), 1),
-])
+@pytest.mark.parametrize(
+    ("gpus", "count"),
+    [
+        (("gpu0", "gpu1", "gpu2", "gpu3"), 4),
+        (("gpu0", "gpu3"), 1),
+        (("gpu3", "gpu2", "gpu1", "gpu5", "gpu6", "gpu7", "gpu4", "gpu0"), 6),
+        (("gpu6",), 1),
+        (("gpu0", "gpu5", "gpu6"), 1),
+    ],
+)
 def test_ranks_may_run_on_some_gpus_only(gpus: tuple[str, ...], count: int) -> None:
     found = rings(machine_topology("dgx-1v"), gpus)
     assert len(found) == count
@@ -212,23 +296,41 @@ def test_ranks_may_run_on_some_gpus_only(gpus: tuple[str, ...], count: int) -> N
 
 def test_gpus_that_are_not_there_are_refused() -> None:
     topology = machine_topology("dgx-1")
-    for gpus, told in ((["gpu0", "gpu8"], "gpu8"), (["gpu0", "gpu0"], "twice"), ([], "no GPU"), (["nic0"], "nic0")):
+    for gpus, told in (
+        (["gpu0", "gpu8"], "gpu8"),
+        (["gpu0", "gpu0"], "twice"),
+        ([], "no GPU"),
+        (["nic0"], "nic0"),
+    ):
         with pytest.raises(UsageError, match=told):
             rings(topology, gpus)
 
 
 def test_hard_and_large_machines_end() -> None:
-    """Searches count their steps: a full mesh of 16, a sparse one without a ring, and 64 GPUs of 8 hosts all get an answer."""
+    """Searches count their steps: a full mesh of 16, a sparse one without a ring, and 64 GPUs of 8
+    hosts all get an answer.
+    """
     assert len(rings(mesh(dict.fromkeys(combinations(range(16), 2), 1), 16))) >= 8
-    sides = {(a, b): 1 for a in range(7) for b in range(7, 16)}  # 7 GPUs wired to 9 others: no ring, and many walks that end nowhere
+    # 7 GPUs wired to 9 others: no ring, and many walks that end nowhere
+    sides = {(a, b): 1 for a in range(7) for b in range(7, 16)}
     assert len(rings(mesh(sides, 16))) == 1
     gpus = [Node(id=f"gpu{rank}", kind="gpu", index=rank % 8, host=rank // 8) for rank in range(64)]
     switches = [Node(id=f"nvswitch{host}", kind="nvswitch", host=host) for host in range(8)]
     nics = [Node(id=f"nic{host}", kind="nic", host=host) for host in range(8)]
-    links = [nvlink_link(gpu.id, f"nvswitch{gpu.host}", 4, 18) for gpu in gpus] + [pcie_link(gpu.id, f"pci{gpu.host}", 5, 16) for gpu in gpus]
+    links = [nvlink_link(gpu.id, f"nvswitch{gpu.host}", 4, 18) for gpu in gpus] + [
+        pcie_link(gpu.id, f"pci{gpu.host}", 5, 16) for gpu in gpus
+    ]
     links += [pcie_link(nic.id, f"pci{nic.host}", 5, 16) for nic in nics]
     links += [Link(a=nic.id, b="net0", kind="network", usable_gbs=50.0) for nic in nics]
-    ends = [*(Node(id=f"pci{host}", kind="pci", host=host) for host in range(8)), Node(id="net0", kind="net", host=-1)]
-    cluster = Topology(name="cluster", nodes=(*gpus, *switches, *nics, *ends), links=tuple(links), hosts=tuple("abcdefgh"))
+    ends = [
+        *(Node(id=f"pci{host}", kind="pci", host=host) for host in range(8)),
+        Node(id="net0", kind="net", host=-1),
+    ]
+    cluster = Topology(
+        name="cluster",
+        nodes=(*gpus, *switches, *nics, *ends),
+        links=tuple(links),
+        hosts=tuple("abcdefgh"),
+    )
     assert rings(cluster) == trees(cluster) == (tuple(range(64)),)
     assert ring_rate_gbs(cluster, rings(cluster)) == pytest.approx(47.89, abs=0.01)

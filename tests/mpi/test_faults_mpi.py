@@ -1,4 +1,6 @@
-"""Faults injected into real runs with MPI: the group of ranks under mpirun, and the peer whose ranks mpirun starts for a run without a launcher."""
+"""Faults injected into real runs with MPI: the group of ranks under mpirun, and the peer whose
+ranks mpirun starts for a run without a launcher.
+"""
 
 import os
 import shutil
@@ -9,11 +11,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runs import LONG, STUCK_LIMIT_S, STUCK_TIMEOUT_S, Run, corrupt, kill, needs_mpi, sweep, under_mpirun, without_mpi4py
+from tests.support.runs import (
+    LONG,
+    STUCK_LIMIT_S,
+    STUCK_TIMEOUT_S,
+    Run,
+    corrupt,
+    kill,
+    needs_mpi,
+    sweep,
+    under_mpirun,
+    without_mpi4py,
+)
 
 pytestmark = needs_mpi
 
-SHORT = ("--algo", "ring", "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot", "--sizes", "1K")
+SHORT = (
+    "--algo",
+    "ring",
+    "--ranks",
+    "2",
+    "--repeats",
+    "1",
+    "--iters",
+    "3",
+    "--hot",
+    "--sizes",
+    "1K",
+)
 PEER = ("--backend", "mpi")
 NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
@@ -26,7 +51,9 @@ def long_sweep(folder: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
-    """The launcher sees it first and kills the others, which have no time to speak: it names the process and picks the exit code."""
+    """The launcher sees it first and kills the others, which have no time to speak: it names the
+    process and picks the exit code.
+    """
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
         pid = run.ranks(2)[rank]
@@ -39,18 +66,24 @@ def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]
 
 @pytest.mark.parametrize("more", [(), PEER, NET], ids=["cpu", "mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_ends_all_within_a_deadline(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
+def test_a_stopped_rank_ends_all_within_a_deadline(
+    tmp_path: Path, rank: int, more: tuple[str, ...]
+) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *STUCK, *more))) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)
         assert run.finish(STUCK_LIMIT_S) == 4
-        assert any(f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()), run.stderr
+        assert any(
+            f"rank {rank}" in line and "is stopped (SIGSTOP)" in line for line in run.errors()
+        ), run.stderr
         assert run.csv.read_text().startswith(kept)
 
 
 @pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
 def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
-    command = sweep(*SHORT, *more, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK)
+    command = sweep(
+        *SHORT, *more, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK
+    )
     with Run(tmp_path, under_mpirun(2, corrupt("load", command))) as run:
         assert run.finish(STUCK_LIMIT_S) == 4
         assert run.errors() == ["Error: rank 1 is stopped (SIGSTOP)"]
@@ -70,7 +103,9 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
 def test_ctrl_c_while_mpi_starts(tmp_path: Path) -> None:
     """Rank 0 sits in MPI_Init, where no handler of Python's runs."""
     with Run(tmp_path, under_mpirun(2, corrupt("start", long_sweep(tmp_path)))) as run:
-        run.wait_until(lambda: any("libmpi" in Path(f"/proc/{pid}/maps").read_text() for pid in run.pids()))
+        run.wait_until(
+            lambda: any("libmpi" in Path(f"/proc/{pid}/maps").read_text() for pid in run.pids())
+        )
         time.sleep(0.5)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish(STUCK_LIMIT_S) != 0
@@ -85,24 +120,47 @@ def test_nothing_is_left_of_a_killed_launcher(tmp_path: Path) -> None:
 
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     """A small /dev/shm of its own, as in a container: what fits runs, the rest is waived."""
-    small = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=24M tmpfs /dev/shm && exec "$@"', "sh"]
-    if shutil.which("unshare") is None or subprocess.run([*small, "true"], check=False, capture_output=True).returncode:
+    small = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=24M tmpfs /dev/shm && exec "$@"',
+        "sh",
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*small, "true"], check=False, capture_output=True).returncode
+    ):
         pytest.skip("needs leave to mount: run as root")
-    command = under_mpirun(2, sweep(*SHORT, "--sizes", "1K,16M", "--csv", str(tmp_path / "rows.csv")))
+    command = under_mpirun(
+        2, sweep(*SHORT, "--sizes", "1K,16M", "--csv", str(tmp_path / "rows.csv"))
+    )
     with Run(tmp_path, command, prefix=small) as run:
         assert run.finish() == 0
-        assert [(row.size_bytes, row.status) for row in run.rows()] == [(16 << 20, "waived"), (1 << 10, "ok")]
+        assert [(row.size_bytes, row.status) for row in run.rows()] == [
+            (16 << 20, "waived"),
+            (1 << 10, "ok"),
+        ]
         assert "of shared memory, " in run.rows()[0].reason
 
 
 def test_too_little_shared_memory_for_every_point(tmp_path: Path) -> None:
-    with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G", "--backend", "cpu,mpi"))) as run:
+    with Run(
+        tmp_path,
+        under_mpirun(
+            2, sweep(*SHORT, "--sizes", "1024G", "--chunk", "64G", "--backend", "cpu,mpi")
+        ),
+    ) as run:
         assert run.finish() == 3
         assert len(run.errors()) == 1
         assert "every point was waived: needs " in run.errors()[0]
 
 
-@pytest.mark.parametrize(("csv", "why"), [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")])
+@pytest.mark.parametrize(
+    ("csv", "why"),
+    [("missing/rows.csv", "No such file or directory"), ("/dev/full", "No space left on device")],
+)
 def test_an_unwritable_csv_ends_all_ranks(tmp_path: Path, csv: str, why: str) -> None:
     with Run(tmp_path, under_mpirun(2, sweep(*SHORT, "--csv", csv))) as run:
         assert run.finish() == 3
@@ -131,20 +189,30 @@ def test_a_library_of_another_vendor_than_its_launcher(tmp_path: Path, is_launch
     if "Open MPI" in mpi.Get_library_version():
         pytest.skip("plays Open MPI's launcher: needs MPICH")
     variables = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
-    with Run(tmp_path, under_mpirun(2, sweep(*SHORT)) if is_launched else sweep(*SHORT), variables) as run:
+    with Run(
+        tmp_path, under_mpirun(2, sweep(*SHORT)) if is_launched else sweep(*SHORT), variables
+    ) as run:
         assert run.finish() == 3
         assert "the launcher is of Open MPI, the MPI library is MPICH" in run.errors()[0]
 
 
-@pytest.mark.parametrize("variables", [("PMI_SIZE", "PMI_RANK"), ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")], ids=lambda names: str(names[0]))
-def test_a_launcher_whose_size_is_not_the_worlds(tmp_path: Path, variables: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "variables",
+    [("PMI_SIZE", "PMI_RANK"), ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")],
+    ids=lambda names: str(names[0]),
+)
+def test_a_launcher_whose_size_is_not_the_worlds(
+    tmp_path: Path, variables: tuple[str, str]
+) -> None:
     with Run(tmp_path, sweep(*SHORT), dict(zip(variables, ("2", "0"), strict=True))) as run:
         assert run.finish() == 3
         assert run.errors() == ["Error: the launcher started 2 ranks, MPI sees 1"]
         assert not Path(f"/dev/shm/mpich_shm_{run.process.pid:x}_0").exists()
 
 
-@pytest.mark.parametrize("command", [under_mpirun(2, sweep(*SHORT)), sweep(*SHORT, *NET)], ids=["launched", "alone"])
+@pytest.mark.parametrize(
+    "command", [under_mpirun(2, sweep(*SHORT)), sweep(*SHORT, *NET)], ids=["launched", "alone"]
+)
 def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str]) -> None:
     with Run(tmp_path, command, {"MPI4PY_RC_THREAD_LEVEL": "some"}) as run:
         assert run.finish() == 3
@@ -155,11 +223,20 @@ def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str
 def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(3, sweep(*SHORT))) as run:
         assert run.finish() == 3
-        assert run.errors() == ["Error: every point was waived: the launcher started 3 ranks, not 2: start as many, or leave --ranks out"]
+        assert run.errors() == [
+            "Error: every point was waived: the launcher started 3 ranks, not 2: start as many, or"
+            " leave --ranks out"
+        ]
 
 
 @pytest.mark.parametrize(
-    ("defect", "backend", "placement"), [("element", "cpu", "out"), ("element", "net", "out"), ("skip", "mpi", "out"), ("skip", "mpi", "in")],
+    ("defect", "backend", "placement"),
+    [
+        ("element", "cpu", "out"),
+        ("element", "net", "out"),
+        ("skip", "mpi", "out"),
+        ("skip", "mpi", "in"),
+    ],
 )
 def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placement: str) -> None:
     asked = NET if backend == "net" else ("--backend", backend)
@@ -175,7 +252,9 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
 
 @pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_of_mpiruns_is_named(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
+def test_a_killed_rank_of_mpiruns_is_named(
+    tmp_path: Path, rank: int, more: tuple[str, ...]
+) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *more, "--timeout", "600")) as run:
         kept = run.wait_for_rows()
         kill(run.ranks(2)[rank])
@@ -187,7 +266,9 @@ def test_a_killed_rank_of_mpiruns_is_named(tmp_path: Path, rank: int, more: tupl
 
 @pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_rank_of_mpiruns_is_named(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
+def test_a_stopped_rank_of_mpiruns_is_named(
+    tmp_path: Path, rank: int, more: tuple[str, ...]
+) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *more, *STUCK)) as run:
         kept = run.wait_for_rows()
         os.kill(run.ranks(2)[rank], signal.SIGSTOP)

@@ -1,4 +1,6 @@
-"""Under mpirun: every process is a rank, rank 0 alone speaks; and MPI's own collectives as the peer, with a launcher and without."""
+"""Under mpirun: every process is a rank, rank 0 alone speaks; and MPI's own collectives as the
+peer, with a launcher and without.
+"""
 
 import importlib.util
 import os
@@ -14,23 +16,45 @@ from collbench.results.record import read
 from collbench.spec.collectives import OPS
 
 MPIRUN = Path(sysconfig.get_path("scripts")) / "mpirun"
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None or not MPIRUN.exists(), reason="needs the mpi extra")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or not MPIRUN.exists(), reason="needs the mpi extra"
+)
 
 
 def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
     launcher = [str(MPIRUN), "-n", str(ranks)] if ranks else []
     return subprocess.run(
-        [*launcher, sys.executable, "-m", "collbench", "sweep", *args], capture_output=True, text=True, timeout=120, check=False,
+        [*launcher, sys.executable, "-m", "collbench", "sweep", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**OPEN_MPI_VARIABLES, **os.environ},
     )
 
 
 def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
-    done = sweep("--op", "all", "--algo", "auto", "--backend", "cpu,mpi", "--sizes", "1K,100000", "--repeats", "2", "--csv", str(file), ranks=3)
+    done = sweep(
+        "--op",
+        "all",
+        "--algo",
+        "auto",
+        "--backend",
+        "cpu,mpi",
+        "--sizes",
+        "1K,100000",
+        "--repeats",
+        "2",
+        "--csv",
+        str(file),
+        ranks=3,
+    )
     assert done.returncode == 0, done.stderr
     rows = read(file)
-    assert {(row.op, row.backend) for row in rows} == {(op, backend) for op in OPS for backend in ("cpu", "mpi")}
+    assert {(row.op, row.backend) for row in rows} == {
+        (op, backend) for op in OPS for backend in ("cpu", "mpi")
+    }
     for row in rows:
         assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == ("ok", 0, "mpi", 3, 1)
         assert ("MPICH" in row.versions or "Open MPI" in row.versions) == (row.backend == "mpi")
@@ -42,9 +66,30 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
 def test_types_reductions_roots_and_placements(tmp_path: Path, backend: str) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
-        "--op", "allreduce,reduce,broadcast,gather,scatter,allgather,reducescatter", "--algo", "auto", "--backend", backend, "--ranks", "3",
-        "--sizes", "4099", "--dtype", "int8,bfloat16,float64", "--redop", "max,avg", "--root", "2", "--placement", "all", "--repeats", "1",
-        "-n", "3", "--csv", str(file),
+        "--op",
+        "allreduce,reduce,broadcast,gather,scatter,allgather,reducescatter",
+        "--algo",
+        "auto",
+        "--backend",
+        backend,
+        "--ranks",
+        "3",
+        "--sizes",
+        "4099",
+        "--dtype",
+        "int8,bfloat16,float64",
+        "--redop",
+        "max,avg",
+        "--root",
+        "2",
+        "--placement",
+        "all",
+        "--repeats",
+        "1",
+        "-n",
+        "3",
+        "--csv",
+        str(file),
     )
     assert done.returncode == 0, done.stderr
     statuses = {row.status for row in read(file)}
@@ -55,7 +100,20 @@ def test_types_reductions_roots_and_placements(tmp_path: Path, backend: str) -> 
 
 def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
-    done = sweep("--algo", "auto", "--backend", "cpu,mpi", "--ranks", "2,3", "--sizes", "64K", "--repeats", "2", "--csv", str(file))
+    done = sweep(
+        "--algo",
+        "auto",
+        "--backend",
+        "cpu,mpi",
+        "--ranks",
+        "2,3",
+        "--sizes",
+        "64K",
+        "--repeats",
+        "2",
+        "--csv",
+        str(file),
+    )
     assert done.returncode == 0, done.stderr
     assert {(row.backend, row.ranks, row.group, row.status) for row in read(file)} == {
         (backend, ranks, "local", "ok") for backend in ("cpu", "mpi") for ranks in (2, 3)
@@ -70,7 +128,17 @@ def test_ranks_other_than_the_launchers_are_waived() -> None:
 
 
 def test_backends_of_one_process_are_waived_under_a_launcher() -> None:
-    done = sweep("--backend", "reference,model,cpu", "--algo", "ring", "--sizes", "1K", "--repeats", "1", ranks=2)
+    done = sweep(
+        "--backend",
+        "reference,model,cpu",
+        "--algo",
+        "ring",
+        "--sizes",
+        "1K",
+        "--repeats",
+        "1",
+        ranks=2,
+    )
     assert done.returncode == 0
     assert done.stdout.count("start it without a launcher") == 2
 

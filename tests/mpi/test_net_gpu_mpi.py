@@ -1,4 +1,6 @@
-"""GPUs made of NumPy arrays, one a rank of MPI: the lane, the proxy and the meetings as on real ones, results right and faults named."""
+"""GPUs made of NumPy arrays, one a rank of MPI: the lane, the proxy and the meetings as on real
+ones, results right and faults named.
+"""
 
 import re
 import subprocess
@@ -15,13 +17,29 @@ pytestmark = needs_mpi
 def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     """The exit code, and what each rank said; a launcher may put two lines together."""
     command = under_mpirun(n, [sys.executable, "-m", "tests.support.net_rank", *arguments])
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
     print(done.stdout, done.stderr[-2000:])
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
-@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allreduce", "oneshot"), ("alltoall", "direct"), ("broadcast", "chain")])
+@pytest.mark.parametrize(
+    ("op", "algo"),
+    [
+        ("allreduce", "ring"),
+        ("allreduce", "oneshot"),
+        ("alltoall", "direct"),
+        ("broadcast", "chain"),
+    ],
+)
 def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     """Two repeats: each set once, then four times 72 launches in two bursts each."""
     code, said = ranks(3, op, algo, proto, "graph", "none")
@@ -31,8 +49,19 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
 
 @pytest.mark.parametrize("op", ["allreduce", "alltoall"])
 @pytest.mark.parametrize(("chunk_bytes", "threads"), [(TAKEN_FROM, 0), (RECEIVED_FROM, 2)])
-def test_large_messages_are_taken_or_received_by_threads(op: str, chunk_bytes: int, threads: int) -> None:
-    code, said = ranks(3, op, "ring" if op == "allreduce" else "direct", "simple", "isolated", "none", str(chunk_bytes), str(threads))
+def test_large_messages_are_taken_or_received_by_threads(
+    op: str, chunk_bytes: int, threads: int
+) -> None:
+    code, said = ranks(
+        3,
+        op,
+        "ring" if op == "allreduce" else "direct",
+        "simple",
+        "isolated",
+        "none",
+        str(chunk_bytes),
+        str(threads),
+    )
     assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
     assert code == 0
 

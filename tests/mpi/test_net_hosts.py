@@ -1,4 +1,6 @@
-"""Several hosts, played by network namespaces with MPI over TCP between them: every collective is right, and a cut link is named."""
+"""Several hosts, played by network namespaces with MPI over TCP between them: every collective is
+right, and a cut link is named.
+"""
 
 from pathlib import Path
 
@@ -12,30 +14,70 @@ from tests.support.two_hosts import CABLES, two_hosts
 def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as hosts:
         asked = sweep(
-            "--op", "all", "--algo", "auto", "--backend", "cpu", "--transport", "auto,net,shm", "--sizes", "1K,100000", "-n", "3", "--repeats", "1",
-            "--csv", str(tmp_path / "rows.csv"),
+            "--op",
+            "all",
+            "--algo",
+            "auto",
+            "--backend",
+            "cpu",
+            "--transport",
+            "auto,net,shm",
+            "--sizes",
+            "1K,100000",
+            "-n",
+            "3",
+            "--repeats",
+            "1",
+            "--csv",
+            str(tmp_path / "rows.csv"),
         )
         with Run(tmp_path, hosts.command((2, 1), asked)) as run:
             assert run.finish() == 0, run.stderr
             found = {(row.op, row.transport, row.status) for row in run.rows()}
-            assert found == {(op, road, "waived" if road == "shm" else "ok") for op in OPS for road in ("shm", "net", "shm+net")}
-            assert {(row.hosts, row.ranks, row.wrong) for row in run.rows() if row.status == "ok"} == {(2, 3, 0)}
+            assert found == {
+                (op, road, "waived" if road == "shm" else "ok")
+                for op in OPS
+                for road in ("shm", "net", "shm+net")
+            }
+            assert {
+                (row.hosts, row.ranks, row.wrong) for row in run.rows() if row.status == "ok"
+            } == {(2, 3, 0)}
             assert "the ranks are on 2 hosts and share no memory" in run.rows()[0].reason
 
 
 def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
     """Algorithms whose neighbours are on other hosts: rank order does not keep hosts together."""
     with two_hosts(tmp_path) as hosts:
-        asked = sweep("--backend", "cpu,mpi", "--sizes", "60000", "-n", "3", "--repeats", "1", "--csv", str(tmp_path / "rows.csv"))
+        asked = sweep(
+            "--backend",
+            "cpu,mpi",
+            "--sizes",
+            "60000",
+            "-n",
+            "3",
+            "--repeats",
+            "1",
+            "--csv",
+            str(tmp_path / "rows.csv"),
+        )
         command = hosts.command((2, 2), asked)
         at = command.index("-n")
         with Run(tmp_path, [*command[:at], "-rankmap", "(vector,0,1,0,1)", *command[at:]]) as run:
             assert run.finish() == 0, run.stderr
-            assert {(row.backend, row.status, row.hosts) for row in run.rows()} == {("cpu", "ok", 2), ("mpi", "ok", 2)}
+            assert {(row.backend, row.status, row.hosts) for row in run.rows()} == {
+                ("cpu", "ok", 2),
+                ("mpi", "ok", 2),
+            }
 
 
-@pytest.mark.parametrize(("ranks", "cables"), [((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)], ids=["net", "shm+net", "launcher's too"])
-def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int], cables: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "cables"),
+    [((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)],
+    ids=["net", "shm+net", "launcher's too"],
+)
+def test_a_cut_link_ends_all_and_is_named(
+    tmp_path: Path, ranks: tuple[int, int], cables: tuple[str, ...]
+) -> None:
     """With its launcher's link cut, too, a rank hears nothing from anybody and ends by itself."""
     with two_hosts(tmp_path) as hosts:
         asked = sweep("--csv", str(tmp_path / "rows.csv"), *LONG, "--timeout", str(STUCK_TIMEOUT_S))
@@ -49,6 +91,15 @@ def test_a_cut_link_ends_all_and_is_named(tmp_path: Path, ranks: tuple[int, int]
 
 
 def test_signs_of_life_need_threads(tmp_path: Path) -> None:
-    with two_hosts(tmp_path) as hosts, Run(tmp_path, hosts.command((1, 1), sweep("--sizes", "1K")), {"MPI4PY_RC_THREAD_LEVEL": "serialized"}) as run:
+    with (
+        two_hosts(tmp_path) as hosts,
+        Run(
+            tmp_path,
+            hosts.command((1, 1), sweep("--sizes", "1K")),
+            {"MPI4PY_RC_THREAD_LEVEL": "serialized"},
+        ) as run,
+    ):
         assert run.finish() == 3
-        assert run.errors() == ["Error: on several hosts signs of life need MPI's thread level multiple"]
+        assert run.errors() == [
+            "Error: on several hosts signs of life need MPI's thread level multiple"
+        ]

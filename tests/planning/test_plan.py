@@ -1,4 +1,6 @@
-"""Plans: whatever the knobs, every byte belongs to one channel and is moved exactly as often as the schedule says."""
+"""Plans: whatever the knobs, every byte belongs to one channel and is moved exactly as often as the
+schedule says.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.planning.choice import resolve
-from collbench.planning.lowering import MAX_ACTIONS, Region, Turn, actors, refuse_too_many, room_wanted
+from collbench.planning.lowering import (
+    MAX_ACTIONS,
+    Region,
+    Turn,
+    actors,
+    refuse_too_many,
+    room_wanted,
+)
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import message_chunks
@@ -19,17 +28,23 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem
 
-LAYOUTS = st.fixed_dictionaries({
-    "channels": st.integers(1, 5),
-    "slots": st.integers(2, 8),
-    "chunk_bytes": st.sampled_from([16, 32, 48, 64, 256, 4096]),
-    "slot_bytes": st.sampled_from([0, 0, 1024, 2048]),
-    "direct": st.booleans(),
-})
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "channels": st.integers(1, 5),
+        "slots": st.integers(2, 8),
+        "chunk_bytes": st.sampled_from([16, 32, 48, 64, 256, 4096]),
+        "slot_bytes": st.sampled_from([0, 0, 1024, 2048]),
+        "direct": st.booleans(),
+    }
+)
 
 
-def try_plan(pair_index: int, n: int, count: int, dtype: DtypeName, in_place: bool, layout: dict[str, int]) -> Plan | None:
-    """The plan, or None where the knobs do not fit together or the schedule fails its proof with them."""
+def try_plan(
+    pair_index: int, n: int, count: int, dtype: DtypeName, in_place: bool, layout: dict[str, int]
+) -> Plan | None:
+    """The plan, or None where the knobs do not fit together or the schedule fails its proof with
+    them.
+    """
     op, algo = PAIRS[pair_index % len(PAIRS)]
     in_place = in_place and collective(op).has_in_place
     try:
@@ -39,7 +54,13 @@ def try_plan(pair_index: int, n: int, count: int, dtype: DtypeName, in_place: bo
 
 
 PLANS = st.builds(
-    try_plan, st.integers(0, len(PAIRS) - 1), st.integers(2, 6), st.integers(1, 3000), st.sampled_from(DTYPES), st.booleans(), LAYOUTS
+    try_plan,
+    st.integers(0, len(PAIRS) - 1),
+    st.integers(2, 6),
+    st.integers(1, 3000),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    LAYOUTS,
 ).filter(lambda plan: plan is not None)
 
 
@@ -84,7 +105,11 @@ def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(
     what, schedule = collective(plan.problem.op), plan.schedule
     for rank in range(plan.n):
         writes = Counter(
-            step.dst.chunk for track in schedule.program(rank) for steps in track.rounds for step in steps if step.dst and step.dst.buffer == "out"
+            step.dst.chunk
+            for track in schedule.program(rank)
+            for steps in track.rounds
+            for step in steps
+            if step.dst and step.dst.buffer == "out"
         )
         written = bytes_written(plan, rank)
         out_bytes = plan.problem.buffers(rank).out_bytes
@@ -92,13 +117,19 @@ def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(
             assert set(writes.values()) <= {1}
             assert written == Counter(dict.fromkeys(range(out_bytes), 1) if writes else {})
         else:
-            expected = {block * plan.problem.block_bytes + i: count for block, count in writes.items() for i in range(plan.problem.block_bytes)}
+            expected = {
+                block * plan.problem.block_bytes + i: count
+                for block, count in writes.items()
+                for i in range(plan.problem.block_bytes)
+            }
             assert written == Counter(expected)
 
 
 @given(PLANS)
 def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> None:
-    """Sum over channels, loops and slices = chunks sent x their bytes, for messages through FIFOs and for lent ones."""
+    """Sum over channels, loops and slices = chunks sent x their bytes, for messages through FIFOs
+    and for lent ones.
+    """
     sent: Counter[tuple[int, int, str]] = Counter()
     for rank in range(plan.n):
         for actor in actors(plan, rank):
@@ -130,7 +161,9 @@ def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> No
 
 
 def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
-    """Bytes, over all channels and loops, of the chunk that a step of an interleaved schedule works on."""
+    """Bytes, over all channels and loops, of the chunk that a step of an interleaved schedule works
+    on.
+    """
     from collbench.schedules.verify.check import Place
 
     proof, schedule = plan.proof, plan.schedule
@@ -140,7 +173,9 @@ def chunk_bytes_of(plan: Plan, rank: int, t: int, r: int, s: int) -> int:
     else:
         chunk = proof.chunks[Place(rank, t, r, s)]
     return sum(
-        max(0, min(loop.chunk, loop.size - chunk * loop.chunk)) for channel in range(plan.channels) for loop in plan.loops(channel)
+        max(0, min(loop.chunk, loop.size - chunk * loop.chunk))
+        for channel in range(plan.channels)
+        for loop in plan.loops(channel)
     )
 
 
@@ -175,7 +210,13 @@ def test_both_ends_count_the_same_slices(plan: Plan) -> None:
             for action in actor.actions:
                 posted.update(edge for edge, _ in action.post)
                 freed.update(edge for edge, _ in action.free)
-    slices = Counter({number: connection.slices for number, connection in enumerate(plan.connections) if connection.slices})
+    slices = Counter(
+        {
+            number: connection.slices
+            for number, connection in enumerate(plan.connections)
+            if connection.slices
+        }
+    )
     assert posted == slices
     assert freed == slices
 
@@ -191,7 +232,9 @@ def test_a_protocol_carries_data(protocol: str) -> None:
 
 
 def test_room_counts_from_the_slots_last_user() -> None:
-    """Slots restart at 0 every launch: slot k is free once its last slice of the launch before has been read."""
+    """Slots restart at 0 every launch: slot k is free once its last slice of the launch before has
+    been read.
+    """
     for slices in range(1, 12):
         for slots in range(1, 6):
             users: dict[int, int] = {}
@@ -206,13 +249,23 @@ def test_room_counts_from_the_slots_last_user() -> None:
 def test_lent_two_shot_needs_no_fifo() -> None:
     plan = plan_of(problem("allreduce", 4, count=1000), "twoshot", direct=True)
     assert plan.fifo_bytes == 0
-    assert all(region.space != "slot" for rank in range(4) for actor in actors(plan, rank) for action in actor.actions for region in action.targets)
+    assert all(
+        region.space != "slot"
+        for rank in range(4)
+        for actor in actors(plan, rank)
+        for action in actor.actions
+        for region in action.targets
+    )
 
 
 def test_direct_halves_what_a_two_shot_touches() -> None:
     def touched(direct: bool) -> int:
-        plan = plan_of(problem("allreduce", 4, count=4096), "twoshot", direct=direct, chunk_bytes=4096)
-        actions = [action for rank in range(4) for actor in actors(plan, rank) for action in actor.actions]
+        plan = plan_of(
+            problem("allreduce", 4, count=4096), "twoshot", direct=direct, chunk_bytes=4096
+        )
+        actions = [
+            action for rank in range(4) for actor in actors(plan, rank) for action in actor.actions
+        ]
         return sum(region.size for action in actions if action.targets for region in action.targets)
 
     assert touched(True) * 2 <= touched(False) + 4096 * 4
@@ -248,7 +301,15 @@ def test_more_actions_than_an_interpreter_can_bind_are_refused() -> None:
     assert plan.action_count() > MAX_ACTIONS
     with pytest.raises(ScheduleError, match="actions of a rank in one launch"):
         refuse_too_many(plan)
-    case = Case(op="allreduce", backend="cpu", algo="ring", direct="off", chunk=16, ranks=4, size_bytes=1 << 30)
+    case = Case(
+        op="allreduce",
+        backend="cpu",
+        algo="ring",
+        direct="off",
+        chunk=16,
+        ranks=4,
+        size_bytes=1 << 30,
+    )
     with pytest.raises(ScheduleError, match="actions of a rank in one launch"):
         resolve(case)
 

@@ -1,4 +1,6 @@
-"""What the table for GPUs decides and refuses, against what the kernels can take. No GPU is needed."""
+"""What the table for GPUs decides and refuses, against what the kernels can take. No GPU is
+needed.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +29,9 @@ def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:
 
 @pytest.mark.parametrize("proto", ["simple", "ll", "ll128"])
 @pytest.mark.parametrize(("op", "algo"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
-def test_memory_is_what_the_layout_takes_and_within_its_limit(op: str, algo: str, proto: str) -> None:
+def test_memory_is_what_the_layout_takes_and_within_its_limit(
+    op: str, algo: str, proto: str
+) -> None:
     for memory in (DEFAULT_MEMORY, 16 << 20):
         for direct in ("on", "off") if proto == "simple" else ("auto",):
             plan = plan_of(op=op, algo=algo, proto=proto, direct=direct, memory=memory)
@@ -41,21 +45,40 @@ def test_memory_is_what_the_layout_takes_and_within_its_limit(op: str, algo: str
     [
         ({"chunk": 1 << 32, "direct": "on"}, "chunks up to 1G"),
         ({"chunk": 1 << 30, "direct": "off", "channels": 1, "memory": 1 << 40}, "4G a channel"),
-        ({"chunk": 1 << 20, "direct": "off", "channels": 1, "memory": 16 << 20, "slots": 8}, "16M are allowed"),
+        (
+            {"chunk": 1 << 20, "direct": "off", "channels": 1, "memory": 16 << 20, "slots": 8},
+            "16M are allowed",
+        ),
         ({"proto": "ll128", "unroll": 4}, "four vectors"),
-        ({"transport": "shm", "proto": "ll128"}, "128 bytes"), ({"transport": "shm", "direct": "on"}, "nothing reaches"),
+        ({"transport": "shm", "proto": "ll128"}, "128 bytes"),
+        ({"transport": "shm", "direct": "on"}, "nothing reaches"),
     ],
 )
 def test_what_kernels_cannot_take_is_refused(knobs: dict[str, Any], match: str) -> None:
-    base: dict[str, Any] = {"op": "alltoall", "algo": "direct", "proto": "simple", "size_bytes": 1 << 34}
+    base: dict[str, Any] = {
+        "op": "alltoall",
+        "algo": "direct",
+        "proto": "simple",
+        "size_bytes": 1 << 34,
+    }
     with pytest.raises(ScheduleError) as caught:
         plan_of(**(base | knobs))
     assert match in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_the_largest_numbers_fit_their_fields() -> None:
-    plan = plan_of(op="alltoall", algo="direct", proto="simple", direct="on", chunk=1 << 30, size_bytes=1 << 36)
-    memory = Memory(arenas=(1 << 46,) * 4, inputs=(1 << 46,) * 4, outputs=(1 << 46,) * 4, own=1 << 46, abort=1, program=1, aborts=1)
+    plan = plan_of(
+        op="alltoall", algo="direct", proto="simple", direct="on", chunk=1 << 30, size_bytes=1 << 36
+    )
+    memory = Memory(
+        arenas=(1 << 46,) * 4,
+        inputs=(1 << 46,) * 4,
+        outputs=(1 << 46,) * 4,
+        own=1 << 46,
+        abort=1,
+        program=1,
+        aborts=1,
+    )
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 
@@ -64,48 +87,93 @@ def test_the_largest_numbers_fit_their_fields() -> None:
 def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, transport: str) -> None:
     for ranks in (2, 4, 16):
         for size_bytes in (1 << 16, 1 << 22, 1 << 26, 1 << 30):
-            plan = plan_of(op=op, algo=algo, transport=transport, ranks=ranks, size_bytes=size_bytes)
+            plan = plan_of(
+                op=op, algo=algo, transport=transport, ranks=ranks, size_bytes=size_bytes
+            )
             assert memory_bytes(plan) <= DEFAULT_MEMORY
 
 
-@pytest.mark.parametrize(("op", "transport", "ranks", "size_bytes", "wanted"), [
-    ("alltoall", "shm", 4, 1 << 18, ("direct", "ll")), ("alltoall", "shm", 4, 1 << 20, ("direct", "simple")),
-    ("alltoall", "shm", 4, 1 << 22, ("duplex", "simple")), ("alltoall", "shm", 2, 1 << 22, ("direct", "simple")),
-    ("sendrecv", "shm", 4, 1 << 16, ("direct", "simple")), ("sendrecv", "shm", 2, 1 << 16, ("direct", "ll")),
-    ("alltoall", "net", 8, 1 << 24, ("duplex", "simple")), ("alltoall", "p2p", 4, 1 << 24, ("direct", "simple")),
-    ("allgather", "net", 4, 1 << 24, ("duplex", "simple")), ("allgather", "net", 8, 1 << 24, ("ring", "simple")),
-    *[("reducescatter", "net", ranks, 1 << 14, ("direct", "ll")) for ranks in (2, 4, 8)], ("allgather", "net", 2, 1 << 24, ("ring", "simple")),
-])
-def test_each_road_has_choices_of_its_own(op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]) -> None:
-    case, _ = resolve(Case(op=op, backend="cuda", algo="auto", proto="auto", transport=transport, ranks=ranks, size_bytes=size_bytes), Limits())
+@pytest.mark.parametrize(
+    ("op", "transport", "ranks", "size_bytes", "wanted"),
+    [
+        ("alltoall", "shm", 4, 1 << 18, ("direct", "ll")),
+        ("alltoall", "shm", 4, 1 << 20, ("direct", "simple")),
+        ("alltoall", "shm", 4, 1 << 22, ("duplex", "simple")),
+        ("alltoall", "shm", 2, 1 << 22, ("direct", "simple")),
+        ("sendrecv", "shm", 4, 1 << 16, ("direct", "simple")),
+        ("sendrecv", "shm", 2, 1 << 16, ("direct", "ll")),
+        ("alltoall", "net", 8, 1 << 24, ("duplex", "simple")),
+        ("alltoall", "p2p", 4, 1 << 24, ("direct", "simple")),
+        ("allgather", "net", 4, 1 << 24, ("duplex", "simple")),
+        ("allgather", "net", 8, 1 << 24, ("ring", "simple")),
+        *[("reducescatter", "net", ranks, 1 << 14, ("direct", "ll")) for ranks in (2, 4, 8)],
+        ("allgather", "net", 2, 1 << 24, ("ring", "simple")),
+    ],
+)
+def test_each_road_has_choices_of_its_own(
+    op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]
+) -> None:
+    case, _ = resolve(
+        Case(
+            op=op,
+            backend="cuda",
+            algo="auto",
+            proto="auto",
+            transport=transport,
+            ranks=ranks,
+            size_bytes=size_bytes,
+        ),
+        Limits(),
+    )
     assert (case.algo, case.proto) == wanted
 
 
 @pytest.mark.parametrize("transport", ["shm", "net"])
 def test_ll_has_the_algorithm_of_one_track(transport: str) -> None:
-    case, _ = resolve(Case(op="sendrecv", backend="cuda", algo="auto", proto="ll", transport=transport, ranks=4, size_bytes=1 << 24), Limits())
+    case, _ = resolve(
+        Case(
+            op="sendrecv",
+            backend="cuda",
+            algo="auto",
+            proto="ll",
+            transport=transport,
+            ranks=4,
+            size_bytes=1 << 24,
+        ),
+        Limits(),
+    )
     assert case.algo == "direct"
 
 
 def test_where_messages_only_join_hosts_the_first_one_is_small() -> None:
-    """What four ranks of one host gave over messages alone is not taken where most hops are in memory, nor through more ranks."""
-    case = Case(op="broadcast", backend="cuda", algo="chain", proto="simple", ranks=4, size_bytes=1 << 23)
-    found = [resolve(replace(case, ranks=ranks, transport=transport), Limits(hosts=hosts))[0] for ranks, transport, hosts in (
-        (4, "net", ()), (4, "auto", (0, 0, 1, 1)), (8, "net", ()),
-    )]
+    """What four ranks of one host gave over messages alone is not taken where most hops are in
+    memory, nor through more ranks.
+    """
+    case = Case(
+        op="broadcast", backend="cuda", algo="chain", proto="simple", ranks=4, size_bytes=1 << 23
+    )
+    found = [
+        resolve(replace(case, ranks=ranks, transport=transport), Limits(hosts=hosts))[0]
+        for ranks, transport, hosts in ((4, "net", ()), (4, "auto", (0, 0, 1, 1)), (8, "net", ()))
+    ]
     assert [case.chunk for case in found] == [1 << 20, 320 << 10, 256 << 10]
 
 
 @pytest.mark.parametrize("op", ["alltoall", "sendrecv"])
 def test_both_tracks_of_duplex_fit_a_small_gpu(op: OpName) -> None:
-    case, plan = resolve(Case(op=op, backend="cuda", algo="duplex", transport="shm", ranks=4, size_bytes=1 << 26), Limits(ctas=20))
+    case, plan = resolve(
+        Case(op=op, backend="cuda", algo="duplex", transport="shm", ranks=4, size_bytes=1 << 26),
+        Limits(ctas=20),
+    )
     assert case.channels == 10 and ctas(plan) == 20
 
 
 @pytest.mark.parametrize("size_bytes", [8, 1 << 20, 1 << 26, 1 << 30])
 def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
     for op in OPS:
-        case, plan = resolve(Case(op=op, backend="cuda", ranks=4, size_bytes=max(size_bytes, 16)), Limits(ctas=58))
+        case, plan = resolve(
+            Case(op=op, backend="cuda", ranks=4, size_bytes=max(size_bytes, 16)), Limits(ctas=58)
+        )
         assert 0 < ctas(plan) <= 58
         assert case.channels == plan.channels
 
@@ -115,29 +183,57 @@ def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)
-    (point,) = plan_points([Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup())
+    (point,) = plan_points(
+        [Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 28)], LocalGroup()
+    )
     assert point.plan is not None
     assert point.plan.channels == 58
     assert point.case.cluster == 1
     assert point.is_choice
 
 
-@pytest.mark.parametrize(("channels", "size_bytes", "wanted"), [(24, 1 << 21, 4), (48, 1 << 24, 8), (128, 1 << 24, 1), (24, 1 << 20, 1), (6, 1 << 24, 1)])
-def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(channels: int, size_bytes: int, wanted: int) -> None:
-    case, plan = resolve(Case(op="allreduce", algo="ring", proto="simple", channels=channels, backend="cuda", ranks=4, size_bytes=size_bytes))
+@pytest.mark.parametrize(
+    ("channels", "size_bytes", "wanted"),
+    [(24, 1 << 21, 4), (48, 1 << 24, 8), (128, 1 << 24, 1), (24, 1 << 20, 1), (6, 1 << 24, 1)],
+)
+def test_ctas_are_placed_in_clusters_that_fill_gpcs_alike(
+    channels: int, size_bytes: int, wanted: int
+) -> None:
+    case, plan = resolve(
+        Case(
+            op="allreduce",
+            algo="ring",
+            proto="simple",
+            channels=channels,
+            backend="cuda",
+            ranks=4,
+            size_bytes=size_bytes,
+        )
+    )
     assert plan.kernel is not None
     assert (case.cluster, plan.kernel.cluster) == (wanted, wanted)
 
 
-@pytest.mark.parametrize(("knobs", "limits"), [({"channels": 6, "cluster": 4}, Limits()), ({"channels": 32, "cluster": 16}, Limits()),
-                                               ({"channels": 8, "cluster": 4}, Limits(has_clusters=False))])
+@pytest.mark.parametrize(
+    ("knobs", "limits"),
+    [
+        ({"channels": 6, "cluster": 4}, Limits()),
+        ({"channels": 32, "cluster": 16}, Limits()),
+        ({"channels": 8, "cluster": 4}, Limits(has_clusters=False)),
+    ],
+)
 def test_clusters_that_cannot_be_are_refused(knobs: dict[str, int], limits: Limits) -> None:
     with pytest.raises(ScheduleError, match="clusters of"):
-        resolve(Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 24, **knobs), limits)  # type: ignore[arg-type]
+        resolve(
+            Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 24, **knobs),  # type: ignore[arg-type]
+            limits,
+        )
 
 
 def test_slices_of_a_repeat_have_numbers_of_32_bits() -> None:
-    plan = plan_of(op="allreduce", algo="ring", proto="ll", channels=1, chunk=16, size_bytes=1 << 24)
+    plan = plan_of(
+        op="allreduce", algo="ring", proto="ll", channels=1, chunk=16, size_bytes=1 << 24
+    )
     slices = max(connection.slices for connection in plan.connections)
     assert slices == 6 * (1 << 24) // 64
     assert launches_counted(plan) * slices < 1 << 32 <= (launches_counted(plan) + 1) * slices

@@ -1,4 +1,6 @@
-"""compare --html: the page holds what the file holds, no text of a file becomes markup, and nothing leaves it."""
+"""compare --html: the page holds what the file holds, no text of a file becomes markup, and nothing
+leaves it.
+"""
 
 import base64
 import hashlib
@@ -19,7 +21,12 @@ from collbench.util import catalog
 from tests.support.frames import frame, row
 
 H200 = catalog.results()["h200x4"]
-HOSTILE = ("</script><script>document.title = 'taken'</script>", "<img src=x onerror=\"document.title = 'taken'\">", "a\"b'c&lt;", "\u2028\u2029\u202e]]>-->")
+HOSTILE = (
+    "</script><script>document.title = 'taken'</script>",
+    "<img src=x onerror=\"document.title = 'taken'\">",
+    "a\"b'c&lt;",
+    "\u2028\u2029\u202e]]>-->",
+)
 
 
 class Parsed(HTMLParser):
@@ -57,8 +64,19 @@ def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
 
 def hostile() -> pd.DataFrame:
     bad = [
-        row((10.0 + k, 11.0 + k, 10.0 + k), algo=text, backend="cuda", size_bytes=size, host=text, device=text, versions=f"nccl {text}", notes=text, limit=text)
-        for k, text in enumerate(HOSTILE) for size in (1024, 4096)
+        row(
+            (10.0 + k, 11.0 + k, 10.0 + k),
+            algo=text,
+            backend="cuda",
+            size_bytes=size,
+            host=text,
+            device=text,
+            versions=f"nccl {text}",
+            notes=text,
+            limit=text,
+        )
+        for k, text in enumerate(HOSTILE)
+        for size in (1024, 4096)
     ]
     return frame(*bad, row(algo=HOSTILE[0], op=HOSTILE[1], status="wrong", reason=HOSTILE[0]))
 
@@ -76,13 +94,36 @@ def test_every_point_of_the_file_is_in_the_page_as_the_file_has_it(h200: str) ->
 
     def value(curve: dict[str, Any], key: str) -> str:
         place, values = places[key]
-        return values[curve["k"][place]] if curve["k"][place] >= 0 else "library" if key == "algorithm" else ""
+        return (
+            values[curve["k"][place]]
+            if curve["k"][place] >= 0
+            else "library"
+            if key == "algorithm"
+            else ""
+        )
 
     told = {
-        (*(value(curve, key) for key in ("op", "backend", "algorithm", "protocol")), point[0]): (*point[1:7], data["notes"][point[7]])
-        for curve in data["curves"] for point in curve["p"]
+        (*(value(curve, key) for key in ("op", "backend", "algorithm", "protocol")), point[0]): (
+            *point[1:7],
+            data["notes"][point[7]],
+        )
+        for curve in data["curves"]
+        for point in curve["p"]
     }
-    columns = ["op", "backend", "algo", "proto", "size_bytes", "time_us", "time_low_us", "time_high_us", "busbw_gbs", "algbw_gbs", "ceiling_gbs", "notes"]
+    columns = [
+        "op",
+        "backend",
+        "algo",
+        "proto",
+        "size_bytes",
+        "time_us",
+        "time_low_us",
+        "time_high_us",
+        "busbw_gbs",
+        "algbw_gbs",
+        "ceiling_gbs",
+        "notes",
+    ]
     wanted = {}
     for entry in right[columns].itertuples(index=False):
         cells = [None if cell != cell else cell for cell in entry]
@@ -100,10 +141,17 @@ def test_hostile_texts_stay_texts() -> None:
     assert tags.count("script") == 2
     assert "img" not in tags
     assert "b" not in tags
-    assert not {name for _, given in parsed.elements for name in given if name.startswith("on") or name == "style"}
+    assert not {
+        name
+        for _, given in parsed.elements
+        for name in given
+        if name.startswith("on") or name == "style"
+    }
     body = text[text.index("<body>") : text.index('<script type="application/json"')]
     assert HOSTILE[0] not in body
-    embedded = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    embedded = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
+    )
     assert embedded is not None
     assert not set("<>&\u2028\u2029") & set(embedded[1])
     algorithms = next(dim["values"] for dim in parsed.data["dims"] if dim["key"] == "algorithm")
@@ -113,20 +161,36 @@ def test_hostile_texts_stay_texts() -> None:
 def test_nothing_in_the_page_leaves_it(h200: str) -> None:
     for text in (h200, of_frame(hostile())):
         parsed = Parsed(text)
-        links = [given[name] for _, given in parsed.elements for name in ("src", "href", "action", "data", "poster", "srcset", "style") if name in given]
+        links = [
+            given[name]
+            for _, given in parsed.elements
+            for name in ("src", "href", "action", "data", "poster", "srcset", "style")
+            if name in given
+        ]
         assert links == ["data:,"]
         assert "http" not in re.sub(r"http-equiv", "", text)
-        assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import|eval|innerHTML|outerHTML|insertAdjacentHTML)\b", text)
+        assert not re.search(
+            r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import|eval|innerHTML|outerHTML|insertAdjacentHTML)\b",
+            text,
+        )
         assert not re.search(r"url\(|@import|@font-face", text)
 
 
 def test_the_policy_names_exactly_the_style_and_the_script(h200: str) -> None:
-    (policy,) = [given["content"] for _, given in Parsed(h200).elements if given.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        given["content"]
+        for _, given in Parsed(h200).elements
+        if given.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
     for tag in ("style", "script"):
         (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", h200, re.DOTALL)
-        assert f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'" in policy
+        assert (
+            f"{tag}-src"
+            f" 'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'"
+            in policy
+        )
     assert "unsafe" not in policy
 
 
@@ -135,8 +199,21 @@ def test_tables_need_no_script(h200: str) -> None:
     assert "noscript" in [tag for tag, _ in parsed.elements]
     for name in ("glance", "best", "knobs", "odd", "wires", "origin"):
         assert any(given.get("id") == name for _, given in parsed.elements), name
-    assert len([1 for tag, given in parsed.elements if tag == "tr" and given.get("data-op") == "allreduce"]) == 13
-    assert not any("hidden" in given for tag, given in parsed.elements if tag in ("tr", "figure", "section", "table"))
+    assert (
+        len(
+            [
+                1
+                for tag, given in parsed.elements
+                if tag == "tr" and given.get("data-op") == "allreduce"
+            ]
+        )
+        == 13
+    )
+    assert not any(
+        "hidden" in given
+        for tag, given in parsed.elements
+        if tag in ("tr", "figure", "section", "table")
+    )
 
 
 def test_the_wires_are_those_of_the_nearest_described_machine_or_unknown(h200: str) -> None:
@@ -164,7 +241,10 @@ def test_two_files_show_what_changed(tmp_path: Path, capsys: pytest.CaptureFixtu
     given = pd.read_csv(H200, dtype=str, keep_default_na=False)
     slow = (given["op"] == "allreduce") & (given["algo"] == "ring") & (given["status"] == "ok")
     for name in ("time_us", "repeat_times_us"):
-        given.loc[slow, name] = [";".join(f"{1.5 * float(time):.6g}" for time in cell.split(";")) for cell in given.loc[slow, name]]
+        given.loc[slow, name] = [
+            ";".join(f"{1.5 * float(time):.6g}" for time in cell.split(";"))
+            for cell in given.loc[slow, name]
+        ]
     given.to_csv(base, index=False)
     assert run(["compare", str(H200), str(base), "--html", str(target)]) == 0
     said = capsys.readouterr()
@@ -181,7 +261,9 @@ def test_the_same_file_gives_the_same_page(h200: str) -> None:
     assert page(load(H200)) == h200
 
 
-def test_usage_and_files_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_and_files_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["compare", str(H200), "--html", str(tmp_path)]) == 3
     assert "give another file with --html" in capsys.readouterr().err
     assert run(["compare", str(H200), "--html", "x.html", "--bands"]) == 2
@@ -189,7 +271,8 @@ def test_usage_and_files_that_cannot_be_written(tmp_path: Path, capsys: pytest.C
     files = [str(file) for file in catalog.results().values()]
     assert run(["compare", *files, "--html", "x.html"]) == 2
     assert "two files at most" in capsys.readouterr().err
-    assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2  # unlike machines, without --force
+    # unlike machines, without --force
+    assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2
     assert run(["compare", str(H200), "--html", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
 

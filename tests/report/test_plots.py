@@ -1,4 +1,6 @@
-"""Pictures: `compare --plot` writes what a viewer opens, the same each time, and refuses before any work what it could not write."""
+"""Pictures: `compare --plot` writes what a viewer opens, the same each time, and refuses before any
+work what it could not write.
+"""
 
 import struct
 from itertools import product
@@ -45,7 +47,9 @@ def test_the_shipped_sweep_as_svg_is_well_formed_and_the_same_each_time() -> Non
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"])
+@pytest.mark.parametrize(
+    "name", ["a$\\frac$b.csv", "$x_1$.csv", "\u7ed3\u679c.csv", "a\udcff\x01\x1b--b.csv"]
+)
 def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -> None:
     files = [str(tmp_path / one) for one in (name, f"new {name}")]
     for file in files:
@@ -53,7 +57,11 @@ def test_any_file_name_is_a_heading(name: str, tmp_path: Path, capfd: Capture) -
     for given, ending in product((files, files[:1]), ("png", "svg")):
         picture = tmp_path / f"picture.{ending}"
         assert invoke(capfd, *given, "--plot", str(picture))[0] == 0
-        assert picture.read_bytes().startswith(PNG) if ending == "png" else ElementTree.fromstring(picture.read_bytes()) is not None
+        assert (
+            picture.read_bytes().startswith(PNG)
+            if ending == "png"
+            else ElementTree.fromstring(picture.read_bytes()) is not None
+        )
 
 
 def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> None:
@@ -73,10 +81,24 @@ def test_settings_of_matplotlib_neither_change_a_picture_nor_are_changed() -> No
         [row((10.0, 10.5), size_bytes=0), row((10.0, 10.5), size_bytes=12000)],
         [row((10.0,), size_bytes=0)],
         [row((10.0,)) | {"busbw_gbs": float("nan"), "ranks": 0}],
-        [row((9.0, 8.0), algo=algo, channels=channels, size_bytes=8 << size) for algo, channels, size in product(("ring", "tree"), range(1, 40), range(27))],
-        [row((10.0,), backend="nccl"), row((9.0,), backend="mpi"), row((9.0,), backend="nccl", algo="ring", proto="ll")],
+        [
+            row((9.0, 8.0), algo=algo, channels=channels, size_bytes=8 << size)
+            for algo, channels, size in product(("ring", "tree"), range(1, 40), range(27))
+        ],
+        [
+            row((10.0,), backend="nccl"),
+            row((9.0,), backend="mpi"),
+            row((9.0,), backend="nccl", algo="ring", proto="ll"),
+        ],
     ],
-    ids=["one row", "no bytes and odd bytes", "no bytes", "unknown ranks", "27 sizes of 78 configurations", "libraries alone"],
+    ids=[
+        "one row",
+        "no bytes and odd bytes",
+        "no bytes",
+        "unknown ranks",
+        "27 sizes of 78 configurations",
+        "libraries alone",
+    ],
 )
 def test_anything_can_be_drawn(rows: list[dict[str, object]]) -> None:
     given = frame(*rows)
@@ -93,7 +115,14 @@ def test_more_problems_than_a_viewer_shows_are_cut() -> None:
 
 def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) -> None:
     one, two, alone = tmp_path / "one.svg", tmp_path / "two.PNG", tmp_path / "base.csv"
-    alone.write_text("\n".join(line for line in frames.H200.read_text().splitlines() if line.startswith(("op,", "scatter,"))) + "\n")
+    alone.write_text(
+        "\n".join(
+            line
+            for line in frames.H200.read_text().splitlines()
+            if line.startswith(("op,", "scatter,"))
+        )
+        + "\n"
+    )
     code, out, err = invoke(capfd, str(alone), "--plot", str(one))
     assert (code, err) == (0, f"# wrote {one}\n")
     assert "scatter, 4 ranks" in out
@@ -104,14 +133,18 @@ def test_one_file_and_two_on_the_command_line(capfd: Capture, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["results.pdf", "results", "png", ".svg"])
-def test_other_endings_are_refused_and_the_known_ones_named(capfd: Capture, tmp_path: Path, name: str) -> None:
+def test_other_endings_are_refused_and_the_known_ones_named(
+    capfd: Capture, tmp_path: Path, name: str
+) -> None:
     code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / name))
     assert (code, out) == (2, "")
     assert "png and svg" in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_written_is_found_before_the_files_are_read(capfd: Capture, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_found_before_the_files_are_read(
+    capfd: Capture, tmp_path: Path
+) -> None:
     for target in (tmp_path / "none" / "x.png", tmp_path / "dir.png"):
         (tmp_path / "dir.png").mkdir(exist_ok=True)
         code, out, err = invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))
@@ -120,7 +153,9 @@ def test_what_cannot_be_written_is_found_before_the_files_are_read(capfd: Captur
         assert "missing.csv" not in err
 
 
-def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(capfd: Capture, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(
+    capfd: Capture, tmp_path: Path
+) -> None:
     target = tmp_path / "x.png"
     assert invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))[0] == 2
     assert not target.exists()
@@ -129,7 +164,9 @@ def test_a_file_that_cannot_be_read_leaves_no_picture_and_an_old_one_as_it_was(c
     assert target.read_bytes() == b"old"
 
 
-def test_without_matplotlib_the_install_line_is_told(capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_install_line_is_told(
+    capfd: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("collbench.cli._draw_results.find_spec", lambda _: None)
     code, out, err = invoke(capfd, H200, "--plot", str(tmp_path / "x.png"))
     assert (code, out) == (3, "")
@@ -144,7 +181,14 @@ def test_three_files_and_other_answers_are_refused(capfd: Capture, tmp_path: Pat
 
 def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> None:
     waived = tmp_path / "waived.csv"
-    waived.write_text("\n".join(line for line in frames.H200.read_text().splitlines() if line.startswith("op,") or ",waived," in line) + "\n")
+    waived.write_text(
+        "\n".join(
+            line
+            for line in frames.H200.read_text().splitlines()
+            if line.startswith("op,") or ",waived," in line
+        )
+        + "\n"
+    )
     code, _, err = invoke(capfd, str(waived), "--plot", str(tmp_path / "x.png"))
     assert code == 2
     assert "nothing to draw" in err

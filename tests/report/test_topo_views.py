@@ -18,10 +18,28 @@ from collbench.report.topology.matrix import matrix
 from collbench.report.topology.tree import tree
 from collbench.report.topology.words import alike, labels
 from tests.support import machines
-from tests.support.machines import CUBE_MESH, dgx1v, hgx_h100, laptop, nvl, p100_pcie, two_hosts, unknown_rates
+from tests.support.machines import (
+    CUBE_MESH,
+    dgx1v,
+    hgx_h100,
+    laptop,
+    nvl,
+    p100_pcie,
+    two_hosts,
+    unknown_rates,
+)
 
 ALL: list[Callable[[], Topology]] = [
-    dgx1v, hgx_h100, p100_pcie, two_hosts, laptop, unknown_rates, nvl, machines.sixteen, machines.four_sockets, machines.nested,
+    dgx1v,
+    hgx_h100,
+    p100_pcie,
+    two_hosts,
+    laptop,
+    unknown_rates,
+    nvl,
+    machines.sixteen,
+    machines.four_sockets,
+    machines.nested,
 ]
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -46,7 +64,9 @@ def test_the_matrix_of_a_cube_mesh() -> None:
     for a in range(8):
         for b in range(8):
             links = CUBE_MESH.get((min(a, b), max(a, b)), 0)
-            assert found[f"GPU{a}", f"GPU{b}"] == ("X" if a == b else f"NV{links}" if links else "NVB")
+            assert found[f"GPU{a}", f"GPU{b}"] == (
+                "X" if a == b else f"NV{links}" if links else "NVB"
+            )
     assert [found["GPU0", f"NIC{nic}"] for nic in range(4)] == ["PIX", "NODE", "SYS", "SYS"]
     assert found["NIC2", "GPU5"] == "PIX"
     assert len(found) == 12 * 12
@@ -54,7 +74,13 @@ def test_the_matrix_of_a_cube_mesh() -> None:
 
 def test_a_matrix_as_nvidia_smi_prints_it() -> None:
     lines = matrix(replace_nodes(hgx_h100(), "nic", "net"), 120)
-    assert lines[0].split() == [*[f"GPU{k}" for k in range(8)], "CPU", "Affinity", "NUMA", "Affinity"]
+    assert lines[0].split() == [
+        *[f"GPU{k}" for k in range(8)],
+        "CPU",
+        "Affinity",
+        "NUMA",
+        "Affinity",
+    ]
     assert lines[1].split() == ["GPU0", "X", *["NV18"] * 7, "0-19,40-59", "0"]
     assert lines[8].split() == ["GPU7", *["NV18"] * 7, "X", "20-39,60-79", "1"]
 
@@ -62,12 +88,19 @@ def test_a_matrix_as_nvidia_smi_prints_it() -> None:
 def replace_nodes(topology: Topology, *without: str) -> Topology:
     nodes = tuple(node for node in topology.nodes if node.kind not in without)
     kept = {node.id for node in nodes}
-    return Topology(name=topology.name, nodes=nodes, links=tuple(link for link in topology.links if {link.a, link.b} <= kept), hosts=topology.hosts)
+    return Topology(
+        name=topology.name,
+        nodes=nodes,
+        links=tuple(link for link in topology.links if {link.a, link.b} <= kept),
+        hosts=topology.hosts,
+    )
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_the_matrix_fits_and_says_the_same_at_every_width(make: Callable[[], Topology], columns: int) -> None:
+def test_the_matrix_fits_and_says_the_same_at_every_width(
+    make: Callable[[], Topology], columns: int
+) -> None:
     lines = matrix(make(), columns)
     assert max(map(len, lines)) <= columns
     assert not any(line.endswith(" ") for line in lines)
@@ -106,7 +139,9 @@ def test_colour_changes_no_letter() -> None:
         return f"\x1b[1m{text}\x1b[0m"
 
     for make in (matrix_80, tree, tables.rates):
-        assert [re.sub(r"\x1b\[\dm", "", line).rstrip() for line in make(dgx1v(), paint)] == [line.rstrip() for line in make(dgx1v())]
+        assert [re.sub(r"\x1b\[\dm", "", line).rstrip() for line in make(dgx1v(), paint)] == [
+            line.rstrip() for line in make(dgx1v())
+        ]
     assert {"NVL", "NVB", "PIX", "SYS", "pcie", "nvlink"} <= set(seen)
 
 
@@ -125,7 +160,10 @@ def test_equal_hosts_are_shown_once_and_others_apart() -> None:
     whole = two_hosts()
     thinner = replace_link(whole, "h1.gpu0", "h1.gpu1", nvlink_link("h1.gpu0", "h1.gpu1", 3, 11))
     assert [group.hosts for group in alike(thinner)] == [(0,), (1,)]
-    assert [line.split()[2] for line in matrix(thinner, 80) if line.startswith("GPU0")] == ["NV12", "NV11"]
+    assert [line.split()[2] for line in matrix(thinner, 80) if line.startswith("GPU0")] == [
+        "NV12",
+        "NV11",
+    ]
     assert {node.id for node in other.nodes} == {"net0", "cpu0", "root0", "gpu0", "gpu1", "nic0"}
     assert {node.host for node in part(whole, 1).nodes} == {0, -1}
 
@@ -137,7 +175,9 @@ def replace_link(topology: Topology, a: str, b: str, link: Link) -> Topology:
 
 def test_a_switch_between_hosts_is_no_network() -> None:
     lines = matrix(nvl(), 80)
-    assert lines[0].startswith("18 hosts alike: tray00, tray01, tray02, ..., tray17: 4 x NVIDIA GB200")
+    assert lines[0].startswith(
+        "18 hosts alike: tray00, tray01, tray02, ..., tray17: 4 x NVIDIA GB200"
+    )
     assert "Between hosts: NV18, 720.0 GB/s (NVLink 5 x18)" in lines
 
 
@@ -151,7 +191,9 @@ def test_a_host_without_gpu_shows_its_processors_and_nics() -> None:
     text = "\n".join(matrix(laptop(), 80))
     assert "CPU0  Intel Core i7-1260P  0-15" in text
     assert "NIC0: enp0s31f6" in text
-    assert matrix(replace_nodes(laptop(), "cpu", "root", "nic"), 80) == ["nothing is known of this host"]
+    assert matrix(replace_nodes(laptop(), "cpu", "root", "nic"), 80) == [
+        "nothing is known of this host"
+    ]
 
 
 def test_what_nobody_told_is_said_to_be_unknown() -> None:
@@ -165,14 +207,22 @@ def test_what_nobody_told_is_said_to_be_unknown() -> None:
 
 def test_labels_say_the_host_only_where_two_have_the_same() -> None:
     names = labels(two_hosts())
-    assert (names["gpu0"], names["h1.gpu0"], names["net0"]) == ("node1 GPU0", "node2 GPU0", "network")
+    assert (names["gpu0"], names["h1.gpu0"], names["net0"]) == (
+        "node1 GPU0",
+        "node2 GPU0",
+        "network",
+    )
     assert labels(dgx1v())["gpu0"] == "GPU0"
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 def test_the_tree_has_every_node_of_a_host_once(make: Callable[[], Topology]) -> None:
     for group in alike(make()):
-        shown = [re.sub(r"^[│├└─ ]*", "", line) for line in tree(group.part) if re.match(r"^[│ ]*[├└]─ ", line)]
+        shown = [
+            re.sub(r"^[│├└─ ]*", "", line)
+            for line in tree(group.part)
+            if re.match(r"^[│ ]*[├└]─ ", line)
+        ]
         assert sorted(line.split(", ")[0] for line in shown) == sorted(labels(group.part).values())
 
 
@@ -183,13 +233,22 @@ def test_the_tree_tells_links_and_neighbours() -> None:
     assert lines[place + 1].strip("│ ") == "NVLink 2 x1 to GPU1, GPU2, 20.0 GB/s each"
     assert lines[place + 2].strip("│ ") == "NVLink 2 x2 to GPU3, GPU4, 40.0 GB/s each"
     assert max(map(len, lines)) <= 80
-    assert any(line.strip("│ ") == "NVLink 4 x18 to GPU0-GPU7, 364.5 GB/s each" for line in tree(hgx_h100())[-4:])
+    assert any(
+        line.strip("│ ") == "NVLink 4 x18 to GPU0-GPU7, 364.5 GB/s each"
+        for line in tree(hgx_h100())[-4:]
+    )
 
 
 def test_a_deep_tree_and_a_loop_end() -> None:
-    nodes = [Node(id="cpu0", kind="cpu", index=0), *[Node(id=f"pci{k}", kind="pci") for k in range(1500)], Node(id="gpu0", kind="gpu", index=0)]
+    nodes = [
+        Node(id="cpu0", kind="cpu", index=0),
+        *[Node(id=f"pci{k}", kind="pci") for k in range(1500)],
+        Node(id="gpu0", kind="gpu", index=0),
+    ]
     chain = ["cpu0", *[f"pci{k}" for k in range(1500)], "gpu0"]
-    links = [pcie_link(a, b, 3, 16) for a, b in pairwise(chain)] + [pcie_link("pci7", "pci900", 3, 16)]
+    links = [pcie_link(a, b, 3, 16) for a, b in pairwise(chain)] + [
+        pcie_link("pci7", "pci900", 3, 16)
+    ]
     deep = Topology(name="deep", nodes=tuple(nodes), links=tuple(links))
     assert len([line for line in tree(deep) if "─ " in line]) == 1502
     assert "PCIe switches are not drawn." in svg(deep)
@@ -204,7 +263,9 @@ def test_rates_name_the_hop_that_limits() -> None:
     pcie = tables.rates(p100_pcie())
     assert "GPU0 - GPU1  PIX    12.0  GPU0 -> PCIe switch 0000:01:00.0, PCIe 3.0 x16" in pcie
     direct = Topology(
-        name="direct", nodes=(Node(id="gpu2", kind="gpu", index=2), Node(id="gpu3", kind="gpu", index=3)), links=(pcie_link("gpu2", "gpu3", 4, 16),)
+        name="direct",
+        nodes=(Node(id="gpu2", kind="gpu", index=2), Node(id="gpu3", kind="gpu", index=3)),
+        links=(pcie_link("gpu2", "gpu3", 4, 16),),
     )
     assert tables.rates(direct)[1].endswith("GPU2 -> GPU3, PCIe 4.0 x16")
 
@@ -221,7 +282,13 @@ def test_rates_between_hosts() -> None:
 
 
 def test_p2p_shows_codes_with_their_reasons() -> None:
-    told = {(a, b, what): "OK" for a in ("gpu0", "gpu1") for b in ("gpu0", "gpu1") if a != b for what in ("read", "write")}
+    told = {
+        (a, b, what): "OK"
+        for a in ("gpu0", "gpu1")
+        for b in ("gpu0", "gpu1")
+        if a != b
+        for what in ("read", "write")
+    }
     told |= {("gpu0", "gpu1", "atomics"): "TNS", ("gpu1", "gpu0", "atomics"): "CNS"}
     lines = tables.p2p(with_p2p(unknown_rates(), told))
     assert lines[:3] == ["read  GPU0  GPU1", "GPU0   X    OK", "GPU1  OK     X"]
@@ -232,11 +299,19 @@ def test_p2p_shows_codes_with_their_reasons() -> None:
     half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
     assert "GPU1  ?      X" in half
     assert "  ?    not told" in half
-    assert tables.p2p(dgx1v()) == ["Nothing is known of what GPUs may do with the memory of their peers."]
+    assert tables.p2p(dgx1v()) == [
+        "Nothing is known of what GPUs may do with the memory of their peers."
+    ]
 
 
 def with_p2p(topology: Topology, told: dict[tuple[str, str, str], str]) -> Topology:
-    return Topology(name=topology.name, nodes=topology.nodes, links=topology.links, hosts=topology.hosts, p2p=told)
+    return Topology(
+        name=topology.name,
+        nodes=topology.nodes,
+        links=topology.links,
+        hosts=topology.hosts,
+        p2p=told,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,19 +328,47 @@ class Row:
 
 
 def test_nvlinks_one_by_one() -> None:
-    rows = [Row(), Row(link=1, is_active=False, speed_gbs=None, replay=7), Row(link=2, is_active=None, version=None, remote=None, crc=None)]
+    rows = [
+        Row(),
+        Row(link=1, is_active=False, speed_gbs=None, replay=7),
+        Row(link=2, is_active=None, version=None, remote=None, crc=None),
+    ]
     lines = tables.nvlinks(rows, lambda text, kind: f"<{text}>" if kind == "not OK" else text)
-    assert lines[0].split() == ["GPU", "link", "active", "version", "to", "GB/s", "replay", "recovery", "CRC"]
+    assert lines[0].split() == [
+        "GPU",
+        "link",
+        "active",
+        "version",
+        "to",
+        "GB/s",
+        "replay",
+        "recovery",
+        "CRC",
+    ]
     assert lines[1].split() == ["0", "0", "yes", "4.0", "NVSwitch", "26.6", "0", "0", "0"]
     assert lines[2].startswith("<  0")
     assert lines[2].split()[3:7] == ["no", "4.0", "NVSwitch", "unknown"]
-    assert lines[3].split() == ["0", "2", "unknown", "unknown", "unknown", "26.6", "0", "0", "unknown"]
+    assert lines[3].split() == [
+        "0",
+        "2",
+        "unknown",
+        "unknown",
+        "unknown",
+        "26.6",
+        "0",
+        "0",
+        "unknown",
+    ]
     assert tables.nvlinks([]) == ["No NVLink is known."]
 
 
 def test_links_of_a_model_tell_their_sources_once() -> None:
     lines = tables.links(hgx_h100())
-    assert any(line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"] or "NVLink 4 x18     450.0   364.5  [3]" in line for line in lines)
+    assert any(
+        line.split()[-5:] == ["NVLink", "4", "x18", "450.0", "364.5"]
+        or "NVLink 4 x18     450.0   364.5  [3]" in line
+        for line in lines
+    )
     assert sum(line.startswith("[2] ") for line in lines) == 1
     assert not any("NVLink" in line for line in tables.links(hgx_h100(), without=("nvlink",)))
 
@@ -276,14 +379,21 @@ def test_links_fit_the_screen(make: Callable[[], Topology]) -> None:
     for columns in (80, 100, wide):
         lines = tables.links(make(), columns=columns)
         assert max(map(len, lines)) <= columns
-        assert sorted(" ".join(lines).split()) == sorted(" ".join(tables.links(make(), columns=1000)).split())
+        assert sorted(" ".join(lines).split()) == sorted(
+            " ".join(tables.links(make(), columns=1000)).split()
+        )
 
 
 def test_ends_with_long_names_stand_in_a_line_of_their_own() -> None:
-    switches = tuple(Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2))
+    switches = tuple(
+        Node(id=f"pci{number}", kind="pci", address=f"0000:{number:02x}:00.0") for number in (1, 2)
+    )
     link = pcie_link("pci1", "pci2", 4, 16)
     one = Topology(name="two switches", nodes=switches, links=(link,))
-    assert "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16" in tables.links(one, columns=100)[1]
+    assert (
+        "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0  PCIe 4.0 x16"
+        in tables.links(one, columns=100)[1]
+    )
     lines = tables.links(one)
     assert lines[1] == "PCIe switch 0000:01:00.0 - PCIe switch 0000:02:00.0"
     assert lines[2].split() == tables.links(one, columns=100)[1].split()[7:]
@@ -299,16 +409,30 @@ def test_rings_of_many_ranks_wrap() -> None:
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(make: Callable[[], Topology]) -> None:
+def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(
+    make: Callable[[], Topology],
+) -> None:
     topology = make()
     text = svg(topology)
     root = ElementTree.fromstring(text)
     assert text == svg(make())
-    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {"svg", "title", "desc", "g", "rect", "text", "tspan", "polyline", "path"}
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg",
+        "title",
+        "desc",
+        "g",
+        "rect",
+        "text",
+        "tspan",
+        "polyline",
+        "path",
+    }
     shown = ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
     for group in alike(topology):
         for node in group.part.of_kind("gpu", "nic", "cpu"):
-            assert any(words.split("  ")[0].startswith(labels(group.part)[node.id]) for words in shown)
+            assert any(
+                words.split("  ")[0].startswith(labels(group.part)[node.id]) for words in shown
+            )
     wide, high = (float(root.attrib[key]) for key in ("width", "height"))
     for element in root.iter(f"{SVG}rect"):
         assert float(element.get("x", "0")) + float(element.attrib["width"]) <= wide
@@ -316,10 +440,16 @@ def test_the_drawing_is_plain_xml_with_every_device_in_its_own_place(make: Calla
 
 
 @pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
-def test_no_two_boxes_overlap_and_none_stands_below_another_that_feeds_a_third(make: Callable[[], Topology]) -> None:
+def test_no_two_boxes_overlap_and_none_stands_below_another_that_feeds_a_third(
+    make: Callable[[], Topology],
+) -> None:
     for group in alike(make()):
         one = group.part
-        pairs = {(link.a, link.b): link.count for link in one.links if link.kind == "nvlink" and one.by_id[link.a].kind == one.by_id[link.b].kind == "gpu"}
+        pairs = {
+            (link.a, link.b): link.count
+            for link in one.links
+            if link.kind == "nvlink" and one.by_id[link.a].kind == one.by_id[link.b].kind == "gpu"
+        }
         places = list(lay_out(one, pairs).places.items())
         assert {one.by_id[name].kind for name, _ in places} <= {"cpu", "root", "pci", "gpu", "nic"}
         for number, (_, a) in enumerate(places):
@@ -330,7 +460,11 @@ def test_no_two_boxes_overlap_and_none_stands_below_another_that_feeds_a_third(m
 
 def test_the_cube_mesh_is_drawn_link_by_link() -> None:
     root = ElementTree.fromstring(svg(dgx1v()))
-    green = [element for element in (*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}path")) if element.get("stroke") == "#2f9e44"]
+    green = [
+        element
+        for element in (*root.iter(f"{SVG}polyline"), *root.iter(f"{SVG}path"))
+        if element.get("stroke") == "#2f9e44"
+    ]
     assert len(green) == sum(CUBE_MESH.values()) + 1  # and one in the legend
     assert "one NVLink 2, 20.0 GB/s" in svg(dgx1v())
     pairs = dict(CUBE_MESH.items())
@@ -353,14 +487,21 @@ def test_bundles_to_several_switches_are_one() -> None:
 
 
 def test_the_drawing_escapes_what_a_file_says() -> None:
-    nasty = Topology(name="<script>&\x1b]]>\"", nodes=(replace(unknown_rates().gpus[0], name="<b>\x00"),), links=(), notes=("a <note>",))
+    nasty = Topology(
+        name='<script>&\x1b]]>"',
+        nodes=(replace(unknown_rates().gpus[0], name="<b>\x00"),),
+        links=(),
+        notes=("a <note>",),
+    )
     root = ElementTree.fromstring(svg(nasty))
-    assert root.findtext(f"{SVG}title") == "<script>&]]>\""
+    assert root.findtext(f"{SVG}title") == '<script>&]]>"'
     assert "<script" not in svg(nasty)
 
 
 def test_links_that_are_not_drawn_are_counted() -> None:
     twice = hgx_h100()
-    more = Topology(name="more", nodes=twice.nodes, links=(*twice.links, Link(a="cpu1", b="gpu0", kind="c2c")))
+    more = Topology(
+        name="more", nodes=twice.nodes, links=(*twice.links, Link(a="cpu1", b="gpu0", kind="c2c"))
+    )
     assert "1 further link is not drawn." in svg(more)
     assert "not drawn" not in svg(twice)

@@ -1,4 +1,6 @@
-"""The row and its file: what is written is read back, by the same module, whatever happened to the file."""
+"""The row and its file: what is written is read back, by the same module, whatever happened to the
+file.
+"""
 
 import os
 from dataclasses import replace
@@ -7,25 +9,79 @@ from pathlib import Path
 
 import pytest
 
-from collbench.results.record import COLUMNS, KEY, SCHEMA, Record, Writer, header, known_keys, read, to_line
+from collbench.results.record import (
+    COLUMNS,
+    KEY,
+    SCHEMA,
+    Record,
+    Writer,
+    header,
+    known_keys,
+    read,
+    to_line,
+)
 from collbench.util.errors import UnavailableError, UsageError
 
 ROW = Record(
-    op="allreduce", backend="cpu", algo="ring", proto="simple", transport="shm", direct="on", p2p="pull", channels=1, threads=1, ctas=0, buffsize=1024,
-    slots=4, chunk=256, slices=2, unroll=0, cluster=0, reload="auto", specialize="auto", dtype="float32", redop="sum", root=0, placement="out", group="local",
-    ranks=2, hosts=1, size_bytes=4096, count=1024, time_us=12.5, time_low_us=12.0, time_high_us=13.0,
-    repeats=3, repeat_times_us=(12.0, 12.5, 13.0), iters=20, algbw_gbs=0.32768, busbw_gbs=0.32768, ceiling_gbs=12.0, percent=2.7,
-    limit="GPU0 -> GPU1, PCIe 3.0 x16", wrong=0,
-    status="ok", notes="in-cache", run="r", host="h", device='a "quoted", name', versions="v", timestamp="2026-11-20T00:00:00Z",
+    op="allreduce",
+    backend="cpu",
+    algo="ring",
+    proto="simple",
+    transport="shm",
+    direct="on",
+    p2p="pull",
+    channels=1,
+    threads=1,
+    ctas=0,
+    buffsize=1024,
+    slots=4,
+    chunk=256,
+    slices=2,
+    unroll=0,
+    cluster=0,
+    reload="auto",
+    specialize="auto",
+    dtype="float32",
+    redop="sum",
+    root=0,
+    placement="out",
+    group="local",
+    ranks=2,
+    hosts=1,
+    size_bytes=4096,
+    count=1024,
+    time_us=12.5,
+    time_low_us=12.0,
+    time_high_us=13.0,
+    repeats=3,
+    repeat_times_us=(12.0, 12.5, 13.0),
+    iters=20,
+    algbw_gbs=0.32768,
+    busbw_gbs=0.32768,
+    ceiling_gbs=12.0,
+    percent=2.7,
+    limit="GPU0 -> GPU1, PCIe 3.0 x16",
+    wrong=0,
+    status="ok",
+    notes="in-cache",
+    run="r",
+    host="h",
+    device='a "quoted", name',
+    versions="v",
+    timestamp="2026-11-20T00:00:00Z",
 )
-WAIVED = Record(**{name: getattr(ROW, name) for name in KEY}, status="waived", reason="two\nlines, and a comma")
+WAIVED = Record(
+    **{name: getattr(ROW, name) for name in KEY}, status="waived", reason="two\nlines, and a comma"
+)
 
 
 def test_columns_are_the_documented_ones() -> None:
     wanted = (
-        "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk slices unroll cluster reload specialize dtype redop root "
-        "placement group ranks hosts size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs busbw_gbs "
-        "ceiling_gbs percent limit wrong status reason notes run host device versions timestamp schema"
+        "op backend algo proto transport direct p2p channels threads ctas buffsize slots chunk"
+        " slices unroll cluster reload specialize dtype redop root placement group ranks hosts"
+        " size_bytes count time_us time_low_us time_high_us repeats repeat_times_us iters algbw_gbs"
+        " busbw_gbs ceiling_gbs percent limit wrong status reason notes run host device versions"
+        " timestamp schema"
     )
     assert " ".join(COLUMNS) == wanted
     readme = (Path(__file__).parent.parent.parent / "README.md").read_text()
@@ -44,9 +100,18 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read(file) == [ROW, WAIVED, ROW]
 
 
-@pytest.mark.parametrize(("end", "cut"), [("\n", to_line(ROW)[:40].encode()), ("\r\n", to_line(ROW)[:40].encode()), ("\n", "allreduce,Ä".encode()[:-1])])
+@pytest.mark.parametrize(
+    ("end", "cut"),
+    [
+        ("\n", to_line(ROW)[:40].encode()),
+        ("\r\n", to_line(ROW)[:40].encode()),
+        ("\n", "allreduce,Ä".encode()[:-1]),
+    ],
+)
 def test_a_line_cut_by_a_crash_is_dropped(tmp_path: Path, end: str, cut: bytes) -> None:
-    """Also of a file that passed through another system's editor, and in the middle of a character."""
+    """Also of a file that passed through another system's editor, and in the middle of a
+    character.
+    """
     file = tmp_path / "out.csv"
     file.write_bytes((header() + to_line(ROW)).replace("\n", end).encode() + cut)
     assert read(file) == [ROW]

@@ -1,4 +1,6 @@
-"""The battery: every registered algorithm for every collective that it serves, on the check and on the reference."""
+"""The battery: every registered algorithm for every collective that it serves, on the check and on
+the reference.
+"""
 
 from collections.abc import Callable
 
@@ -10,7 +12,15 @@ from collbench.schedules.verify.check import check
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
-from tests.support.batteries import PAIRS, assert_right, placements, plan_of, problem, roots, world_of
+from tests.support.batteries import (
+    PAIRS,
+    assert_right,
+    placements,
+    plan_of,
+    problem,
+    roots,
+    world_of,
+)
 
 RANKS = [*range(2, 18), 32, 64]
 
@@ -21,7 +31,11 @@ def test_proved_and_right_for_every_root(op: OpName, algo: str, n: int) -> None:
     layouts = [(2, 1), (2, 3), (8, 1), (8, 3)] if n <= 17 else [(2, 1), (8, 3)]
     for root in roots(op, n):
         for slots, channels in layouts:
-            assert_right(plan_of(problem(op, n, root=root, count=3 * n + 1), algo, slots=slots, channels=channels))
+            assert_right(
+                plan_of(
+                    problem(op, n, root=root, count=3 * n + 1), algo, slots=slots, channels=channels
+                )
+            )
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
@@ -34,7 +48,9 @@ def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
                     continue  # see test_oneshot_in_place_lends_nothing
                 what = problem(op, n, root=root, count=53, in_place=in_place)
                 assert_right(plan_of(what, algo, slots=2, direct=direct))
-                assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
+                assert_right(
+                    plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct)
+                )
 
 
 def test_oneshot_in_place_lends_nothing() -> None:
@@ -80,7 +96,8 @@ FORMULAS: dict[tuple[OpName, str], Callable[[int], tuple[float, float]]] = {
     ("reduce", "twoshot"): lambda n: (2, 1),
     ("reduce", "chain"): lambda n: (n - 1, 1),
     ("alltoall", "direct"): lambda n: (1, (n - 1) / n),
-    ("allreduce", "hierarchical"): lambda n: (2, 2 * (n - 1) / n),  # of one host; of several see test_hierarchical
+    # of one host; of several see test_hierarchical
+    ("allreduce", "hierarchical"): lambda n: (2, 2 * (n - 1) / n),
     ("sendrecv", "direct"): lambda n: (1, 1),
     ("allgather", "duplex"): lambda n: (1, (n - 1) / n),
     ("reducescatter", "duplex"): lambda n: (1, (n - 1) / n),
@@ -107,7 +124,14 @@ def test_halving_takes_two_log_n_hops(n: int) -> None:
 def test_no_rank_is_inner_in_both_trees(n: int) -> None:
     schedule = registered("allreduce", "tree", World(n=n))
     for program in schedule.programs:
-        inner = {track.name[-1] for track in program if track.name.startswith("up") for steps in track.rounds for step in steps if step.recv}
+        inner = {
+            track.name[-1]
+            for track in program
+            if track.name.startswith("up")
+            for steps in track.rounds
+            for step in steps
+            if step.recv
+        }
         tops = {track.name[-1] for track in program if track.name.startswith("top")}
         assert len(inner | tops) <= 1
 
@@ -138,12 +162,16 @@ def test_reorder_moves_the_ring() -> None:
 @pytest.mark.parametrize("op", ["allreduce", "broadcast", "reduce"])
 @pytest.mark.parametrize("algo", ["ring", "chain", "twoshot", "tree", "star"])
 def test_a_braid_of_orders_is_proved_and_sends_no_more(op: OpName, algo: str) -> None:
-    """Three orders side by side: the hops of one, and no rank sends more than in the order that asks most of it."""
+    """Three orders side by side: the hops of one, and no rank sends more than in the order that
+    asks most of it.
+    """
     orders = ((0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (0, 2, 4, 1, 3))
     one, three = along(op, algo, 5, 1, orders[:1]), along(op, algo, 5, 1, orders)
     assert check(three).hops <= max(check(along(op, algo, 5, 1, (order,))).hops for order in orders)
     assert three.chunks["in"] == 3 * one.chunks["in"]
-    assert traffic(three).sent <= max(traffic(along(op, algo, 5, 1, (order,))).sent for order in orders)
+    assert traffic(three).sent <= max(
+        traffic(along(op, algo, 5, 1, (order,))).sent for order in orders
+    )
 
 
 def test_what_cannot_be_cut_follows_the_first_order() -> None:

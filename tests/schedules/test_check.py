@@ -25,12 +25,25 @@ def track(*rounds: tuple[Step, ...], name: str = "main") -> Track:
 def exchange(port: str = "x", **changes: object) -> list[Program]:
     """Two ranks send their input and add."""
     return [
-        (track((Step(src=(IN,), send=(Edge(1 - rank, port),)),), (Step(src=(IN,), recv=(Edge(1 - rank, port),), dst=OUT),)),)
+        (
+            track(
+                (Step(src=(IN,), send=(Edge(1 - rank, port),)),),
+                (Step(src=(IN,), recv=(Edge(1 - rank, port),), dst=OUT),),
+            ),
+        )
         for rank in (0, 1)
     ]
 
 
-def refuse(programs: Sequence[Program], match: str, op: OpName = "allreduce", root: int = 0, *, loops: int = 2, launches: int = 2) -> None:
+def refuse(
+    programs: Sequence[Program],
+    match: str,
+    op: OpName = "allreduce",
+    root: int = 0,
+    *,
+    loops: int = 2,
+    launches: int = 2,
+) -> None:
     with pytest.raises(ScheduleError, match=match):
         check(schedule_of(programs, op, root), loops=loops, launches=launches)
 
@@ -48,20 +61,32 @@ def test_a_rank_added_twice() -> None:
 
 def test_a_missing_contribution() -> None:
     programs = exchange()
-    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(recv=(Edge(1, "x"),), dst=OUT),)),)
+    programs[0] = (
+        track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(recv=(Edge(1, "x"),), dst=OUT),)),
+    )
     refuse(programs, "ends as input chunk 0 of ranks 1 .*, wanted input chunk 0 of ranks 0, 1")
 
 
 def test_an_output_never_written() -> None:
     programs = exchange()
-    programs[0] = (track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=TMP),)),)
+    programs[0] = (
+        track(
+            (Step(src=(IN,), send=(Edge(1, "x"),)),),
+            (Step(src=(IN,), recv=(Edge(1, "x"),), dst=TMP),),
+        ),
+    )
     refuse(programs, "ends as nothing")
 
 
 def test_mixed_chunks() -> None:
     one = Operand("in", 1)
     programs = exchange()
-    programs[0] = (track((Step(src=(one,), send=(Edge(1, "x"),)),), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
+    programs[0] = (
+        track(
+            (Step(src=(one,), send=(Edge(1, "x"),)),),
+            (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),),
+        ),
+    )
     refuse(programs, "adds input chunk 1 of ranks 0")
 
 
@@ -83,7 +108,9 @@ def test_slots_left_full() -> None:
     send = Step(src=(IN,), send=(Edge(1, "x"),))
     programs[0] = (track((send,), (send,), (Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT),)),)
     refuse(programs, "stay in port", loops=1, launches=1)
-    refuse(programs, "adds input chunk 0 of ranks 0 .piece 0. to input chunk 0 of ranks 1 .piece 1.")
+    refuse(
+        programs, "adds input chunk 0 of ranks 0 .piece 0. to input chunk 0 of ranks 1 .piece 1."
+    )
 
 
 def test_a_port_of_two_tracks() -> None:
@@ -100,7 +127,8 @@ def test_as_many_slots_as_slices_deadlock_every_ring(slots: int, slices: int) ->
             schedule = registered(op, "ring", World(n=n))
             check(schedule, slots=slots + 1, slices=slices)
             if (op, n) in (("allgather", 2), ("reducescatter", 2)):
-                continue  # one hop: nothing is sent before something is received that could wait for it
+                # one hop: nothing is sent before something is received that could wait for it
+                continue
             with pytest.raises(ScheduleError, match="deadlocks"):
                 check(schedule, slots=slots, slices=slices)
 
@@ -132,8 +160,13 @@ def test_in_place_input_overwritten_before_its_last_read() -> None:
     late = Step(src=(IN,), recv=(Edge(1, "x"),), dst=OUT)
     programs = exchange()
     programs[0] = (track((second,), (late,), (Step(src=(IN,), send=(Edge(1, "y"),)),)),)
-    programs[1] = (track((Step(src=(IN,), send=(Edge(0, "x"),)),), (Step(src=(IN,), recv=(Edge(0, "x"),), dst=TMP),),
-                         (Step(src=(IN,), recv=(Edge(0, "y"),), dst=OUT),)),)
+    programs[1] = (
+        track(
+            (Step(src=(IN,), send=(Edge(0, "x"),)),),
+            (Step(src=(IN,), recv=(Edge(0, "x"),), dst=TMP),),
+            (Step(src=(IN,), recv=(Edge(0, "y"),), dst=OUT),),
+        ),
+    )
     check(schedule_of(programs))
     with pytest.raises(ScheduleError, match="adds a rank twice"):
         check(schedule_of(programs), in_place=True)
@@ -144,15 +177,32 @@ def test_two_tracks_without_an_order() -> None:
     programs = exchange()
     programs[0] = (
         track((Step(src=(IN,), dst=TMP),), name="a"),
-        track((Step(src=(IN,), send=(Edge(1, "x"),)),), (Step(src=(TMP,), recv=(Edge(1, "x"),), dst=OUT),), name="b"),
+        track(
+            (Step(src=(IN,), send=(Edge(1, "x"),)),),
+            (Step(src=(TMP,), recv=(Edge(1, "x"),), dst=OUT),),
+            name="b",
+        ),
     )
     refuse(programs, "without an order|before anything was written|stale")
 
 
 def through_a_peer(*rounds: Round) -> list[Program]:
-    """Track a of rank 0 writes scratch and tells rank 1, which answers track b, whose rounds are given."""
-    first: Program = (track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"), track(*rounds, name="b"))
-    return [first, (track((Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),), (Step(src=(IN,), send=(Edge(0, "back"),)),)),)]
+    """Track a of rank 0 writes scratch and tells rank 1, which answers track b, whose rounds are
+    given.
+    """
+    first: Program = (
+        track((Step(src=(IN,), dst=TMP, send=(Edge(1, "go"),)),), name="a"),
+        track(*rounds, name="b"),
+    )
+    return [
+        first,
+        (
+            track(
+                (Step(recv=(Edge(0, "go"),), src=(IN,), dst=OUT),),
+                (Step(src=(IN,), send=(Edge(0, "back"),)),),
+            ),
+        ),
+    ]
 
 
 def test_an_order_through_a_peer_counts() -> None:
@@ -160,7 +210,14 @@ def test_an_order_through_a_peer_counts() -> None:
     add = (Step(src=(TMP, OUT), dst=OUT),)
     programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), add)
     check(schedule_of(programs), loops=1)
-    programs[1] = (track((Step(src=(IN,), send=(Edge(0, "back"),)), Step(src=(IN,), recv=(Edge(0, "go"),), dst=OUT))),)
+    programs[1] = (
+        track(
+            (
+                Step(src=(IN,), send=(Edge(0, "back"),)),
+                Step(src=(IN,), recv=(Edge(0, "go"),), dst=OUT),
+            )
+        ),
+    )
     refuse(programs, "without an order|before anything|stale")
 
 
@@ -172,13 +229,19 @@ def test_a_step_may_read_before_its_own_message_comes() -> None:
 
 
 def test_scratch_overwritten_by_the_next_loop() -> None:
-    """The same schedule is refused for two loops: nothing keeps track a from running ahead of track b."""
-    programs = through_a_peer((Step(recv=(Edge(1, "back"),), dst=OUT),), (Step(src=(TMP, OUT), dst=OUT),))
+    """The same schedule is refused for two loops: nothing keeps track a from running ahead of track
+    b.
+    """
+    programs = through_a_peer(
+        (Step(recv=(Edge(1, "back"),), dst=OUT),), (Step(src=(TMP, OUT), dst=OUT),)
+    )
     refuse(programs, "without an order|stale", loops=2)
 
 
 def test_a_loan_overwritten_too_early() -> None:
-    """Without the wait that passes.lend puts there, an in-place two-shot would overwrite what peers still read."""
+    """Without the wait that passes.lend puts there, an in-place two-shot would overwrite what peers
+    still read.
+    """
     from dataclasses import replace
 
     from collbench.schedules.passes import lend
@@ -191,7 +254,13 @@ def test_a_loan_overwritten_too_early() -> None:
 
 def test_reducing_what_is_only_moved() -> None:
     programs = [
-        (track((Step(src=(IN,), send=(Edge(1 - rank, "x"),)),), (Step(src=(IN,), recv=(Edge(1 - rank, "x"),), dst=OUT),)),) for rank in (0, 1)
+        (
+            track(
+                (Step(src=(IN,), send=(Edge(1 - rank, "x"),)),),
+                (Step(src=(IN,), recv=(Edge(1 - rank, "x"),), dst=OUT),),
+            ),
+        )
+        for rank in (0, 1)
     ]
     refuse(programs, "sendrecv reduces nothing", op="sendrecv")
 

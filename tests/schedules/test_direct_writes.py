@@ -1,4 +1,6 @@
-"""Direct writes: what passes for safe is proved, what is not safe is found, and the handshake is there exactly where it must be."""
+"""Direct writes: what passes for safe is proved, what is not safe is found, and the handshake is
+there exactly where it must be.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +10,18 @@ from hypothesis import given, settings
 
 from collbench.planning.plan import registered
 from collbench.schedules.algorithms import ring
-from collbench.schedules.ir import At, Edge, Message, Operand, Program, Schedule, Step, Track, build, expanded
+from collbench.schedules.ir import (
+    At,
+    Edge,
+    Message,
+    Operand,
+    Program,
+    Schedule,
+    Step,
+    Track,
+    build,
+    expanded,
+)
 from collbench.schedules.passes import arrivals, direct_count, landing, lend, message_count, reorder
 from collbench.schedules.verify.check import check
 from collbench.schedules.zero_copy import place
@@ -20,7 +33,8 @@ from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import random_schedule
 
 IN, OUT, TMP = Operand("in", 0), Operand("out", 0), Operand("tmp", 0)
-DEPENDENT: tuple[OpName, ...] = ("allreduce", "reduce", "reducescatter")  # what is written was made of what its receiver gave, in the same launch
+# what is written was made of what its receiver gave, in the same launch
+DEPENDENT: tuple[OpName, ...] = ("allreduce", "reduce", "reducescatter")
 
 
 def schedule_of(programs: Sequence[Program], op: OpName = "allreduce") -> Schedule:
@@ -33,10 +47,14 @@ def track(*steps: Step, name: str = "main") -> Track:
 
 
 def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
-    """The placed schedule is right, and without its handshake it is refused, unless it needs none."""
+    """The placed schedule is right, and without its handshake it is refused, unless it needs
+    none.
+    """
     placed = place(schedule, in_place=in_place)
     for slots in (2, 8):
-        assert check(placed, slots=slots, in_place=in_place) == check(schedule, slots=slots, in_place=in_place)
+        assert check(placed, slots=slots, in_place=in_place) == check(
+            schedule, slots=slots, in_place=in_place
+        )
     if placed.ready:
         assert placed.placed
         with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
@@ -69,7 +87,10 @@ def test_random_schedules(schedule: Schedule) -> None:
 
 def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
     """Wrong outputs in so many random plays."""
-    return sum(Adversary(schedule, in_place=in_place, launches=3, seed=seed).play() for seed in range(seeds))
+    return sum(
+        Adversary(schedule, in_place=in_place, launches=3, seed=seed).play()
+        for seed in range(seeds)
+    )
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
@@ -110,11 +131,17 @@ def test_the_handshake_of_a_ring_is_one_edge_a_rank() -> None:
     assert found.placed_at(3, 0, 2) == frozenset({Edge(2, "ring")})
 
 
-@pytest.mark.parametrize(("op", "algo"), [("allreduce", "ring"), ("allgather", "ring"), ("alltoall", "direct"), ("allgather", "direct")])
+@pytest.mark.parametrize(
+    ("op", "algo"),
+    [("allreduce", "ring"), ("allgather", "ring"), ("alltoall", "direct"), ("allgather", "direct")],
+)
 def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
     schedule = registered(op, algo, World(n=5))
     assert schedule.is_symmetric
-    together, apart = expanded(place(schedule, in_place=False)), place(expanded(schedule), in_place=False)
+    together, apart = (
+        expanded(place(schedule, in_place=False)),
+        place(expanded(schedule), in_place=False),
+    )
     assert together.programs == apart.programs
     assert together.placed == apart.placed
     assert together.ready == apart.ready
@@ -129,22 +156,36 @@ def test_one_missing_announcement_is_enough_to_refuse(op: OpName) -> None:
     placed = expanded(place(registered(op, "direct", World(n=4)), in_place=False))
     for rank, edges in placed.ready.items():
         for edge in edges:
-            with pytest.raises(ScheduleError, match=rf"of rank {rank} without knowing that the launch has begun there"):
+            with pytest.raises(
+                ScheduleError,
+                match=rf"of rank {rank} without knowing that the launch has begun there",
+            ):
                 check(replace(placed, ready={**placed.ready, rank: edges - {edge}}))
 
 
 def read_again(name: str) -> Schedule:
-    """Rank 0 gives its input for the sum that comes back, and reads it once more, in no order with what comes back."""
+    """Rank 0 gives its input for the sum that comes back, and reads it once more, in no order with
+    what comes back.
+    """
     first, again = Step(src=(IN,), send=(Edge(1, "x"),)), Step(src=(IN,), send=(Edge(1, "z"),))
     last = Step(recv=(Edge(1, "y"),), dst=OUT)
-    adds, takes = Step(src=(IN,), recv=(Edge(0, "x"),), dst=OUT, send=(Edge(0, "y"),)), Step(recv=(Edge(0, "z"),), dst=TMP)
-    mine = (track(first, again, last),) if name == "main" else (track(first, last), track(again, name=name))
+    adds, takes = (
+        Step(src=(IN,), recv=(Edge(0, "x"),), dst=OUT, send=(Edge(0, "y"),)),
+        Step(recv=(Edge(0, "z"),), dst=TMP),
+    )
+    mine = (
+        (track(first, again, last),)
+        if name == "main"
+        else (track(first, last), track(again, name=name))
+    )
     return schedule_of([mine, (track(adds), track(takes, name="other"))])
 
 
 @pytest.mark.parametrize("name", ["main", "second"])
 def test_an_input_in_place_that_is_still_needed(name: str) -> None:
-    """Its rank reads it again: later in the same track, or in another track, which a schedule without direct writes may not do at all."""
+    """Its rank reads it again: later in the same track, or in another track, which a schedule
+    without direct writes may not do at all.
+    """
     schedule = read_again(name)
     placed = place(schedule, in_place=False)
     assert direct_count(placed) == 1
@@ -152,15 +193,29 @@ def test_an_input_in_place_that_is_still_needed(name: str) -> None:
     if name == "main":
         check(schedule, in_place=True)
         assert direct_count(place(schedule, in_place=True)) == 0
-    with pytest.raises(ScheduleError, match=r"rank \d, track \w+, round \d: two tracks touch out\[0\] of rank 0 .*; the other: rank \d, track \w+"):
+    with pytest.raises(
+        ScheduleError,
+        match=(
+            r"rank \d, track \w+, round \d: two tracks touch out\[0\] of rank 0 .*; the other: rank"
+            r" \d, track \w+"
+        ),
+    ):
         check(placed, in_place=True)
 
 
 def test_a_receiver_that_reads_the_cell_before() -> None:
-    """Rank 1 keeps its input in the output for a while: right through a FIFO, not if rank 0 writes there when it likes."""
+    """Rank 1 keeps its input in the output for a while: right through a FIFO, not if rank 0 writes
+    there when it likes.
+    """
     programs: list[Program] = [
         (track(Step(src=(IN,), send=(Edge(1, "x"),)), Step(recv=(Edge(1, "y"),), dst=OUT)),),
-        (track(Step(src=(IN,), dst=OUT), Step(src=(OUT,), send=(Edge(0, "y"),)), Step(recv=(Edge(0, "x"),), dst=OUT)),),
+        (
+            track(
+                Step(src=(IN,), dst=OUT),
+                Step(src=(OUT,), send=(Edge(0, "y"),)),
+                Step(recv=(Edge(0, "x"),), dst=OUT),
+            ),
+        ),
     ]
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
@@ -170,15 +225,33 @@ def test_a_receiver_that_reads_the_cell_before() -> None:
     forced = replace(found, placed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
     assert plays(found, in_place=False, seeds=40) == 0
     assert plays(forced, in_place=False, seeds=40) > 0
-    with pytest.raises(ScheduleError, match=r"rank \d, track main, round \d: two tracks touch out\[0\] of rank 1 without an order"):
+    with pytest.raises(
+        ScheduleError,
+        match=(
+            r"rank \d, track main, round \d: two tracks touch out\[0\] of rank 1 without an order"
+        ),
+    ):
         check(forced)
 
 
 def test_two_senders_that_write_one_cell() -> None:
-    """Rank 0 takes what rank 1 sends and then, over it, what rank 2 sends: safe only through a FIFO."""
+    """Rank 0 takes what rank 1 sends and then, over it, what rank 2 sends: safe only through a
+    FIFO.
+    """
     programs: list[Program] = [
-        (track(Step(recv=(Edge(1, "x"),), dst=OUT), Step(recv=(Edge(2, "x"),), dst=OUT), Step(src=(IN,), send=(Edge(1, "x"),))),),
-        (track(Step(src=(IN,), send=(Edge(0, "x"), Edge(2, "x"))), Step(recv=(Edge(0, "x"),), dst=OUT)),),
+        (
+            track(
+                Step(recv=(Edge(1, "x"),), dst=OUT),
+                Step(recv=(Edge(2, "x"),), dst=OUT),
+                Step(src=(IN,), send=(Edge(1, "x"),)),
+            ),
+        ),
+        (
+            track(
+                Step(src=(IN,), send=(Edge(0, "x"), Edge(2, "x"))),
+                Step(recv=(Edge(0, "x"),), dst=OUT),
+            ),
+        ),
         (track(Step(src=(IN,), send=(Edge(0, "x"),)), Step(recv=(Edge(1, "x"),), dst=OUT)),),
     ]
     schedule = schedule_of(programs, "sendrecv")
@@ -187,12 +260,16 @@ def test_two_senders_that_write_one_cell() -> None:
     assert len({At(0, 0, 0), At(0, 0, 1)} & found.placed.keys()) < 2
     check(found)
     into = {At(0, 0, 0): frozenset({Edge(1, "x")}), At(0, 0, 1): frozenset({Edge(2, "x")})}
-    with pytest.raises(ScheduleError, match=r"two tracks touch out\[0\] of rank 0 without an order"):
+    with pytest.raises(
+        ScheduleError, match=r"two tracks touch out\[0\] of rank 0 without an order"
+    ):
         check(replace(schedule, placed=into, ready={0: frozenset({Edge(1, "x"), Edge(2, "x")})}))
 
 
 def test_credits_are_no_order() -> None:
-    """With one slot a sender cannot send again before its receiver has read; that must not make a direct write safe."""
+    """With one slot a sender cannot send again before its receiver has read; that must not make a
+    direct write safe.
+    """
     allgather = registered("allgather", "direct", World(n=2))
     placed = replace(place(allgather, in_place=False), ready={})
     with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
@@ -201,7 +278,9 @@ def test_credits_are_no_order() -> None:
 
 def test_a_sum_cannot_be_placed() -> None:
     schedule = registered("allreduce", "ring", World(n=4))
-    with pytest.raises(ScheduleError, match="round 1: rank 3 cannot write what is not just copied to the output"):
+    with pytest.raises(
+        ScheduleError, match="round 1: rank 3 cannot write what is not just copied to the output"
+    ):
         check(replace(schedule, placed={At(0, 0, 1): frozenset({Edge(3, "ring")})}))
     assert landing(schedule.programs[0][0].rounds[1], Edge(3, "ring")) == ()
 

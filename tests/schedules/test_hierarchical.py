@@ -1,4 +1,6 @@
-"""Several hosts: what crosses the network is what the definition demands, for any number of hosts, ranks on them and numbering of the ranks."""
+"""Several hosts: what crosses the network is what the definition demands, for any number of hosts,
+ranks on them and numbering of the ranks.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +33,12 @@ from tests.support.batteries import assert_right, placements, problem, random_in
 Hosts = tuple[int, ...]
 SHAPES = ((2, 2), (2, 4), (3, 2), (4, 4), (2, 8), (8, 2))  # hosts, ranks of each
 SERVED: tuple[OpName, ...] = ("allreduce", "reducescatter", "allgather", "broadcast", "reduce")
-UNEQUAL: tuple[Hosts, ...] = ((0, 0, 0, 1, 1, 2), (0, 1, 2, 2, 2), (0, 1, 1, 0, 0, 1, 1), (0, 1, 0, 2, 0, 1, 3, 3))
+UNEQUAL: tuple[Hosts, ...] = (
+    (0, 0, 0, 1, 1, 2),
+    (0, 1, 2, 2, 2),
+    (0, 1, 1, 0, 0, 1, 1),
+    (0, 1, 0, 2, 0, 1, 3, 3),
+)
 
 
 def numberings(hosts: int, size: int) -> tuple[Hosts, Hosts]:
@@ -49,7 +56,11 @@ def schedule_of(op: OpName, hosts: Hosts, root: int = 0, algo: str = "hierarchic
 
 def crossings(schedule: Schedule, hosts: Hosts) -> dict[tuple[int, int], Fraction]:
     """The traffic of pairs of ranks on different hosts."""
-    return {pair: share for pair, share in pair_traffic(schedule).items() if hosts[pair[0]] != hosts[pair[1]]}
+    return {
+        pair: share
+        for pair, share in pair_traffic(schedule).items()
+        if hosts[pair[0]] != hosts[pair[1]]
+    }
 
 
 def some_roots(op: OpName, n: int) -> Sequence[int]:
@@ -69,17 +80,27 @@ def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
             check(schedule, slots=8, slices=2, credit_batch=2, in_place=in_place)
             what = problem(op, n, root=root, count=4 * n + 3, in_place=in_place)
             for direct in (False, True):
-                assert_right(lay_out(what, schedule, direct=direct, slots=2, channels=2, chunk_bytes=32))
+                assert_right(
+                    lay_out(what, schedule, direct=direct, slots=2, channels=2, chunk_bytes=32)
+                )
             if n <= 6:
                 check(place(schedule, in_place=in_place), slots=2, in_place=in_place)
 
 
 @pytest.mark.parametrize("hosts", EQUAL, ids=str)
 def test_between_hosts_goes_what_the_definition_demands_in_equal_parts(hosts: Hosts) -> None:
-    """A host must send its sum, or its blocks, once to wherever they are needed: no algorithm sends less."""
+    """A host must send its sum, or its blocks, once to wherever they are needed: no algorithm sends
+    less.
+    """
     n, h = len(hosts), max(hosts) + 1
     once, all_blocks = Fraction(1), Fraction(h - 1, h)
-    least = {"allreduce": 2 * all_blocks, "allgather": all_blocks, "reducescatter": all_blocks, "broadcast": once, "reduce": once}
+    least = {
+        "allreduce": 2 * all_blocks,
+        "allgather": all_blocks,
+        "reducescatter": all_blocks,
+        "broadcast": once,
+        "reduce": once,
+    }
     for op in SERVED:
         schedule = schedule_of(op, hosts, root := n - 1 if collective(op).is_rooted else 0)
         assert between_hosts(schedule, hosts) == least[op]
@@ -107,8 +128,12 @@ def test_rings_enter_and_leave_every_host_once(hosts: Hosts, op: OpName) -> None
 @pytest.mark.parametrize("hosts", [*EQUAL, *UNEQUAL], ids=str)
 @pytest.mark.parametrize("op", ["allreduce", "broadcast", "reduce"])
 @pytest.mark.parametrize("algo", ["tree", "chain"])
-def test_trees_join_hosts_by_one_link_fewer_than_there_are(algo: str, hosts: Hosts, op: OpName) -> None:
-    """Of each tree and in each direction that it carries: a tree of ranks would cross between hosts wherever its numbering happens to."""
+def test_trees_join_hosts_by_one_link_fewer_than_there_are(
+    algo: str, hosts: Hosts, op: OpName
+) -> None:
+    """Of each tree and in each direction that it carries: a tree of ranks would cross between hosts
+    wherever its numbering happens to.
+    """
     trees, ways = 2 if algo == "tree" else 1, 2 if op == "allreduce" else 1
     for root in some_roots(op, len(hosts)):
         schedule = schedule_of(op, hosts, root, algo)
@@ -116,11 +141,18 @@ def test_trees_join_hosts_by_one_link_fewer_than_there_are(algo: str, hosts: Hos
             check(schedule, slots=2, in_place=in_place)
         check(lend(schedule, in_place=False), slots=2)
         joined = {
-            (rank, edge) for rank in range(schedule.n) for track in schedule.program(rank) for steps in track.rounds for step in steps
-            for edge in step.send if hosts[rank] != hosts[edge.peer]
+            (rank, edge)
+            for rank in range(schedule.n)
+            for track in schedule.program(rank)
+            for steps in track.rounds
+            for step in steps
+            for edge in step.send
+            if hosts[rank] != hosts[edge.peer]
         }
         assert len(joined) == trees * ways * max(hosts)
-        assert set(Counter((hosts[rank], hosts[edge.peer], edge.port) for rank, edge in joined).values()) == {1}
+        assert set(
+            Counter((hosts[rank], hosts[edge.peer], edge.port) for rank, edge in joined).values()
+        ) == {1}
 
 
 def test_a_tree_of_two_hosts_sends_half_of_what_one_of_ranks_does() -> None:
@@ -137,10 +169,14 @@ def test_unequal_hosts_are_refused_with_the_reason(hosts: Hosts) -> None:
 
 def test_hosts_of_one_rank_are_a_ring_and_one_host_is_refused() -> None:
     for op in SERVED[:3]:
-        assert pair_traffic(schedule_of(op, (0, 1, 2, 3, 4))) == pair_traffic(registered(op, "ring", World(n=5)))
+        assert pair_traffic(schedule_of(op, (0, 1, 2, 3, 4))) == pair_traffic(
+            registered(op, "ring", World(n=5))
+        )
     with pytest.raises(ScheduleError, match="hierarchical needs ranks on several hosts"):
         schedule_of("allreduce", ())
-    assert pair_traffic(registered("allreduce", "hierarchical", World(n=4))) == pair_traffic(registered("allreduce", "twoshot", World(n=4)))
+    assert pair_traffic(registered("allreduce", "hierarchical", World(n=4))) == pair_traffic(
+        registered("allreduce", "twoshot", World(n=4))
+    )
 
 
 def test_side_by_side_in_orders_of_the_wires() -> None:
@@ -153,23 +189,45 @@ def test_side_by_side_in_orders_of_the_wires() -> None:
 def test_plans_of_one_shape_are_equal_and_one_host_changes_nothing() -> None:
     assert host_numbers(["node7", "node7", "node2"]) == host_numbers(["a", "a", "b"]) == (0, 0, 1)
     case = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
-    alone, near, dealt = (resolve(case, Limits(hosts=hosts)) for hosts in ((), (0, 0, 1, 1), (0, 1, 0, 1)))
+    alone, near, dealt = (
+        resolve(case, Limits(hosts=hosts)) for hosts in ((), (0, 0, 1, 1), (0, 1, 0, 1))
+    )
     assert (alone.case, alone.plan.digest) == (resolve(case).case, resolve(case).plan.digest)
     assert len({choice.plan.digest for choice in (alone, near, dealt)}) == 3
     assert near.plan.digest == resolve(case, Limits(hosts=(0, 0, 1, 1))).plan.digest
 
 
-@pytest.mark.parametrize(("op", "hosts", "size_bytes", "algo"), [
-    ("allreduce", (0, 0, 1, 1), 1 << 20, "hierarchical"), ("allreduce", (0, 0, 1, 1), 1024, "oneshot"), ("allreduce", (0, 0, 0, 1), 1 << 20, "ring"),
-    ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"), ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"), ("reduce", (0, 1, 2, 3), 1 << 20, "chain"),
-    ("allreduce", (0, 0, 1), 1 << 20, "twoshot"),  # hosts of another number of ranks say nothing
-])
+@pytest.mark.parametrize(
+    ("op", "hosts", "size_bytes", "algo"),
+    [
+        ("allreduce", (0, 0, 1, 1), 1 << 20, "hierarchical"),
+        ("allreduce", (0, 0, 1, 1), 1024, "oneshot"),
+        ("allreduce", (0, 0, 0, 1), 1 << 20, "ring"),
+        ("allgather", (0, 1, 0, 1), 1 << 20, "hierarchical"),
+        ("alltoall", (0, 0, 1, 1), 1 << 20, "direct"),
+        ("reduce", (0, 1, 2, 3), 1 << 20, "chain"),
+        (
+            "allreduce",
+            (0, 0, 1),
+            1 << 20,
+            "twoshot",
+        ),  # hosts of another number of ranks say nothing
+    ],
+)
 def test_auto_on_several_hosts(op: OpName, hosts: Hosts, size_bytes: int, algo: str) -> None:
-    assert resolve(Case(op=op, backend="cpu", ranks=4, size_bytes=size_bytes), Limits(hosts=hosts)).case.algo == algo
+    assert (
+        resolve(
+            Case(op=op, backend="cpu", ranks=4, size_bytes=size_bytes), Limits(hosts=hosts)
+        ).case.algo
+        == algo
+    )
 
 
 def test_auto_of_gpus_on_several_hosts_has_a_protocol() -> None:
-    found = resolve(Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20), Limits(hosts=(0, 0, 1, 1))).case
+    found = resolve(
+        Case(op="allreduce", backend="cuda", ranks=4, size_bytes=1 << 20),
+        Limits(hosts=(0, 0, 1, 1)),
+    ).case
     assert (found.algo, found.proto) == ("hierarchical", "simple")
 
 
@@ -181,7 +239,16 @@ def plans() -> list[Plan]:
             root = 2 if collective(op).is_rooted else 0
             if (algo, op) not in (("tree", "allgather"), ("tree", "reducescatter")):
                 schedule = schedule_of(op, hosts, root, algo)
-                found.append(lay_out(problem(op, 4, root=root, count=611), schedule, direct=algo == "hierarchical", slots=3, channels=2, chunk_bytes=256))
+                found.append(
+                    lay_out(
+                        problem(op, 4, root=root, count=611),
+                        schedule,
+                        direct=algo == "hierarchical",
+                        slots=3,
+                        channels=2,
+                        chunk_bytes=256,
+                    )
+                )
     return found
 
 
@@ -222,20 +289,62 @@ def test_the_group_tells_schedules_their_hosts() -> None:
 
 def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     everything = Sweep(sizes=(1024,), op=("allreduce",))
-    assert {"hierarchical"} == {case.algo for case in cases(everything, {})} - {case.algo for case in cases(everything, {}, has_hosts=False)}
-    assert run(["sweep", "--backend", "model", "--ranks", "4", "--sizes", "1M", "--algo", "hierarchical"]) == 3
+    assert {"hierarchical"} == {case.algo for case in cases(everything, {})} - {
+        case.algo for case in cases(everything, {}, has_hosts=False)
+    }
+    assert (
+        run(
+            [
+                "sweep",
+                "--backend",
+                "model",
+                "--ranks",
+                "4",
+                "--sizes",
+                "1M",
+                "--algo",
+                "hierarchical",
+            ]
+        )
+        == 3
+    )
     assert "hierarchical needs ranks on several hosts; they are on one" in capfd.readouterr().err
 
 
-def test_on_two_described_hosts_it_beats_all_others(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_on_two_described_hosts_it_beats_all_others(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     machine = tmp_path / "two.toml"
     told = (Path(__file__).parent.parents[1] / "profiles/machines/hgx-h100.toml").read_text()
     machine.write_text(told.replace("[topology]\n", "[topology]\nhosts = 2\n", 1))
-    assert run(["sweep", "--backend", "model", "--machine", str(machine), "--sizes", "64M", "--op", "allreduce", "--repeats", "1"]) == 0
-    rows = {words[1]: words for line in capfd.readouterr().out.splitlines() if (words := line.split()) and "modelled" in words}
+    assert (
+        run(
+            [
+                "sweep",
+                "--backend",
+                "model",
+                "--machine",
+                str(machine),
+                "--sizes",
+                "64M",
+                "--op",
+                "allreduce",
+                "--repeats",
+                "1",
+            ]
+        )
+        == 0
+    )
+    rows = {
+        words[1]: words
+        for line in capfd.readouterr().out.splitlines()
+        if (words := line.split()) and "modelled" in words
+    }
     rate = {algo: float(words[3]) for algo, words in rows.items()}
     assert "auto" in rows["hierarchical"]
-    assert all(rate["hierarchical"] > 2 * other for algo, other in rate.items() if algo != "hierarchical")
+    assert all(
+        rate["hierarchical"] > 2 * other for algo, other in rate.items() if algo != "hierarchical"
+    )
     assert rate["hierarchical"] > 7 * rate["ring"]  # eight network cards instead of one
 
 
@@ -248,8 +357,14 @@ def test_hosts_on_one_nvlink_switch_are_one() -> None:
 def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["algos", "--op", "allreduce", "--ranks", "8", "--hosts", "2"]) == 0
     rows = {line.split()[1]: line.split() for line in capfd.readouterr().out.splitlines()}
-    assert rows["hierarchical"][-2:] == ["1", "S"] and rows["ring"][-2:] == ["1.75", "S"] and rows["oneshot"][-2:] == ["16", "S"]
+    assert (
+        rows["hierarchical"][-2:] == ["1", "S"]
+        and rows["ring"][-2:] == ["1.75", "S"]
+        and rows["oneshot"][-2:] == ["16", "S"]
+    )
     assert run(["algos", "hierarchical", "--op", "allreduce", "--hosts", "2"]) == 0
     out = capfd.readouterr().out
-    assert "busiest host sends           1 S to other hosts" in out and all(len(line) <= 80 for line in out.splitlines())
+    assert "busiest host sends           1 S to other hosts" in out and all(
+        len(line) <= 80 for line in out.splitlines()
+    )
     assert run(["algos", "--ranks", "8", "--hosts", "3"]) == 2

@@ -41,8 +41,12 @@ def test_definitions() -> None:
     everyone = (0, 1, 2)
     assert wants("allreduce", 2) == (Want(out_block=0, ranks=everyone, in_block=0),)
     assert wants("reducescatter", 2) == (Want(out_block=0, ranks=everyone, in_block=2),)
-    assert wants("allgather", 0) == tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in everyone)
-    assert wants("alltoall", 2) == tuple(Want(out_block=j, ranks=(j,), in_block=2) for j in everyone)
+    assert wants("allgather", 0) == tuple(
+        Want(out_block=j, ranks=(j,), in_block=0) for j in everyone
+    )
+    assert wants("alltoall", 2) == tuple(
+        Want(out_block=j, ranks=(j,), in_block=2) for j in everyone
+    )
     assert wants("broadcast", 2) == (Want(out_block=0, ranks=(1,), in_block=0),)
     assert wants("reduce", 1) == (Want(out_block=0, ranks=everyone, in_block=0),)
     assert wants("reduce", 0) == ()
@@ -77,9 +81,15 @@ def test_unknown_collective() -> None:
         collective("allreduc")
 
 
-@pytest.mark.parametrize(("arguments", "match"), [
-    ({"n": 1}, "nothing travels"), ({"n": 4, "root": 4}, "root 4"), ({"n": 3, "order": (0, 1, 1)}, "permutation"), ({"n": 3, "hosts": ("a",)}, "1 hosts"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"n": 1}, "nothing travels"),
+        ({"n": 4, "root": 4}, "root 4"),
+        ({"n": 3, "order": (0, 1, 1)}, "permutation"),
+        ({"n": 3, "hosts": ("a",)}, "1 hosts"),
+    ],
+)
 def test_worlds_that_cannot_be(arguments: dict[str, int], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         World(**arguments)  # type: ignore[arg-type]

@@ -11,7 +11,9 @@ from collbench.spec.pattern import PERIOD, compare, fill, inputs, poison, reduce
 
 
 def in_order(values: list[np.ndarray], redop: RedopName, kind: np.dtype) -> np.ndarray:
-    """Reduce in exactly this order, rounding to the element type after every operation, as a ring over FIFOs does."""
+    """Reduce in exactly this order, rounding to the element type after every operation, as a ring
+    over FIFOs does.
+    """
     total = values[0].copy()
     for value in values[1:]:
         wide = total.astype(np.float32) if kind.itemsize == 2 else total

@@ -13,29 +13,59 @@ from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.world import World
 
-PAIRS: list[tuple[OpName, str]] = [(op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES]
+PAIRS: list[tuple[OpName, str]] = [
+    (op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES
+]
 
 
 def problem(
-    op: OpName, n: int, *, root: int = 0, count: int = 37, dtype: DtypeName = "float32", redop: RedopName = "sum", in_place: bool = False
+    op: OpName,
+    n: int,
+    *,
+    root: int = 0,
+    count: int = 37,
+    dtype: DtypeName = "float32",
+    redop: RedopName = "sum",
+    in_place: bool = False,
 ) -> Problem:
-    return Problem(op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place)
+    return Problem(
+        op=op, n=n, root=root, block_count=count, dtype=dtype, redop=redop, in_place=in_place
+    )
 
 
 def world_of(algo: str, n: int, root: int = 0, order: tuple[int, ...] = ()) -> World:
-    """A world of that many ranks: on one host, or, for an algorithm that needs several, in turn on as few as have equal numbers of ranks, at most 8."""
+    """A world of that many ranks: on one host, or, for an algorithm that needs several, in turn on
+    as few as have equal numbers of ranks, at most 8.
+    """
     needs_hosts = getattr(FAMILY.load(algo), "NEEDS_HOSTS", False)
     size = max(size for size in range(1, min(n - 1, 8) + 1) if n % size == 0) if needs_hosts else n
-    hosts = tuple(rank % (n // size) for rank in range(n)) if 1 < size < n else ()  # a prime number of ranks: one host
+    # a prime number of ranks: one host
+    hosts = tuple(rank % (n // size) for rank in range(n)) if 1 < size < n else ()
     return World(n=n, root=root, order=order, hosts=hosts)
 
 
 def plan_of(
-    what: Problem, algo: str, *, direct: bool = False, channels: int = 1, slots: int = 4, chunk_bytes: int = 64, slot_bytes: int = 0,
+    what: Problem,
+    algo: str,
+    *,
+    direct: bool = False,
+    channels: int = 1,
+    slots: int = 4,
+    chunk_bytes: int = 64,
+    slot_bytes: int = 0,
     slices: int = 1,
 ) -> Plan:
     schedule = registered(what.op, algo, world_of(algo, what.n, what.root))
-    return lay_out(what, schedule, direct=direct, channels=channels, slots=slots, chunk_bytes=chunk_bytes, slot_bytes=slot_bytes, slices=slices)
+    return lay_out(
+        what,
+        schedule,
+        direct=direct,
+        channels=channels,
+        slots=slots,
+        chunk_bytes=chunk_bytes,
+        slot_bytes=slot_bytes,
+        slices=slices,
+    )
 
 
 def roots(op: OpName, n: int) -> Sequence[int]:

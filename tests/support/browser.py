@@ -1,4 +1,6 @@
-"""A headless Chromium over its own debugging pipe: no port, no library. Whatever happens, it is ended with everything that it started."""
+"""A headless Chromium over its own debugging pipe: no port, no library. Whatever happens, it is
+ended with everything that it started.
+"""
 
 import base64
 import json
@@ -13,12 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (
+        found
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (found := shutil.which(name))
+    ),
+    None,
+)
 WAIT_S = 60.0  # a start on two busy cores takes ten
 
 
 class Browser:
-    """One page in one browser. `events` are all that it told so far: console messages, exceptions, requests."""
+    """One page in one browser. `events` are all that it told so far: console messages, exceptions,
+    requests.
+    """
 
     def __init__(self, home: Path) -> None:
         assert CHROMIUM is not None
@@ -27,17 +38,30 @@ class Browser:
         self._session: str | None = None
         from_us, self._write = os.pipe()
         self._read, to_us = os.pipe()
-        words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={home}", "--remote-debugging-pipe", "about:blank"]
+        words = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            f"--user-data-dir={home}",
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
         # The browser reads its orders from descriptor 3 and answers on 4.
         given = f'exec 3<&{from_us} 4>&{to_us}; exec "$@"'
         self._process = subprocess.Popen(
-            ["bash", "-c", given, "bash", CHROMIUM, *words], pass_fds=(from_us, to_us), start_new_session=True, stderr=subprocess.DEVNULL,
+            ["bash", "-c", given, "bash", CHROMIUM, *words],
+            pass_fds=(from_us, to_us),
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
         )
         os.close(from_us)
         os.close(to_us)
         try:
             target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-            self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self.ask(f"{domain}.enable")
         except BaseException:
@@ -47,7 +71,9 @@ class Browser:
     def ask(self, method: str, **params: Any) -> Any:
         """What the browser answers to one order."""
         self._number += 1
-        order = {"id": self._number, "method": method, "params": params} | ({"sessionId": self._session} if self._session else {})
+        order = {"id": self._number, "method": method, "params": params} | (
+            {"sessionId": self._session} if self._session else {}
+        )
         os.write(self._write, json.dumps(order).encode() + b"\0")
         answer = self._until(lambda told: told.get("id") == order["id"])
         assert "error" not in answer, answer["error"]
@@ -70,18 +96,39 @@ class Browser:
             if is_wanted(told):
                 return told
 
-    def look(self, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light", phone: bool = False, script: bool = True) -> None:
+    def look(
+        self,
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        scheme: str = "light",
+        phone: bool = False,
+        script: bool = True,
+    ) -> None:
         """Open a page and wait until it is loaded."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
         self.ask("Emulation.setTouchEmulationEnabled", enabled=phone)
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.ask("Page.navigate", url="about:blank")  # a page that differs in the fragment only would not be loaded again
+        self.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
+        # a page that differs in the fragment only would not be loaded again
+        self.ask("Page.navigate", url="about:blank")
         self.events.clear()
         self.ask("Page.navigate", url=url)
         if not any(told["method"] == "Page.loadEventFired" for told in self.events[-1:]):
             self._until(lambda told: told.get("method") == "Page.loadEventFired")
         if script:
-            self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            self.run(
+                "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+            )
 
     def run(self, code: str) -> Any:
         """The value of an expression in the page."""
@@ -93,17 +140,37 @@ class Browser:
         """The whole page as a picture."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]))
+        file.write_bytes(
+            base64.b64decode(
+                self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
+            )
+        )
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
-        found = [json.dumps(told["params"]) for told in self.events if told["method"] == "Runtime.exceptionThrown"]
-        found += [json.dumps(told["params"]) for told in self.events if told["method"] == "Runtime.consoleAPICalled"]
-        return found + [told["params"]["entry"]["text"] for told in self.events if told["method"] == "Log.entryAdded"]
+        found = [
+            json.dumps(told["params"])
+            for told in self.events
+            if told["method"] == "Runtime.exceptionThrown"
+        ]
+        found += [
+            json.dumps(told["params"])
+            for told in self.events
+            if told["method"] == "Runtime.consoleAPICalled"
+        ]
+        return found + [
+            told["params"]["entry"]["text"]
+            for told in self.events
+            if told["method"] == "Log.entryAdded"
+        ]
 
     def requests(self) -> list[str]:
         """Addresses that were asked for."""
-        return [told["params"]["request"]["url"] for told in self.events if told["method"] == "Network.requestWillBeSent"]
+        return [
+            told["params"]["request"]["url"]
+            for told in self.events
+            if told["method"] == "Network.requestWillBeSent"
+        ]
 
     def close(self) -> None:
         """End the browser and all its children."""
@@ -116,5 +183,10 @@ class Browser:
     def __enter__(self) -> "Browser":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()

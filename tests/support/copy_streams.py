@@ -1,7 +1,9 @@
-"""GPUs whose copy engines are queues of Python generators: streams, events and the kernels of engine.cu over the memory of tests/_device.py.
+"""GPUs whose copy engines are queues of Python generators: streams, events and the kernels of
+engine.cu over the memory of tests/_device.py.
 
-What runs is backends/copy_engine.py with a runtime and launches that are made up; arguments and notes are unpacked by the structures of engine.cu.
-Streams of all ranks take turns at random, and copies come piece by piece, so that whatever lacks an order reads half of something. Not here:
+What runs is backends/copy_engine.py with a runtime and launches that are made up; arguments and
+notes are unpacked by the structures of engine.cu. Streams of all ranks take turns at random, and
+copies come piece by piece, so that whatever lacks an order reads half of something. Not here:
 graphs, the memory order, timeouts, time.
 """
 
@@ -34,7 +36,7 @@ Work = Iterator[bool]  # False: waits for somebody
 class Streams:
     """The runtime of one rank: streams are lists of work."""
 
-    eventDisableTiming, memcpyDefault = 2, 4  # noqa: N815 - CUDA's names
+    eventDisableTiming, memcpyDefault = 2, 4
 
     def __init__(self, gpus: "CopyGpus", rank: int) -> None:
         self.gpus, self.rank, self.numbers = gpus, rank, count(1)
@@ -47,10 +49,10 @@ class Streams:
         self.streams[number := next(self.numbers)] = []
         return number
 
-    def eventCreateWithFlags(self, flags: int) -> int:  # noqa: N802
+    def eventCreateWithFlags(self, flags: int) -> int:
         return next(self.numbers)
 
-    def eventRecord(self, event: int, stream: int) -> None:  # noqa: N802
+    def eventRecord(self, event: int, stream: int) -> None:
         is_done = self.recorded[event] = [False]
 
         def happen() -> Work:
@@ -59,7 +61,7 @@ class Streams:
 
         self.streams[stream].append(happen())
 
-    def streamWaitEvent(self, stream: int, event: int) -> None:  # noqa: N802
+    def streamWaitEvent(self, stream: int, event: int) -> None:
         is_done = self.recorded[event]
 
         def wait() -> Work:
@@ -68,7 +70,7 @@ class Streams:
 
         self.streams[stream].append(wait())
 
-    def memcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> None:  # noqa: N802
+    def memcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
         assert kind == self.memcpyDefault
         assert size > 0
         self.copied += 1
@@ -76,7 +78,9 @@ class Streams:
         def copy() -> Work:
             for at in range(0, size, _PIECE):
                 length = min(_PIECE, size - at)
-                self.gpus.at(self.rank, target + at, length)[:] = self.gpus.at(self.rank, source + at, length)
+                self.gpus.at(self.rank, target + at, length)[:] = self.gpus.at(
+                    self.rank, source + at, length
+                )
                 yield True
 
         self.streams[stream].append(copy())
@@ -85,13 +89,19 @@ class Streams:
 class Kernel:
     """A launch: the work that a kernel of engine.cu would do."""
 
-    def __init__(self, card: Any, function: str, grid: tuple[int, int], block: int, args: Sequence[bytes]) -> None:
+    def __init__(
+        self, card: Any, function: str, grid: tuple[int, int], block: int, args: Sequence[bytes]
+    ) -> None:
         self.runtime, self.function, self.args = card.runtime, function, args
         self.gpus: CopyGpus = card.runtime.gpus
         assert grid[0] > 0
 
     def __call__(self, stream: int) -> None:
-        work: dict[str, Callable[[], Work]] = {"collbench_wait": self._wait, "collbench_say": self._say, "collbench_move": self._move}
+        work: dict[str, Callable[[], Work]] = {
+            "collbench_wait": self._wait,
+            "collbench_say": self._say,
+            "collbench_move": self._move,
+        }
         self.runtime.streams[stream].append(work[self.function]())
 
     def _told(self) -> tuple[int, list[Any]]:
@@ -102,14 +112,18 @@ class Kernel:
         table = self.gpus.tables[self.runtime.rank]
         start = address - table.base
         assert engine["rank"] == self.runtime.rank
-        return int(engine["launch"]), list(np.frombuffer(table.data[start : start + length * kind.itemsize], kind))
+        return int(engine["launch"]), list(
+            np.frombuffer(table.data[start : start + length * kind.itemsize], kind)
+        )
 
     def _wait(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
         state, notes = self._told()
         launch = gpus.word(rank, state) - 1
         for note in notes:
-            while gpus.word(rank, int(note["word"])) < launch * int(note["a_launch"]) + int(note["number"]):
+            while gpus.word(rank, int(note["word"])) < launch * int(note["a_launch"]) + int(
+                note["number"]
+            ):
                 yield False
         yield True
 
@@ -128,20 +142,39 @@ class Kernel:
 
     def _move(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
-        (move,) = np.frombuffer(self.args[0], structure("Move", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"))
+        (move,) = np.frombuffer(
+            self.args[0],
+            structure("Move", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"),
+        )
         size, unit = int(move["bytes"]), gpus.plan.problem.item_bytes
         for at in range(0, size, _PIECE // unit * unit):
             length = min(_PIECE // unit * unit, size - at)
-            sources = [gpus.at(rank, int(address) + at, length) for address in move["source"][: move["sources"]]]
-            gpus.at(rank, int(move["target"]) + at, length)[:] = gpus.reduce(sources, int(move["divide"]))
+            sources = [
+                gpus.at(rank, int(address) + at, length)
+                for address in move["source"][: move["sources"]]
+            ]
+            gpus.at(rank, int(move["target"]) + at, length)[:] = gpus.reduce(
+                sources, int(move["divide"])
+            )
             yield True
 
 
 class CopyGpus(Gpus):
     """n GPUs with a plan's memory, two sets of user buffers, and streams."""
 
-    def __init__(self, plan: Plan, monkeypatch: pytest.MonkeyPatch, seed: int = 0, silent_after: int | None = None) -> None:
-        self.plan, self.chance, self.changes, self.silent_after = plan, random.Random(seed), 0, silent_after
+    def __init__(
+        self,
+        plan: Plan,
+        monkeypatch: pytest.MonkeyPatch,
+        seed: int = 0,
+        silent_after: int | None = None,
+    ) -> None:
+        self.plan, self.chance, self.changes, self.silent_after = (
+            plan,
+            random.Random(seed),
+            0,
+            silent_after,
+        )
         self.stride = stride_bytes(plan.problem)
         self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
@@ -160,11 +193,17 @@ class CopyGpus(Gpus):
             table.data += data
             return address
 
-        card = SimpleNamespace(runtime=self.runtimes[rank], new_stream=self.runtimes[rank].new_stream, function=lambda cubin, name: name)
+        card = SimpleNamespace(
+            runtime=self.runtimes[rank],
+            new_stream=self.runtimes[rank].new_stream,
+            function=lambda cubin, name: name,
+        )
         return SimpleNamespace(rank=rank, card=card, keep=keep, timeout_s=10.0)
 
     def run(self, *runs: Run) -> None:
-        """Launches, one after the other on every rank, each compared. Asserts that all end. Block counts of their own make it a soak."""
+        """Launches, one after the other on every rank, each compared. Asserts that all end. Block
+        counts of their own make it a soak.
+        """
         for rank, engine in enumerate(self.engines):
             self._queue(rank, engine, runs)
         self.finish()
@@ -174,7 +213,9 @@ class CopyGpus(Gpus):
         is_stuck = False
         while any(work for runtime in self.runtimes for work in runtime.streams.values()):
             moved = 0
-            streams = [work for runtime in self.runtimes for work in runtime.streams.values() if work]
+            streams = [
+                work for runtime in self.runtimes for work in runtime.streams.values() if work
+            ]
             self.chance.shuffle(streams)
             for work in streams:
                 for _ in range(1 if is_stuck else self.chance.randrange(4)):
@@ -193,11 +234,17 @@ class CopyGpus(Gpus):
         plan, main = self.plan, self.runtimes[rank].streams[0]
         is_soak, done, known = any(run.block_count for run in runs), [0] * plan.channels, {}
         for number, run in enumerate(runs):
-            main.append(self._host(lambda run=run, number=number: self.fill(rank, run, 1009 * number)))  # type: ignore[misc]
+            main.append(
+                self._host(lambda run=run, number=number: self.fill(rank, run, 1009 * number))  # type: ignore[misc]
+            )
             one = replace(plan, problem=problem_of(plan, run))
             if is_soak or run not in known:
                 known[run] = engine.queue(
-                    one, b"", memory_of(one.problem, rank), set_offset=run.number * self.stride, done_before=done if is_soak else None,
+                    one,
+                    b"",
+                    memory_of(one.problem, rank),
+                    set_offset=run.number * self.stride,
+                    done_before=done if is_soak else None,
                     silent_after=self.silent_after,
                 )
             known[run](0)

@@ -1,8 +1,10 @@
-"""The command line with a defect in it: `python -m tests.support.corrupt DEFECT sweep ...`. Not a test; what the tests of wrong data run.
+"""The command line with a defect in it: `python -m tests.support.corrupt DEFECT sweep ...`. Not a
+test; what the tests of wrong data run.
 
-element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it should do last; a library's collective
-does nothing. late: every rank's results are spoilt from the third launch on, after the first check. load, timed: rank 1 stops itself with
-SIGSTOP when that is asked of it for the third time. start: rank 1 comes to MPI_Init a minute late.
+element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it
+should do last; a library's collective does nothing. late: every rank's results are spoilt from the
+third launch on, after the first check. load, timed: rank 1 stops itself with SIGSTOP when that is
+asked of it for the third time. start: rank 1 comes to MPI_Init a minute late.
 """
 
 import os
@@ -26,7 +28,12 @@ _launch = interpreter.Runner.launch
 
 
 def _writes_output(action: Action) -> bool:
-    return any(region.space == "out" and region.owner == 1 and region.offset <= 20 < region.offset + region.size for region in action.targets)
+    return any(
+        region.space == "out"
+        and region.owner == 1
+        and region.offset <= 20 < region.offset + region.size
+        for region in action.targets
+    )
 
 
 def element(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
@@ -34,7 +41,9 @@ def element(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]
     for region in action.targets:
         if _writes_output(action) and region.space == "out" and region.owner == 1:
             at = 5 - region.offset // plan.problem.item_bytes
-            calls.append((lambda values, at: values.__setitem__(at, values[at] + 1), (view(region), at)))
+            calls.append(
+                (lambda values, at: values.__setitem__(at, values[at] + 1), (view(region), at))
+            )
     return calls
 
 
@@ -42,7 +51,9 @@ def skip(plan: Plan, action: Action, view: Callable[[Any], Any]) -> list[Any]:
     return [] if _writes_output(action) else arithmetic(plan, action, view)
 
 
-def late(runner: interpreter.Runner, programs: Sequence[Sequence[interpreter.Bound]], deadline: float) -> None:
+def late(
+    runner: interpreter.Runner, programs: Sequence[Sequence[interpreter.Bound]], deadline: float
+) -> None:
     _launch(runner, programs, deadline)
     if runner.launches >= 3:
         _, args = [call for program in programs for bound in program for call in bound.calls][-1]
@@ -80,5 +91,5 @@ if __name__ == "__main__":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
         interpreter.arithmetic = {"element": element, "skip": skip}[defect]
-        mpi.Rank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]  # noqa: SLF001
+        mpi.Rank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]
     main()

@@ -1,11 +1,14 @@
-"""GPUs made of NumPy arrays: they run what collbench.device lowers and packs, one CTA beside the other, as the kernels walk it.
+"""GPUs made of NumPy arrays: they run what collbench.device lowers and packs, one CTA beside the
+other, as the kernels walk it.
 
-Everything comes from the bytes that a kernel would get: arguments and programs are unpacked by the structures of types.cuh, and memory is
-found by address, which every rank sees elsewhere, as processes do. CTAs are coroutines that a seeded scheduler takes turns with; of a CTA of
-ll or ll128 two threads or warps run apart. What is not here: caches, the memory order, timeouts, the lanes of a warp.
+Everything comes from the bytes that a kernel would get: arguments and programs are unpacked by the
+structures of types.cuh, and memory is found by address, which every rank sees elsewhere, as
+processes do. CTAs are coroutines that a seeded scheduler takes turns with; of a CTA of ll or ll128
+two threads or warps run apart. What is not here: caches, the memory order, timeouts, the lanes of a
+warp.
 
-A launch of a rank begins when its last one ended, whatever the others do. Between two of them its answers are compared, then all of its
-user buffers are spoilt and filled anew, with other values.
+A launch of a rank begins when its last one ended, whatever the others do. Between two of them its
+answers are compared, then all of its user buffers are spoilt and filled anew, with other values.
 """
 
 import random
@@ -20,7 +23,16 @@ from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.net.gpu_proxy import GpuProxy
 from collbench.backends.net.proxy import Road
 from collbench.device.compile import kernel_source
-from collbench.device.layout import ABORT_AT, CONTROL_BYTES, Memory, is_in_host, layout, net_layout, pack_args, pack_program
+from collbench.device.layout import (
+    ABORT_AT,
+    CONTROL_BYTES,
+    Memory,
+    is_in_host,
+    layout,
+    net_layout,
+    pack_args,
+    pack_program,
+)
 from collbench.device.program import lower
 from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
@@ -38,31 +50,50 @@ _PERSISTENCE = 0.9  # how likely a coroutine goes on that could
 
 
 class Run(NamedTuple):
-    """A launch: which set of user buffers, and elements of a block where that is not the plan's number."""
+    """A launch: which set of user buffers, and elements of a block where that is not the plan's
+    number.
+    """
 
     number: int = 0
     block_count: int = 0
 
 
 class Gpus:
-    """n GPUs with a plan's memory, and two sets of user buffers. any_size: their kernels serve smaller problems too."""
+    """n GPUs with a plan's memory, and two sets of user buffers. any_size: their kernels serve
+    smaller problems too.
+    """
 
     def __init__(self, plan: Plan, seed: int = 0, *, any_size: bool = False) -> None:
         self.plan, self.chance, self.changes = plan, random.Random(seed), 0
         self.stride = stride_bytes(plan.problem)
         self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
-        self.hosts = [np.zeros(layout(plan, rank).fifos_end if is_in_host(plan) else 0, np.uint8) for rank in range(plan.n)]
+        self.hosts = [
+            np.zeros(layout(plan, rank).fifos_end if is_in_host(plan) else 0, np.uint8)
+            for rank in range(plan.n)
+        ]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).tmp :] = _POISON
         self.sizes = [macros_of(plan, rank, any_size=any_size) for rank in range(plan.n)]
         self.nets = [np.zeros(net_layout(plan, rank).words_end, np.uint8) for rank in range(plan.n)]
-        self.slots = [np.zeros(net_layout(plan, rank).slots_bytes, np.uint8) for rank in range(plan.n)]
+        self.slots = [
+            np.zeros(net_layout(plan, rank).slots_bytes, np.uint8) for rank in range(plan.n)
+        ]
         world = World(plan.n)
         self.proxies = [
-            GpuProxy(Road(FakeComm(world, rank), OSError), plan, rank, self.nets[rank].data.cast("Q"), self.slots[rank].data) for rank in range(plan.n)
+            GpuProxy(
+                Road(FakeComm(world, rank), OSError),
+                plan,
+                rank,
+                self.nets[rank].data.cast("Q"),
+                self.slots[rank].data,
+            )
+            for rank in range(plan.n)
         ]
-        self.programs = [unpack(pack_program(lower(plan, rank)), "Program", self.sizes[rank]) for rank in range(plan.n)]
+        self.programs = [
+            unpack(pack_program(lower(plan, rank)), "Program", self.sizes[rank])
+            for rank in range(plan.n)
+        ]
 
     # Memory, as a rank sees it
 
@@ -74,12 +105,24 @@ class Gpus:
         if region == NET:
             assert owner == viewer
             offset -= _SIZE // 2
-        memory = (self.slots if region == NET else self.arenas if region == ARENA else self.hosts if region == HOST else self.users)[owner]
-        assert 0 <= offset <= offset + size <= len(memory), f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
+        memory = (
+            self.slots
+            if region == NET
+            else self.arenas
+            if region == ARENA
+            else self.hosts
+            if region == HOST
+            else self.users
+        )[owner]
+        assert 0 <= offset <= offset + size <= len(memory), (
+            f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
+        )
         return memory[offset : offset + size]
 
     def user(self, cta: Cta, address: int, size: int) -> np.ndarray:
-        """A chunk of someone's buffers of this launch's set, or of the rank's own scratch memory."""
+        """A chunk of someone's buffers of this launch's set, or of the rank's own scratch
+        memory.
+        """
         (_, owner, region), offset = place_of(address)
         if region == ARENA:
             assert owner == cta.rank
@@ -87,8 +130,12 @@ class Gpus:
         else:
             first = offset - cta.a.set
             assert 0 <= first <= first + size <= cta.problem.buffers(owner).total_bytes
-        unit = self.sizes[cta.rank].get("ALIGNED", 0) * (16 if self.plan.kernel and self.plan.kernel.proto == "ll128" else 8)
-        assert not unit or (address % unit == 0 and size % unit == 0), f"{size} bytes at {address:#x} where all is a multiple of {unit}"
+        unit = self.sizes[cta.rank].get("ALIGNED", 0) * (
+            16 if self.plan.kernel and self.plan.kernel.proto == "ll128" else 8
+        )
+        assert not unit or (address % unit == 0 and size % unit == 0), (
+            f"{size} bytes at {address:#x} where all is a multiple of {unit}"
+        )
         return self.at(cta.rank, address, size)
 
     def word(self, viewer: int, address: int) -> int:
@@ -119,7 +166,9 @@ class Gpus:
         with np.errstate(all="ignore"):  # what lies past the end of a line is computed too
             total = operands[0].view(kind.numpy()).astype(kind.accumulator())
             for operand in operands[1:]:
-                ufunc(self.plan.problem.redop)(total, operand.view(kind.numpy()).astype(total.dtype), total)
+                ufunc(self.plan.problem.redop)(
+                    total, operand.view(kind.numpy()).astype(total.dtype), total
+                )
             if is_divided:
                 divide(total, self.plan.n)
             saturate(total, kind)
@@ -158,8 +207,11 @@ class Gpus:
                     if not live[rank]:
                         live[rank] = next(streams[rank], [])
             if self.changes == before:
-                assert not is_patient, f"all wait for each other: CTAs left by rank {[len(ctas) for ctas in live]}"
-            is_patient = self.changes == before  # then everybody is asked before it counts as a deadlock
+                assert not is_patient, (
+                    f"all wait for each other: CTAs left by rank {[len(ctas) for ctas in live]}"
+                )
+            # then everybody is asked before it counts as a deadlock
+            is_patient = self.changes == before
 
     def stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
         """The coroutines of one launch after the other."""
@@ -167,13 +219,18 @@ class Gpus:
             problem, phase = problem_of(self.plan, run), 1009 * number
             self.fill(rank, run, phase)
             args = args_of(self.plan, rank, run, self.sizes[rank])
-            ctas = [Cta(self, rank, index, problem, args) for index in range(self.plan.channels * self.sizes[rank]["TRACKS"])]
+            ctas = [
+                Cta(self, rank, index, problem, args)
+                for index in range(self.plan.channels * self.sizes[rank]["TRACKS"])
+            ]
             yield [one for cta in ctas for one in cta.coroutines()]
             self.compare(rank, run, phase)
             self.set_of(rank, run)[:] = _POISON
 
     def set_of(self, rank: int, run: Run) -> np.ndarray:
-        return self.users[rank][run.number * self.stride :][: problem_of(self.plan, run).buffers(rank).total_bytes]
+        return self.users[rank][run.number * self.stride :][
+            : problem_of(self.plan, run).buffers(rank).total_bytes
+        ]
 
     def fill(self, rank: int, run: Run, phase: int) -> None:
         """Poison and a rank's input, whose values start at a phase of the pattern."""
@@ -183,29 +240,46 @@ class Gpus:
         mine[at.in_offset :][: at.in_bytes] = input_bytes(problem, rank, 0, at.in_bytes, phase)
 
     def compare(self, rank: int, run: Run, phase: int) -> None:
-        """Assert what the collective's definition says, and that an input which is not written over is as it was."""
+        """Assert what the collective's definition says, and that an input which is not written over
+        is as it was.
+        """
         problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
         at, size = problem.buffers(rank), problem.block_bytes
         for want in collective(problem.op).wants(problem.n, problem.root, rank):
             got = mine[at.out_offset + want.out_block * size :][:size]
             first = want.in_block * problem.block_count
             if collective(problem.op).is_reduction:
-                wanted = _tiled(reduced(problem.dtype, problem.redop, problem.n), first, size, phase)
+                wanted = _tiled(
+                    reduced(problem.dtype, problem.redop, problem.n), first, size, phase
+                )
             else:
                 wanted = input_bytes(problem, want.ranks[0], first, size, phase)
             wrong = np.flatnonzero(got != wanted)
-            assert not len(wrong), f"rank {rank}, block {want.out_block}: {len(wrong)} of {size} bytes wrong, the first at {wrong[0]}"
+            assert not len(wrong), (
+                f"rank {rank}, block {want.out_block}: {len(wrong)} of {size} bytes wrong, the"
+                f" first at {wrong[0]}"
+            )
         if not problem.in_place:
-            assert (mine[at.in_offset :][: at.in_bytes] == input_bytes(problem, rank, 0, at.in_bytes, phase)).all()
+            assert (
+                mine[at.in_offset :][: at.in_bytes]
+                == input_bytes(problem, rank, 0, at.in_bytes, phase)
+            ).all()
 
 
 def input_bytes(problem: Problem, rank: int, first: int, size: int, phase: int) -> np.ndarray:
     """Bytes of a rank's input from element `first` on."""
-    return _tiled(inputs(problem.dtype, problem.redop, problem.n, rank, collective(problem.op).is_reduction), first, size, phase)
+    return _tiled(
+        inputs(problem.dtype, problem.redop, problem.n, rank, collective(problem.op).is_reduction),
+        first,
+        size,
+        phase,
+    )
 
 
 def _tiled(values: np.ndarray, first: int, size: int, phase: int) -> np.ndarray:
-    return np.ascontiguousarray(values[(np.arange(size // values.itemsize) + first + phase) % PERIOD]).view(np.uint8)
+    return np.ascontiguousarray(
+        values[(np.arange(size // values.itemsize) + first + phase) % PERIOD]
+    ).view(np.uint8)
 
 
 def problem_of(plan: Plan, run: Run) -> Problem:
@@ -216,13 +290,24 @@ def problem_of(plan: Plan, run: Run) -> Problem:
 def args_of(plan: Plan, rank: int, run: Run, sizes: dict[str, int]) -> SimpleNamespace:
     """What a kernel gets, unpacked."""
     problem, set_offset = problem_of(plan, run), run.number * stride_bytes(plan.problem)
-    packed = pack_args(plan, rank, memory_of(problem, rank, shared_region(plan)), set_offset=set_offset, timeout_ns=10**10, block_bytes=problem.block_bytes)
+    packed = pack_args(
+        plan,
+        rank,
+        memory_of(problem, rank, shared_region(plan)),
+        set_offset=set_offset,
+        timeout_ns=10**10,
+        block_bytes=problem.block_bytes,
+    )
     return unpack(packed, "Args", sizes)
 
 
 def macros_of(plan: Plan, rank: int, *, any_size: bool = False) -> dict[str, int]:
     """The macros of a rank's kernel that are numbers."""
-    return {name: int(value) for name, value in kernel_source(plan, rank, any_size=any_size).macros if value.isdecimal()}
+    return {
+        name: int(value)
+        for name, value in kernel_source(plan, rank, any_size=any_size).macros
+        if value.isdecimal()
+    }
 
 
 def shared_region(plan: Plan) -> int:
@@ -231,7 +316,10 @@ def shared_region(plan: Plan) -> int:
 
 
 def memory_of(problem: Problem, viewer: int, shared: int = ARENA) -> Memory:
-    """Addresses of all memory as one rank sees it: no other rank uses the same. shared: where the ranks have flags and FIFOs."""
+    """Addresses of all memory as one rank sees it: no other rank uses the same. shared: where the
+    ranks have flags and FIFOs.
+    """
+
     def base(owner: int, region: int) -> int:
         return (((viewer + 1) * 64 + owner) * len(REGIONS) + region) * _SIZE
 
@@ -240,8 +328,12 @@ def memory_of(problem: Problem, viewer: int, shared: int = ARENA) -> Memory:
         arenas=tuple(base(rank, shared) for rank in range(problem.n)),
         inputs=tuple(base(rank, USER) + at.in_offset for rank, at in enumerate(buffers)),
         outputs=tuple(base(rank, USER) + at.out_offset for rank, at in enumerate(buffers)),
-        own=base(viewer, ARENA), abort=base(viewer, ARENA) + ABORT_AT,
-        program=base(viewer, PROGRAM), aborts=base(viewer, PROGRAM) + _SIZE // 2, net=base(viewer, NET), net_slots=base(viewer, NET) + _SIZE // 2,
+        own=base(viewer, ARENA),
+        abort=base(viewer, ARENA) + ABORT_AT,
+        program=base(viewer, PROGRAM),
+        aborts=base(viewer, PROGRAM) + _SIZE // 2,
+        net=base(viewer, NET),
+        net_slots=base(viewer, NET) + _SIZE // 2,
     )
 
 

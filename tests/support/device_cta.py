@@ -1,4 +1,6 @@
-"""One CTA of a launch on GPUs made of NumPy arrays (_device): its walk through the data, and the coroutines of its threads and warps."""
+"""One CTA of a launch on GPUs made of NumPy arrays (_device): its walk through the data, and the
+coroutines of its threads and warps.
+"""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,9 @@ from tests.support.structures import enumerators
 if TYPE_CHECKING:
     from tests.support.device import Gpus
 
-KIND, SIGNAL, FLAG = (SimpleNamespace(**enumerators(name)) for name in ("Kind", "Signal", "StepFlags"))
+KIND, SIGNAL, FLAG = (
+    SimpleNamespace(**enumerators(name)) for name in ("Kind", "Signal", "StepFlags")
+)
 Coroutine = Iterator[bool]  # yields whether it waits for others
 
 
@@ -24,9 +28,13 @@ def moved(chunk: int, shift: int, ranks: int) -> int:
 
 
 class Walk:
-    """walk.cuh: a CTA's place in its part of the data. Sizes wrap where the kernel counts them in 32 bits."""
+    """walk.cuh: a CTA's place in its part of the data. Sizes wrap where the kernel counts them in
+    32 bits.
+    """
 
-    def __init__(self, args: SimpleNamespace, sizes: dict[str, int], item: int, channel: int, done: int) -> None:
+    def __init__(
+        self, args: SimpleNamespace, sizes: dict[str, int], item: int, channel: int, done: int
+    ) -> None:
         self.a, self.channel, self.done, self.item = args, channel, done, item
         self.parts, self.slots, self.is_sliced = sizes["PARTS"], sizes["SLOTS"], sizes["SLICED"]
         self.mask = (1 << (32 if sizes["NARROW"] else 64)) - 1
@@ -47,7 +55,11 @@ class Walk:
             even = (left + cut - 1) // cut
             grain = 64 if even > 64 else self.item
             self.chunk, self.size = min((even + grain - 1) & ~(grain - 1), self.a.chunk_bytes), left
-        self.slices = -(-self.chunk // self.a.piece_bytes) if self.is_sliced and self.a.piece_bytes < self.chunk else 1
+        self.slices = (
+            -(-self.chunk // self.a.piece_bytes)
+            if self.is_sliced and self.a.piece_bytes < self.chunk
+            else 1
+        )
         return True
 
     def piece(self, work: int) -> tuple[int, int]:
@@ -61,7 +73,14 @@ class Walk:
 
     def number(self, end: SimpleNamespace, message: int) -> int:
         """Of the current slice of a message, on its connection."""
-        return int(self.done * end.per_loop + message * (self.slices if self.is_sliced else 1) + self.slice) & 0xFFFFFFFF
+        return (
+            int(
+                self.done * end.per_loop
+                + message * (self.slices if self.is_sliced else 1)
+                + self.slice
+            )
+            & 0xFFFFFFFF
+        )
 
     def heard(self, end: SimpleNamespace) -> int:
         return int(end.heard + self.channel * end.heard_stride)
@@ -70,39 +89,66 @@ class Walk:
         return int(end.said + self.channel * end.said_stride)
 
     def slot(self, end: SimpleNamespace, number: int) -> int:
-        return int(end.slots + self.channel * end.slots_stride + number % self.slots * self.a.slot_bytes)
+        return int(
+            end.slots + self.channel * end.slots_stride + number % self.slots * self.a.slot_bytes
+        )
 
     def buffer_at(self, ref: SimpleNamespace, ends: Sequence[SimpleNamespace], first: int) -> int:
         """The address of a chunk of one of the rank's own or a peer's buffers."""
         a = self.a
         if ref.kind == KIND.TMP:
-            return int(a.tmp + self.channel * a.tmp_stride + moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first)
+            return int(
+                a.tmp
+                + self.channel * a.tmp_stride
+                + moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes
+                + first
+            )
         is_in = ref.kind in (KIND.IN, KIND.PEER_IN)
         chunk = moved(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
-        at = self.offset + (min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes)
+        at = self.offset + (
+            min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes
+        )
         own = {KIND.IN: vars(a)["in"], KIND.OUT: a.out}
-        base = own[ref.kind] if ref.kind in own else ends[ref.end].peer_in if is_in else ends[ref.end].peer_out
+        base = (
+            own[ref.kind]
+            if ref.kind in own
+            else ends[ref.end].peer_in
+            if is_in
+            else ends[ref.end].peer_out
+        )
         return int(base + a.set + at + first)
 
 
 class Cta:
     """One CTA of one launch: its arguments, program and barriers."""
 
-    def __init__(self, gpus: "Gpus", rank: int, index: int, problem: Problem, args: SimpleNamespace) -> None:
+    def __init__(
+        self, gpus: "Gpus", rank: int, index: int, problem: Problem, args: SimpleNamespace
+    ) -> None:
         self.gpus, self.rank, self.index, self.problem, self.a = gpus, rank, index, problem, args
         self.program, self.sizes = gpus.programs[rank], gpus.sizes[rank]
         self.track = self.program.tracks[index % self.sizes["TRACKS"]]
         self.arrived: dict[str, int] = {}
         self.seen_filled = [0] * len(args.receiving)
         self.seen_read = [0] * len(args.sending)
-        self.done, self.launch = struct.unpack("<2I", gpus.at(rank, args.state + 8 * index, 8).tobytes())
+        self.done, self.launch = struct.unpack(
+            "<2I", gpus.at(rank, args.state + 8 * index, 8).tobytes()
+        )
 
     def walk(self) -> Walk:
-        return Walk(self.a, self.sizes, self.problem.item_bytes, self.index // self.sizes["TRACKS"], self.done)
+        return Walk(
+            self.a,
+            self.sizes,
+            self.problem.item_bytes,
+            self.index // self.sizes["TRACKS"],
+            self.done,
+        )
 
     def leave(self, walk: Walk) -> None:
         """What the next launch starts from."""
-        self.gpus.at(self.rank, self.a.state + 8 * self.index, 8)[:] = np.frombuffer(struct.pack("<2I", walk.done, self.launch + 1), np.uint8)
+        self.gpus.at(self.rank, self.a.state + 8 * self.index, 8)[:] = np.frombuffer(
+            struct.pack("<2I", walk.done, self.launch + 1), np.uint8
+        )
 
     def barrier(self, name: str, parties: int, mine: dict[str, int]) -> Coroutine:
         mine[name] = mine.get(name, 0) + 1
@@ -134,21 +180,29 @@ class Cta:
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        for mark in self.program.waits[stage.first_wait : stage.first_wait + stage.waits]:
+                        for mark in self.program.waits[
+                            stage.first_wait : stage.first_wait + stage.waits
+                        ]:
                             yield from self.wait(w, mark)
-                        for step in self.program.steps[stage.first_step : stage.first_step + stage.steps]:
+                        for step in self.program.steps[
+                            stage.first_step : stage.first_step + stage.steps
+                        ]:
                             self.run_plain(w, step)
                             yield False
                         yield from self.barrier("all", 2, mine)
                 w.slice = 0
-        for mark in self.program.waits[self.track.first_back : self.track.first_back + self.track.backs]:
+        for mark in self.program.waits[
+            self.track.first_back : self.track.first_back + self.track.backs
+        ]:
             yield from self.wait(w, mark)
         self.leave(w)
 
     def hand_over(self) -> Coroutine:
         """The last warp, which says what is done."""
         w, mine = self.walk(), dict[str, int]()
-        for mark in self.program.posts[self.track.first_ready : self.track.first_ready + self.track.readies]:
+        for mark in self.program.posts[
+            self.track.first_ready : self.track.first_ready + self.track.readies
+        ]:
             self.say(w, mark)
         yield False
         while w.advance():
@@ -157,7 +211,9 @@ class Cta:
                     w.slice = number
                     for stage in self.stages(round_):
                         yield from self.barrier("all", 2, mine)
-                        for mark in self.program.posts[stage.first_post : stage.first_post + stage.posts]:
+                        for mark in self.program.posts[
+                            stage.first_post : stage.first_post + stage.posts
+                        ]:
                             self.say(w, mark)
                             yield False
                 w.slice = 0
@@ -198,23 +254,41 @@ class Cta:
                 return self.gpus.user(self, w.buffer_at(ref, ends, first), size)
             assert ref.chunk * self.a.piece_bytes + size <= self.a.slot_bytes
             end = ends[ref.end]
-            return self.gpus.at(self.rank, w.slot(end, w.number(end, ref.message)) + ref.chunk * self.a.piece_bytes, size)
+            return self.gpus.at(
+                self.rank,
+                w.slot(end, w.number(end, ref.message)) + ref.chunk * self.a.piece_bytes,
+                size,
+            )
 
-        result = self.gpus.reduce([memory(ref, self.a.receiving) for ref in step.source[: step.sources]], step.flags & FLAG.DIVIDE)
+        result = self.gpus.reduce(
+            [memory(ref, self.a.receiving) for ref in step.source[: step.sources]],
+            step.flags & FLAG.DIVIDE,
+        )
         for ref in step.target[: step.targets]:
             memory(ref, self.a.sending)[:] = result
 
     # flagged.cuh, ll.cu, ll128.cu
 
     def flagged(self, lane: int) -> Coroutine:
-        """One thread of ll, or one warp of ll128: it has every LANES-th line, or turn, of each chunk."""
+        """One thread of ll, or one warp of ll128: it has every LANES-th line, or turn, of each
+        chunk.
+        """
         w, mine = self.walk(), dict[str, int]()
         is_single, is_uncredited = self.sizes["SINGLE"], self.sizes["UNCREDITED"]
-        seen = [] if is_uncredited else [self.gpus.word(self.rank, w.heard(end)) for end in self.a.sending[: self.sizes["SENDING"]]]
+        seen = (
+            []
+            if is_uncredited
+            else [
+                self.gpus.word(self.rank, w.heard(end))
+                for end in self.a.sending[: self.sizes["SENDING"]]
+            ]
+        )
         while w.advance():
             for round_ in self.rounds():
                 for stage in self.stages(round_):
-                    for mark in self.program.waits[stage.first_wait : stage.first_wait + stage.waits]:
+                    for mark in self.program.waits[
+                        stage.first_wait : stage.first_wait + stage.waits
+                    ]:
                         if mark.signal == SIGNAL.ROOM and not is_uncredited:
                             end = self.a.sending[mark.end]
                             number = w.number(end, mark.message)
@@ -222,9 +296,15 @@ class Cta:
                                 seen[mark.end] = self.gpus.word(self.rank, w.heard(end))
                                 if number >= w.slots + seen[mark.end]:
                                     yield True
-                    for step in self.program.steps[stage.first_step : stage.first_step + stage.steps]:
+                    for step in self.program.steps[
+                        stage.first_step : stage.first_step + stage.steps
+                    ]:
                         yield from self.run_flagged(w, step, lane)
-                    for mark in () if is_single else self.program.posts[stage.first_post : stage.first_post + stage.posts]:
+                    for mark in (
+                        ()
+                        if is_single
+                        else self.program.posts[stage.first_post : stage.first_post + stage.posts]
+                    ):
                         if mark.signal == SIGNAL.HEAD:
                             end = self.a.receiving[mark.end]
                             following = w.number(end, mark.message) + 1
@@ -236,7 +316,11 @@ class Cta:
                 assert not w.advance(), "the kernel has code for one loop only"
                 break
         yield from self.barrier("all", LANES, mine)
-        for k in () if is_uncredited else range(self.track.first_head, self.track.first_head + self.track.heads):
+        for k in (
+            ()
+            if is_uncredited
+            else range(self.track.first_head, self.track.first_head + self.track.heads)
+        ):
             if lane == k % LANES:
                 end = self.a.receiving[self.program.posts[k].end]
                 self.gpus.tell(self.rank, w.said(end), w.done * end.per_loop & 0xFFFFFFFF)
@@ -256,7 +340,10 @@ class Cta:
             number = w.number(end, ref.message)
             at = ref.chunk * slot_bytes(proto, self.a.piece_bytes)
             assert at + slot_bytes(proto, size) <= self.a.slot_bytes
-            return self.gpus.at(self.rank, w.slot(end, number) + at, slot_bytes(proto, size)), number + 1
+            return (
+                self.gpus.at(self.rank, w.slot(end, number) + at, slot_bytes(proto, size)),
+                number + 1,
+            )
 
         operands = []
         for ref in step.source[: step.sources]:
@@ -266,12 +353,18 @@ class Cta:
                     yield True
                 operands.append(wire.taken(memory))
             else:
-                operands.append(wire.loaded(self.gpus.user(self, w.buffer_at(ref, self.a.receiving, first), size)))
+                operands.append(
+                    wire.loaded(
+                        self.gpus.user(self, w.buffer_at(ref, self.a.receiving, first), size)
+                    )
+                )
         result = self.gpus.reduce(operands, step.flags & FLAG.DIVIDE)
         for ref in step.target[: step.targets]:
             if ref.kind == KIND.SLOT:
                 memory, flag = slot(ref, self.a.sending)
                 wire.send(memory, result, flag)
             else:
-                wire.store(self.gpus.user(self, w.buffer_at(ref, self.a.sending, first), size), result)
+                wire.store(
+                    self.gpus.user(self, w.buffer_at(ref, self.a.sending, first), size), result
+                )
             yield False

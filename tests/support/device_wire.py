@@ -1,4 +1,6 @@
-"""How ll and ll128 lay a chunk out in a slot, by thread and by warp: which bytes of user memory, and which words of 4 bytes of the slot."""
+"""How ll and ll128 lay a chunk out in a slot, by thread and by warp: which bytes of user memory,
+and which words of 4 bytes of the slot.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +12,9 @@ LANES = 2  # threads (ll) or warps (ll128) of a CTA
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wire:
-    """One thread's (ll) or warp's (ll128) part of a chunk: which bytes of user memory it has, and which words of 4 bytes of a slot."""
+    """One thread's (ll) or warp's (ll128) part of a chunk: which bytes of user memory it has, and
+    which words of 4 bytes of a slot.
+    """
 
     index: np.ndarray  # of its bytes in the chunk; some stand past its end
     is_there: np.ndarray  # which do not
@@ -45,13 +49,32 @@ def wire_of(proto: str, size: int, lane: int) -> Wire:
     """The part of a chunk of that size. Every LANES-th line, or turn, is one thread's or warp's."""
     payload, whole = _UNITS[proto]
     units = np.arange(lane, -(-size // payload), LANES)[:, None]
-    words, flags, zeros = (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int)) if proto == "ll" else (_TURN_WORDS, _TURN_FLAGS, _TURN_FLAGS + 1)
-    index, words, flags, zeros = units * payload + np.arange(payload), units * (whole // 4) + words, units * (whole // 4) + flags, units * (whole // 4) + zeros
-    if proto == "ll128" and len(units) and size - int(units[-1, 0]) * payload <= payload // 2:  # the last turn is half a turn
+    words, flags, zeros = (
+        (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int))
+        if proto == "ll"
+        else (_TURN_WORDS, _TURN_FLAGS, _TURN_FLAGS + 1)
+    )
+    index, words, flags, zeros = (
+        units * payload + np.arange(payload),
+        units * (whole // 4) + words,
+        units * (whole // 4) + flags,
+        units * (whole // 4) + zeros,
+    )
+    # the last turn is half a turn
+    if proto == "ll128" and len(units) and size - int(units[-1, 0]) * payload <= payload // 2:
         half = (part[-1, : part.shape[1] // 2] for part in (index, words, flags, zeros))
-        index, words, flags, zeros = (np.concatenate([part[:-1].reshape(-1), last]) for part, last in zip((index, words, flags, zeros), half, strict=True))
+        index, words, flags, zeros = (
+            np.concatenate([part[:-1].reshape(-1), last])
+            for part, last in zip((index, words, flags, zeros), half, strict=True)
+        )
     index = index.reshape(-1)
-    return Wire(index=index, is_there=index < size, words=words.reshape(-1), flags=flags.reshape(-1), zeros=zeros.reshape(-1))
+    return Wire(
+        index=index,
+        is_there=index < size,
+        words=words.reshape(-1),
+        flags=flags.reshape(-1),
+        zeros=zeros.reshape(-1),
+    )
 
 
 def slot_bytes(proto: str, payload: int) -> int:

@@ -1,6 +1,8 @@
-"""Hosts that do not exist: trees of /sys and /proc written into a folder, and the driver's library that goes with each.
+"""Hosts that do not exist: trees of /sys and /proc written into a folder, and the driver's library
+that goes with each.
 
-Wires follow public descriptions (NVIDIA's DGX guides, public outputs of nvidia-smi topo -m); addresses and cores are made up.
+Wires follow public descriptions (NVIDIA's DGX guides, public outputs of nvidia-smi topo -m);
+addresses and cores are made up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +16,29 @@ from tests.support.fake_nvml import FakeGpu, FakeLink, FakeNvml, driver
 GPU, SWITCH_CHIP, BRIDGE, NIC, IB = "0x030200", "0x068000", "0x060400", "0x020000", "0x020700"
 SPEED = {1: "2.5 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
-INTEL_BROADWELL, SAPPHIRE, ROME = ("GenuineIntel", 6, 79), ("GenuineIntel", 6, 143), ("AuthenticAMD", 23, 49)
+INTEL_BROADWELL, SAPPHIRE, ROME = (
+    ("GenuineIntel", 6, 79),
+    ("GenuineIntel", 6, 143),
+    ("AuthenticAMD", 23, 49),
+)
 # Links of a DGX-1V by GPU pairs.
 CUBE_MESH = {
-    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (4, 7): 2,
-    (5, 6): 2, (5, 7): 1, (6, 7): 2,
+    (0, 1): 1,
+    (0, 2): 1,
+    (0, 3): 2,
+    (0, 4): 2,
+    (1, 2): 2,
+    (1, 3): 1,
+    (1, 5): 2,
+    (2, 3): 2,
+    (2, 6): 1,
+    (3, 7): 1,
+    (4, 5): 1,
+    (4, 6): 1,
+    (4, 7): 2,
+    (5, 6): 2,
+    (5, 7): 1,
+    (6, 7): 2,
 }
 
 
@@ -37,28 +57,58 @@ class Host:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
 
-    def cpu(self, processor: tuple[str, int, int], nodes: Mapping[int, tuple[str, int]], flags: str = "fpu", name: str = "Some CPU") -> None:
+    def cpu(
+        self,
+        processor: tuple[str, int, int],
+        nodes: Mapping[int, tuple[str, int]],
+        flags: str = "fpu",
+        name: str = "Some CPU",
+    ) -> None:
         """nodes: cores and package by NUMA node."""
         vendor, family, model = processor
-        self.put("proc/cpuinfo", f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {name}\nflags\t\t: {flags}")
+        self.put(
+            "proc/cpuinfo",
+            f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t:"
+            f" {model}\nmodel name\t: {name}\nflags\t\t: {flags}",
+        )
         self.put("sys/devices/system/cpu/online", ",".join(cores for cores, _ in nodes.values()))
         for node, (cores, package) in nodes.items():
             self.put(f"sys/devices/system/node/node{node}/cpulist", cores)
             if cores:
-                self.put(f"sys/devices/system/cpu/cpu{cores.partition('-')[0]}/topology/physical_package_id", package)
+                self.put(
+                    f"sys/devices/system/cpu/cpu{cores.partition('-')[0]}/topology/physical_package_id",
+                    package,
+                )
 
     def pci(
-        self, path: str, kind: str = BRIDGE, generation: int = 5, width: int = 16, numa: int = -1, now: tuple[int, int] | None = None, vendor: str = "0x10de"
+        self,
+        path: str,
+        kind: str = BRIDGE,
+        generation: int = 5,
+        width: int = 16,
+        numa: int = -1,
+        now: tuple[int, int] | None = None,
+        vendor: str = "0x10de",
     ) -> str:
-        """A function by its path below /sys/devices; bridges above it that are not there yet are made like it. Returns its address."""
+        """A function by its path below /sys/devices; bridges above it that are not there yet are
+        made like it. Returns its address.
+        """
         parent, _, address = path.rpartition("/")
         if parent.count(":") > 1 and not (self.root / "sys/devices" / parent / "class").exists():
             self.pci(parent, BRIDGE, generation, width, numa, vendor="0x1000")
         running = now or (generation, width)
         for name, value in {
-            "class": kind, "vendor": vendor, "device": "0x1234", "subsystem_vendor": vendor, "subsystem_device": "0x0001",
-            "numa_node": numa, "current_link_speed": SPEED[running[0]],
-            "current_link_width": running[1], "max_link_speed": SPEED[generation], "max_link_width": width, "local_cpulist": "",
+            "class": kind,
+            "vendor": vendor,
+            "device": "0x1234",
+            "subsystem_vendor": vendor,
+            "subsystem_device": "0x0001",
+            "numa_node": numa,
+            "current_link_speed": SPEED[running[0]],
+            "current_link_width": running[1],
+            "max_link_speed": SPEED[generation],
+            "max_link_width": width,
+            "local_cpulist": "",
         }.items():
             self.put(f"sys/devices/{path}/{name}", value)
         link = self.root / f"sys/bus/pci/devices/{address}"
@@ -67,7 +117,14 @@ class Host:
             link.symlink_to(f"../../../devices/{path}")
         return address
 
-    def rdma(self, name: str, path: str, rate: str = "400 Gb/sec (4X NDR)", state: str = "4: ACTIVE", layer: str = "InfiniBand") -> None:
+    def rdma(
+        self,
+        name: str,
+        path: str,
+        rate: str = "400 Gb/sec (4X NDR)",
+        state: str = "4: ACTIVE",
+        layer: str = "InfiniBand",
+    ) -> None:
         self._class(f"sys/class/infiniband/{name}", path)
         for key, value in (("rate", rate), ("state", state), ("link_layer", layer)):
             self.put(f"sys/class/infiniband/{name}/ports/1/{key}", value)
@@ -97,9 +154,24 @@ def dgx1v(root: Path) -> FakeNvml:
         numa, port, bus = switch // 2, 2 + switch % 2, 0x80 * (switch // 2) + 5 * (switch % 2)
         top = f"pci0000:{numa * 0x80:02x}/0000:{numa * 0x80:02x}:0{port}.0/0000:{bus + 4:02x}:00.0"
         for place in range(2):
-            address = host.pci(f"{top}/0000:{bus + 5:02x}:{8 + 8 * place:02x}.0/0000:{bus + 6 + place:02x}:00.0", GPU, 3, 16, numa)
+            address = host.pci(
+                f"{top}/0000:{bus + 5:02x}:{8 + 8 * place:02x}.0/0000:{bus + 6 + place:02x}:00.0",
+                GPU,
+                3,
+                16,
+                numa,
+            )
             cores = range(20 * numa, 20 * numa + 20)
-            cards.append(FakeGpu(name="Tesla V100-SXM2-16GB", address=address, arch=70, affinity=cores, version=2, pcie=(3, 16, 3, 16)))
+            cards.append(
+                FakeGpu(
+                    name="Tesla V100-SXM2-16GB",
+                    address=address,
+                    arch=70,
+                    affinity=cores,
+                    version=2,
+                    pcie=(3, 16, 3, 16),
+                )
+            )
         path = f"{top}/0000:{bus + 5:02x}:18.0/0000:{bus + 8:02x}:00.0"
         host.pci(path, IB, 3, 16, numa, vendor="0x15b3")
         host.rdma(f"mlx5_{switch}", path, "100 Gb/sec (4X EDR)")
@@ -116,33 +188,74 @@ def dgx_a100(root: Path) -> FakeNvml:
     """8 x A100 with 12 links to 6 NVSwitches; two GPUs a PCIe switch, four NUMA nodes a package."""
     host = Host(root, "dgxa100")
     host.cpu(ROME, {node: (f"{16 * node}-{16 * node + 15}", node // 4) for node in range(8)})
-    chips = [host.pci(f"pci0000:{0xC0 + k:02x}/0000:{0xC0 + k:02x}:01.0/0000:{0xD0 + k:02x}:00.0", SWITCH_CHIP, 3, 4) for k in range(6)]
+    chips = [
+        host.pci(
+            f"pci0000:{0xC0 + k:02x}/0000:{0xC0 + k:02x}:01.0/0000:{0xD0 + k:02x}:00.0",
+            SWITCH_CHIP,
+            3,
+            4,
+        )
+        for k in range(6)
+    ]
     cards = []
     for number in range(8):
         bus, numa = 0x10 * (number // 2) + 1, (3, 1, 7, 5)[number // 2]
-        path = f"pci0000:{bus - 1:02x}/0000:{bus - 1:02x}:01.0/0000:{bus:02x}:00.0/0000:{bus + 1:02x}:0{number % 2}.0/0000:{bus + 2 + number % 2:02x}:00.0"
+        upstream = f"pci0000:{bus - 1:02x}/0000:{bus - 1:02x}:01.0/0000:{bus:02x}:00.0"
+        downstream = f"0000:{bus + 1:02x}:0{number % 2}.0/0000:{bus + 2 + number % 2:02x}:00.0"
+        path = f"{upstream}/{downstream}"
         links = [FakeLink(remote=f"0000{chips[k % 6].upper()}", remote_type=2) for k in range(12)]
         address = host.pci(path, GPU, 4, 16, numa, now=(1, 16))
         cores = range(16 * numa, 16 * numa + 16)
-        cards.append(FakeGpu(name="NVIDIA A100-SXM4-40GB", address=address, arch=80, links=links, mig=0, pcie=(1, 16, 4, 16), affinity=cores, version=5))
+        cards.append(
+            FakeGpu(
+                name="NVIDIA A100-SXM4-40GB",
+                address=address,
+                arch=80,
+                links=links,
+                mig=0,
+                pcie=(1, 16, 4, 16),
+                affinity=cores,
+                version=5,
+            )
+        )
     return FakeNvml(cards, lambda a, b: 10 if a // 2 == b // 2 else 50)
 
 
 def hgx_h100(root: Path, name: str = "hgx", first_bus: int = 0x10) -> FakeNvml:
-    """8 x H100 with 18 links to a switch that PCIe does not show, a PCIe switch with a NIC for each."""
+    """8 x H100 with 18 links to a switch that PCIe does not show, a PCIe switch with a NIC for
+    each.
+    """
     host = Host(root, name)
     host.cpu(SAPPHIRE, {0: ("0-55", 0), 1: ("56-111", 1)})
     cards = []
     for number in range(8):
         bus, numa = first_bus + 0x10 * number, number // 4
         top = f"pci0000:{bus:02x}/0000:{bus:02x}:01.0/0000:{bus + 1:02x}:00.0"
-        address = host.pci(f"{top}/0000:{bus + 2:02x}:00.0/0000:{bus + 3:02x}:00.0", GPU, 5, 16, numa)
-        host.pci(f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0", IB, 5, 16, numa, vendor="0x15b3")
+        address = host.pci(
+            f"{top}/0000:{bus + 2:02x}:00.0/0000:{bus + 3:02x}:00.0", GPU, 5, 16, numa
+        )
+        host.pci(
+            f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0",
+            IB,
+            5,
+            16,
+            numa,
+            vendor="0x15b3",
+        )
         host.rdma(f"mlx5_{number}", f"{top}/0000:{bus + 2:02x}:01.0/0000:{bus + 4:02x}:00.0")
         cores = range(56 * numa, 56 * numa + 56)
         links = [FakeLink() for _ in range(18)]
         cards.append(
-            FakeGpu(name="NVIDIA H100 80GB HBM3", address=address, arch=90, links=links, mig=0, affinity=cores, link_mbps=26562, fabric_state=3)
+            FakeGpu(
+                name="NVIDIA H100 80GB HBM3",
+                address=address,
+                arch=90,
+                links=links,
+                mig=0,
+                affinity=cores,
+                link_mbps=26562,
+                fabric_state=3,
+            )
         )
     return FakeNvml(cards, lambda a, b: 40 if a // 4 == b // 4 else 50)
 
@@ -160,21 +273,36 @@ PCIE_BOX = (
 
 
 def pcie_box(root: Path) -> FakeNvml:
-    """8 x RTX 4090: four behind a switch and a switch beneath it; four at root ports of two host bridges of the other socket."""
+    """8 x RTX 4090: four behind a switch and a switch beneath it; four at root ports of two host
+    bridges of the other socket.
+    """
     host = Host(root, "pcie")
     host.cpu(SAPPHIRE, {0: ("0-31", 0), 1: ("32-63", 1)})
     top = "pci0000:16/0000:16:01.0/0000:17:00.0"
     inner = f"{top}/0000:18:08.0/0000:20:00.0"
     paths = [
-        f"{top}/0000:18:00.0/0000:19:00.0", f"{top}/0000:18:01.0/0000:1a:00.0", f"{inner}/0000:21:00.0/0000:22:00.0", f"{inner}/0000:21:01.0/0000:23:00.0",
-        "pci0000:80/0000:80:01.0/0000:81:00.0", "pci0000:a0/0000:a0:01.0/0000:a1:00.0", "pci0000:a0/0000:a0:02.0/0000:a2:00.0",
+        f"{top}/0000:18:00.0/0000:19:00.0",
+        f"{top}/0000:18:01.0/0000:1a:00.0",
+        f"{inner}/0000:21:00.0/0000:22:00.0",
+        f"{inner}/0000:21:01.0/0000:23:00.0",
+        "pci0000:80/0000:80:01.0/0000:81:00.0",
+        "pci0000:a0/0000:a0:01.0/0000:a1:00.0",
+        "pci0000:a0/0000:a0:02.0/0000:a2:00.0",
         "pci0000:a0/0000:a0:03.0/0000:a3:00.0",
     ]
     cards = []
     for number, path in enumerate(paths):
         address = host.pci(path, GPU, 4, 16, number // 4)
         first = 32 * (number // 4)
-        cards.append(FakeGpu(name="NVIDIA GeForce RTX 4090", address=address, arch=89, pcie=(4, 16, 4, 16), affinity=range(first, first + 32)))
+        cards.append(
+            FakeGpu(
+                name="NVIDIA GeForce RTX 4090",
+                address=address,
+                arch=89,
+                pcie=(4, 16, 4, 16),
+                affinity=range(first, first + 32),
+            )
+        )
     host.pci(f"{top}/0000:18:09.0/0000:30:00.0", NIC, 4, 16, 0, now=(4, 8), vendor="0x15b3")
     host.rdma("mlx5_0", f"{top}/0000:18:09.0/0000:30:00.0", "200 Gb/sec (4X HDR)", layer="Ethernet")
     host.net("ens1np0", f"{top}/0000:18:09.0/0000:30:00.0", 200000)
@@ -182,13 +310,25 @@ def pcie_box(root: Path) -> FakeNvml:
 
 
 def h200_vm(root: Path) -> FakeNvml:
-    """4 x H200 as a virtual machine shows them: one flat bus, no NUMA node named, the NVSwitch hidden."""
+    """4 x H200 as a virtual machine shows them: one flat bus, no NUMA node named, the NVSwitch
+    hidden.
+    """
     host = Host(root, "vm")
     host.cpu(("GenuineIntel", 6, 207), {0: ("0-63", 0)}, flags="fpu hypervisor lm")
     cards = []
     for number in range(4):
         address = host.pci(f"pci0000:00/0000:00:0{6 + number}.0", GPU, 5, 16)
-        cards.append(FakeGpu(name="NVIDIA H200", address=address, arch=90, links=[FakeLink() for _ in range(18)], mig=0, link_mbps=26562, fabric_state=3))
+        cards.append(
+            FakeGpu(
+                name="NVIDIA H200",
+                address=address,
+                arch=90,
+                links=[FakeLink() for _ in range(18)],
+                mig=0,
+                link_mbps=26562,
+                fabric_state=3,
+            )
+        )
     (root / "sys/class/infiniband").mkdir(parents=True)
     host.pci("pci0000:00/0000:00:03.0", NIC, vendor="0x1af4")
     (root / "sys/devices/pci0000:00/0000:00:03.0/virtio2").mkdir()
@@ -202,14 +342,36 @@ def mig_box(root: Path) -> FakeNvml:
     host.cpu(ROME, {0: ("0-63", 0)})
     cards = []
     for number in range(2):
-        address = host.pci(f"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:0{number}.0/0000:0{3 + number}:00.0", GPU, 4, 16, 0)
-        cards.append(FakeGpu(name="NVIDIA A100-SXM4-40GB", address=address, arch=80, mig=number, pcie=(4, 16, 4, 16), version=5))
+        address = host.pci(
+            f"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:0{number}.0/0000:0{3 + number}:00.0",
+            GPU,
+            4,
+            16,
+            0,
+        )
+        cards.append(
+            FakeGpu(
+                name="NVIDIA A100-SXM4-40GB",
+                address=address,
+                arch=80,
+                mig=number,
+                pcie=(4, 16, 4, 16),
+                version=5,
+            )
+        )
     for number, card in enumerate(cards):
-        card.links = [FakeLink(remote=cards[1 - number].bus_id, remote_type=0, can_p2p=False) for _ in range(12)]
+        card.links = [
+            FakeLink(remote=cards[1 - number].bus_id, remote_type=0, can_p2p=False)
+            for _ in range(12)
+        ]
     return FakeNvml(cards, lambda a, b: 10)
 
 
-def asked(folder: Path, made: Callable[[Path], FakeNvml], change: Callable[[FakeNvml], object] = lambda nvml: None) -> Recording:
+def asked(
+    folder: Path,
+    made: Callable[[Path], FakeNvml],
+    change: Callable[[FakeNvml], object] = lambda nvml: None,
+) -> Recording:
     """The recording of a machine; change: what is done to its driver before."""
     nvml = made(folder)
     change(nvml)

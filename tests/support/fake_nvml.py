@@ -1,9 +1,9 @@
-"""A driver's library as a Python object: the real binding calls it, so struct sizes, out-parameters and error classes are the real ones.
+"""A driver's library as a Python object: the real binding calls it, so struct sizes, out-parameters
+and error classes are the real ones.
 
 It answers with C's ways about GPUs that are data. What a test wants to fail, it names.
 """
 
-# ruff: noqa: N802, SLF001  (NVML's names; what ctypes.byref points at)
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, Array, c_void_p, cast, pointer
@@ -58,9 +58,16 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """ancestor and status: of two GPUs by number (and what is asked of them). errors: function -> its error; missing: what the driver lacks."""
+    """ancestor and status: of two GPUs by number (and what is asked of them). errors: function ->
+    its error; missing: what the driver lacks.
+    """
 
-    def __init__(self, gpus_: list[FakeGpu], ancestor: Callable[[int, int], int], status: Callable[[int, int, int], int] = lambda a, b, what: 0) -> None:
+    def __init__(
+        self,
+        gpus_: list[FakeGpu],
+        ancestor: Callable[[int, int], int],
+        status: Callable[[int, int, int], int] = lambda a, b, what: 0,
+    ) -> None:
         self.gpus, self.ancestor, self.status = gpus_, ancestor, status
         self.calls: set[str] = set()
         self.errors: dict[str, int] = {}
@@ -146,7 +153,9 @@ class FakeNvml:
     def _nvmlDeviceGetNvLinkVersion(self, handle: Any, link: int, out: Any) -> None:
         out._obj.value = self._of(handle).version
 
-    def _nvmlDeviceGetNvLinkCapability(self, handle: Any, link: int, capability: int, out: Any) -> None:
+    def _nvmlDeviceGetNvLinkCapability(
+        self, handle: Any, link: int, capability: int, out: Any
+    ) -> None:
         found = self._link(handle, link)
         out._obj.value = found is not None and found.can_p2p
 
@@ -162,7 +171,9 @@ class FakeNvml:
         out._obj.busId = found.remote.encode()
         return 0
 
-    def _nvmlDeviceGetNvLinkErrorCounter(self, handle: Any, link: int, counter: int, out: Any) -> int:
+    def _nvmlDeviceGetNvLinkErrorCounter(
+        self, handle: Any, link: int, counter: int, out: Any
+    ) -> int:
         found = self._link(handle, link)
         out._obj.value = {0: found.replay, 2: found.crc}.get(counter, 0) if found is not None else 0
         return 0 if found is not None else INVALID
@@ -172,11 +183,21 @@ class FakeNvml:
         for value in out._obj:
             link = self._link(handle, value.scopeId)
             told = {
-                90: None, 91: len(gpu.links) or None, 170: len(gpu.c2c_mbps),
-                171: 1, 172: gpu.c2c_mbps[value.scopeId] if value.scopeId < len(gpu.c2c_mbps) else None,
+                90: None,
+                91: len(gpu.links) or None,
+                170: len(gpu.c2c_mbps),
+                171: 1,
+                172: gpu.c2c_mbps[value.scopeId] if value.scopeId < len(gpu.c2c_mbps) else None,
             }
             if link is not None and gpu.arch >= 90:
-                told |= {161: link.replay, 162: 0, 163: link.crc, 164: gpu.link_mbps, 165: int(link.is_active), 166: gpu.version}
+                told |= {
+                    161: link.replay,
+                    162: 0,
+                    163: link.crc,
+                    164: gpu.link_mbps,
+                    165: int(link.is_active),
+                    166: gpu.version,
+                }
             answer = None if value.fieldId in self.bad_fields else told.get(value.fieldId)
             value.nvmlReturn = NOT_SUPPORTED if answer is None else 0
             value.valueType = 1
@@ -199,7 +220,9 @@ class FakeNvml:
 
 
 def put(handle: Any, index: int) -> None:
-    """Make a handle, which is a pointer to something hidden, say which GPU it is; index 0 is not null."""
+    """Make a handle, which is a pointer to something hidden, say which GPU it is; index 0 is not
+    null.
+    """
     cast(pointer(handle), POINTER(c_void_p))[0] = 0x1000 + index
 
 

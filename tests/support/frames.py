@@ -10,16 +10,38 @@ from collbench.spec.collectives import collective
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 _TEXT = {
-    "op": "allreduce", "backend": "cuda", "algo": "ring", "proto": "simple", "transport": "auto", "direct": "auto", "p2p": "auto", "reload": "auto",
-    "specialize": "auto", "dtype": "float32", "redop": "sum", "placement": "out", "group": "mpi", "repeat_times_us": "", "limit": "", "status": "ok",
-    "reason": "", "notes": "", "run": "r", "host": "h", "device": "4 x GPU", "versions": "", "timestamp": "",
+    "op": "allreduce",
+    "backend": "cuda",
+    "algo": "ring",
+    "proto": "simple",
+    "transport": "auto",
+    "direct": "auto",
+    "p2p": "auto",
+    "reload": "auto",
+    "specialize": "auto",
+    "dtype": "float32",
+    "redop": "sum",
+    "placement": "out",
+    "group": "mpi",
+    "repeat_times_us": "",
+    "limit": "",
+    "status": "ok",
+    "reason": "",
+    "notes": "",
+    "run": "r",
+    "host": "h",
+    "device": "4 x GPU",
+    "versions": "",
+    "timestamp": "",
 }
 _FLOATS = (*record.MEASURED, "wrong")
 
 
 def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:
     """A row as a mapping of columns; its times make the measured ones."""
-    values: dict[str, Any] = dict.fromkeys(record.COLUMNS, 0) | _TEXT | {name: float("nan") for name in _FLOATS}
+    values: dict[str, Any] = (
+        dict.fromkeys(record.COLUMNS, 0) | _TEXT | {name: float("nan") for name in _FLOATS}
+    )
     values |= {"ranks": 4, "hosts": 1, "size_bytes": 1024, "schema": record.SCHEMA}
     if named.get("backend") in ("nccl", "mpi"):
         values |= {"algo": "library", "proto": ""}
@@ -28,8 +50,13 @@ def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:
         time_us = sorted(times)[len(times) // 2]
         algbw = values["size_bytes"] / time_us / 1e3
         values |= {
-            "repeats": len(times), "repeat_times_us": ";".join(map(str, times)), "time_us": time_us, "time_low_us": min(times), "time_high_us": max(times),
-            "algbw_gbs": algbw, "busbw_gbs": algbw * collective(values["op"]).factor(values["ranks"]),
+            "repeats": len(times),
+            "repeat_times_us": ";".join(map(str, times)),
+            "time_us": time_us,
+            "time_low_us": min(times),
+            "time_high_us": max(times),
+            "algbw_gbs": algbw,
+            "busbw_gbs": algbw * collective(values["op"]).factor(values["ranks"]),
         }
     return values
 
@@ -44,6 +71,10 @@ def read(file: Path) -> pd.DataFrame:
     rows = []
     for one in record.read(file):
         cells = {name: getattr(one, name) for name in record.COLUMNS}
-        cells |= {name: float("nan") if cells[name] is None else float(cells[name]) for name in _FLOATS}
-        rows.append(cells | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)})
+        cells |= {
+            name: float("nan") if cells[name] is None else float(cells[name]) for name in _FLOATS
+        }
+        rows.append(
+            cells | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)}
+        )
     return frame(*rows)

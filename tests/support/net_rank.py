@@ -1,9 +1,10 @@
-"""One rank of several under mpirun, whose GPU is made of NumPy arrays (_device): the real lane, proxy and MPI, and a stand-in for CUDA's queues.
+"""One rank of several under mpirun, whose GPU is made of NumPy arrays (_device): the real lane,
+proxy and MPI, and a stand-in for CUDA's queues.
 
     mpirun -n RANKS python -m tests.support.net_rank OP ALGO PROTO ISOLATED FAULT [CHUNK] [THREADS]
 
-Prints `right` and how many launches were compared, or what the rank raised. FAULT: none; late:RANK; drop:RANK, whose GPU sets no word after a
-while; refused, after which all go on.
+Prints `right` and how many launches were compared, or what the rank raised. FAULT: none; late:RANK;
+drop:RANK, whose GPU sets no word after a while; refused, after which all go on.
 """
 
 import sys
@@ -84,21 +85,40 @@ def meeting(outside: Outside) -> Iterator[bool]:
     words[at + 2] = count
 
 
-def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str = "1024", threads: str = "0") -> None:
+def main(
+    op: str,
+    algo: str,
+    proto: str,
+    isolated: str,
+    fault: str,
+    chunk: str = "1024",
+    threads: str = "0",
+) -> None:
     """Serve as one rank."""
     from mpi4py import MPI
 
     rank, n = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     what, _, who = fault.partition(":")
     is_at_fault = who == str(rank)
-    case = Case(op=op, backend="cuda", algo=algo, proto=proto, transport="net", ranks=n, size_bytes=20 * int(chunk), chunk=int(chunk))  # type: ignore[arg-type]
+    case = Case(
+        op=op,  # type: ignore[arg-type]
+        backend="cuda",
+        algo=algo,
+        proto=proto,
+        transport="net",
+        ranks=n,
+        size_bytes=20 * int(chunk),
+        chunk=int(chunk),
+    )
     plan = resolve(case.rounded()).plan
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
     road = road_of(MPI.COMM_WORLD)
     receivers = Receivers(int(threads), road.fault) if int(threads) else None
-    outside = card.outside = Outside(road, memory.ctypes.data, words, slots, near=range(n), receivers=receivers)
+    outside = card.outside = Outside(
+        road, memory.ctypes.data, words, slots, near=range(n), receivers=receivers
+    )
     gpus.nets[rank], gpus.slots[rank] = memory[:words], memory[slots_offset(words) :]
     outside.proxy = outside.proxy_of(plan)
     launched = 0
@@ -106,7 +126,14 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
     class Launch:
         """In the place of card.Launch: of kernels, lanes queue meetings only."""
 
-        def __init__(self, card: Card, function: int, grid: tuple[int, int], block: int, args: Sequence[bytes]) -> None:
+        def __init__(
+            self,
+            card: Card,
+            function: int,
+            grid: tuple[int, int],
+            block: int,
+            args: Sequence[bytes],
+        ) -> None:
             self.card = card
 
         def __call__(self, stream: int) -> None:
@@ -149,8 +176,14 @@ def main(op: str, algo: str, proto: str, isolated: str, fault: str, chunk: str =
             if what in ("none", "refused"):
                 MPI.COMM_WORLD.Barrier()
             lane.first(plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
-            how = How(isolated=isolated == "isolated", iterations=9, aggregate=8 if isolated != "isolated" else 1)
-            lane.timed(plan.problem, queue, SETS, how, {}, lambda: lane.wait(10.0), is_checked=False)
+            how = How(
+                isolated=isolated == "isolated",
+                iterations=9,
+                aggregate=8 if isolated != "isolated" else 1,
+            )
+            lane.timed(
+                plan.problem, queue, SETS, how, {}, lambda: lane.wait(10.0), is_checked=False
+            )
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
     except StuckError as error:

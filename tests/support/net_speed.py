@@ -1,9 +1,13 @@
-"""What proxies of GPUs can do at most on a machine, without its GPUs: kernels that take no time fill every free slot and read every slot that has come.
+"""What proxies of GPUs can do at most on a machine, without its GPUs: kernels that take no time
+fill every free slot and read every slot that has come.
 
-    mpirun -n RANKS python -m tests.support.net_speed SIZE [KNOB=VALUE ...]      e.g. 16777216 channels=2 chunk=262144 op=allgather algo=ring threads=4
+    mpirun -n RANKS python -m tests.support.net_speed SIZE [KNOB=VALUE ...]
 
-Prints microseconds a message, GB/s into a rank, on average, and microseconds a turn, of rank 0's best of five repeats. A sweep with --transport net
-cannot be faster than that; where it is far slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime`
+for example 16777216 channels=2 chunk=262144 op=allgather algo=ring threads=4.
+
+Prints microseconds a message, GB/s into a rank, on average, and microseconds a turn, of rank 0's
+best of five repeats. A sweep with --transport net cannot be faster than that; where it is far
+slower, the GPUs or the order of the schedule keep messages waiting. With `-m cProfile -s tottime`
 before the module both tell where Python's time goes.
 """
 
@@ -31,14 +35,23 @@ def main(size: str, *knobs: str) -> None:
     threads = int(given.pop("threads", 0))
     text = {"op": given.pop("op", "allreduce"), "algo": given.pop("algo", "auto")}
     numbers = {name: int(value) for name, value in {**given, "size_bytes": size}.items()}
-    case = Case(backend="cuda", proto="simple", transport="net", ranks=world.Get_size(), **text, **numbers)  # type: ignore[arg-type]
+    case = Case(
+        backend="cuda",
+        proto="simple",
+        transport="net",
+        ranks=world.Get_size(),
+        **text,  # type: ignore[arg-type]
+        **numbers,  # type: ignore[arg-type]
+    )
     plan = resolve(case.rounded()).plan
     words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.frombuffer(own_pages(slots_offset(words_bytes) + slots_bytes), np.uint8)
     memory[:] = 0
     road = road_of(world)
     receivers = Receivers(threads, road.fault) if threads else None
-    outside = Outside(road, memory.ctypes.data, words_bytes, slots_bytes, near=range(road.n), receivers=receivers)
+    outside = Outside(
+        road, memory.ctypes.data, words_bytes, slots_bytes, near=range(road.n), receivers=receivers
+    )
     proxy, words = outside.proxy_of(plan), outside.words
     found = []
     for _ in range(REPEATS):
@@ -48,7 +61,9 @@ def main(size: str, *knobs: str) -> None:
         start, turns = time.perf_counter(), 0
         while not proxy.is_idle():
             for end in proxy.ends:
-                words[end.said] = min(end.limit, end.done + plan.slots) if hasattr(end, "launched") else end.done
+                words[end.said] = (
+                    min(end.limit, end.done + plan.slots) if hasattr(end, "launched") else end.done
+                )
             proxy.turn()
             turns += 1
         found.append(((time.perf_counter() - start) / LAUNCHES, turns))
@@ -59,8 +74,9 @@ def main(size: str, *knobs: str) -> None:
     count, total = (world.allreduce(number) / road.n for number in (len(mine), sum(mine)))
     if world.Get_rank() == 0:
         print(
-            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of {plan.slot_bytes}, {threads} threads: "
-            f"{1e6 * seconds / count:.2f} us a message, {total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
+            f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of"
+            f" {plan.slot_bytes}, {threads} threads: {1e6 * seconds / count:.2f} us a message,"
+            f" {total / seconds / 1e9:.2f} GB/s, {1e6 * seconds * LAUNCHES / turns:.2f} us a turn"
         )
     assert outside.close()
 

@@ -1,4 +1,5 @@
-"""NVRTC and nvdisasm from their wheels: all that compiling kernels and looking at them needs, without CuPy and without a GPU.
+"""NVRTC and nvdisasm from their wheels: all that compiling kernels and looking at them needs,
+without CuPy and without a GPU.
 
 Nvrtc has the functions of cupy.cuda.nvrtc that collbench.device.compile calls, by the same names.
 """
@@ -27,7 +28,10 @@ class Nvrtc:
     NVRTCError = NvrtcError
 
     def __init__(self, file: Path) -> None:
-        self._builtins = [ctypes.CDLL(str(found)) for found in file.parent.glob("libnvrtc-builtins.so.*")]  # which NVRTC does not always find itself
+        # which NVRTC does not always find itself
+        self._builtins = [
+            ctypes.CDLL(str(found)) for found in file.parent.glob("libnvrtc-builtins.so.*")
+        ]
         self._library = ctypes.CDLL(str(file))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
 
@@ -43,26 +47,41 @@ class Nvrtc:
         self._call(f"nvrtcGet{name}", program, buffer)
         return buffer.raw
 
-    def getVersion(self) -> tuple[int, int]:  # noqa: N802 - CuPy's names
+    def getVersion(self) -> tuple[int, int]:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         return major.value, minor.value
 
-    def createProgram(self, text: str, name: str, headers: Sequence[bytes], names: Sequence[bytes]) -> ctypes.c_void_p:  # noqa: N802
+    def createProgram(
+        self, text: str, name: str, headers: Sequence[bytes], names: Sequence[bytes]
+    ) -> ctypes.c_void_p:
         program, strings = ctypes.c_void_p(), ctypes.c_char_p * len(headers)
-        self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), len(headers), strings(*headers), strings(*names))
+        self._call(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            text.encode(),
+            name.encode(),
+            len(headers),
+            strings(*headers),
+            strings(*names),
+        )
         return program
 
-    def compileProgram(self, program: ctypes.c_void_p, options: Sequence[str]) -> None:  # noqa: N802
-        self._call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options)))
+    def compileProgram(self, program: ctypes.c_void_p, options: Sequence[str]) -> None:
+        self._call(
+            "nvrtcCompileProgram",
+            program,
+            len(options),
+            (ctypes.c_char_p * len(options))(*(option.encode() for option in options)),
+        )
 
-    def getCUBIN(self, program: ctypes.c_void_p) -> bytes:  # noqa: N802
+    def getCUBIN(self, program: ctypes.c_void_p) -> bytes:
         return self._text("CUBIN", program)
 
-    def getProgramLog(self, program: ctypes.c_void_p) -> str:  # noqa: N802
+    def getProgramLog(self, program: ctypes.c_void_p) -> str:
         return self._text("ProgramLog", program).rstrip(b"\0").decode()
 
-    def destroyProgram(self, program: ctypes.c_void_p) -> None:  # noqa: N802
+    def destroyProgram(self, program: ctypes.c_void_p) -> None:
         self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
 
@@ -84,5 +103,15 @@ def instructions(cubin: bytes, folder: Path) -> Counter[str]:
     """How often each instruction, with its modifiers, stands in machine code."""
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
-    done = subprocess.run([_in_wheels("cu13/bin/nvdisasm"), "-c", file], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
-    return Counter(re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", done.stdout, re.MULTILINE))
+    done = subprocess.run(
+        [_in_wheels("cu13/bin/nvdisasm"), "-c", file],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=True,
+    )
+    return Counter(
+        re.findall(
+            r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", done.stdout, re.MULTILINE
+        )
+    )

@@ -1,4 +1,6 @@
-"""Stand-ins for GPUs that compute and communicate: a card that keeps a clock for every stream, and sessions with made-up times."""
+"""Stand-ins for GPUs that compute and communicate: a card that keeps a clock for every stream, and
+sessions with made-up times.
+"""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -11,7 +13,9 @@ COMM, COMPUTE = 1, 2  # streams
 
 
 class Card:
-    """Streams with a clock each; what is queued takes its time, events remember, waits push the clock on."""
+    """Streams with a clock each; what is queued takes its time, events remember, waits push the
+    clock on.
+    """
 
     def __init__(self) -> None:
         self.stream, self.log = COMM, list[tuple[Any, ...]]()
@@ -73,19 +77,34 @@ def marks(first: float, each: float, turns: int) -> tuple[float, ...]:
 
 
 def repeat(
-    *, product: float = 1e-3, launch: float = 1e-3, gemm_slower: float = 1.0, slower: float = 1.0, turns: int = 60, ranks: int = 2, launches: int = 1
+    *,
+    product: float = 1e-3,
+    launch: float = 1e-3,
+    gemm_slower: float = 1.0,
+    slower: float = 1.0,
+    turns: int = 60,
+    ranks: int = 2,
+    launches: int = 1,
 ) -> Beside:
     """One repeat in which both slow each other down by so much."""
     computing, alone = marks(0.0, product, turns), marks(0.0, launch * launches, turns)
-    both = Marks(computing=marks(0.0, product * gemm_slower, turns), launches=marks(0.0, launch * launches * slower, turns))
+    both = Marks(
+        computing=marks(0.0, product * gemm_slower, turns),
+        launches=marks(0.0, launch * launches * slower, turns),
+    )
     return Beside(
-        products=1, launches=launches, computing_alone=(Marks(computing=computing),) * ranks, launches_alone=(Marks(launches=alone),) * ranks,
+        products=1,
+        launches=launches,
+        computing_alone=(Marks(computing=computing),) * ranks,
+        launches_alone=(Marks(launches=alone),) * ranks,
         both=(both,) * ranks,
     )
 
 
 class Session:
-    """In place of a backend's session. cost: by how much a case slows computing down, and is slowed down; raises: instead of measuring it."""
+    """In place of a backend's session. cost: by how much a case slows computing down, and is slowed
+    down; raises: instead of measuring it.
+    """
 
     opened: ClassVar[list[tuple[str, Any]]] = []
     closed: ClassVar[int] = 0
@@ -103,7 +122,10 @@ class Session:
             raise error
         gemm_slower, slower = Session.cost(job)
         noise = [1.0, 1.01, 0.99, 1.0, 1.0]
-        found = [repeat(product=1e-3 * noise[k % 5], gemm_slower=gemm_slower, slower=slower) for k in range(repeats)]
+        found = [
+            repeat(product=1e-3 * noise[k % 5], gemm_slower=gemm_slower, slower=slower)
+            for k in range(repeats)
+        ]
         return found, list(Session.wrong)
 
     def close(self) -> None:

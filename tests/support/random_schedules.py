@@ -1,4 +1,6 @@
-"""Valid schedules that nobody registered: random trees, random hops, random tracks, drawn by hypothesis."""
+"""Valid schedules that nobody registered: random trees, random hops, random tracks, drawn by
+hypothesis.
+"""
 
 from hypothesis import strategies as st
 
@@ -9,14 +11,18 @@ from collbench.spec.world import World
 
 @st.composite
 def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
-    """Every chunk goes up a random tree of its own and down another, on tracks shared or apart, some results through scratch. ranks 0: any number."""
+    """Every chunk goes up a random tree of its own and down another, on tracks shared or apart,
+    some results through scratch. ranks 0: any number.
+    """
     n, chunks = ranks or draw(st.integers(2, 6)), draw(st.integers(1, 3))
     apart = draw(st.booleans())
     through_scratch = draw(st.booleans())
     trees = []
     for _ in range(chunks):
         order = draw(st.permutations(range(n)))
-        trees.append({order[k]: order[draw(st.integers(0, k - 1))] for k in range(1, n)} | {order[0]: -1})
+        trees.append(
+            {order[k]: order[draw(st.integers(0, k - 1))] for k in range(1, n)} | {order[0]: -1}
+        )
 
     def program(world: World, rank: int) -> tuple[Track, ...]:
         up, down = [], []
@@ -31,12 +37,21 @@ def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
             send = (Edge(parents[rank], f"up{chunk}"),)
             if through_scratch and collect:
                 scratch = Operand("tmp", chunk)
-                up += [(Step(src=own, recv=collect, dst=scratch),), (Step(src=(scratch,), send=send),)]
+                up += [
+                    (Step(src=own, recv=collect, dst=scratch),),
+                    (Step(src=(scratch,), send=send),),
+                ]
             else:
                 up.append((Step(src=own, recv=collect, send=send),))
-            down.append((Step(recv=(Edge(parents[rank], f"down{chunk}"),), dst=result, send=spread),))
+            down.append(
+                (Step(recv=(Edge(parents[rank], f"down{chunk}"),), dst=result, send=spread),)
+            )
         if apart:
-            return tuple(Track(name=f"{name}{i}", rounds=(steps,)) for name, rounds in (("up", up), ("down", down)) for i, steps in enumerate(rounds))
+            return tuple(
+                Track(name=f"{name}{i}", rounds=(steps,))
+                for name, rounds in (("up", up), ("down", down))
+                for i, steps in enumerate(rounds)
+            )
         return Track(name="up", rounds=tuple(up)), Track(name="down", rounds=tuple(down))
 
     if apart and through_scratch:
@@ -46,10 +61,17 @@ def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
 
 @st.composite
 def random_blocks(draw: st.DrawFn, ranks: int = 0) -> Schedule:
-    """Every block of an allgather, alltoall or scatter takes a random path, relayed through scratch, all blocks of a hop in one round."""
+    """Every block of an allgather, alltoall or scatter takes a random path, relayed through
+    scratch, all blocks of a hop in one round.
+    """
     op: OpName = draw(st.sampled_from(["allgather", "alltoall", "reducescatter"]))
     n = ranks or draw(st.integers(2, 5))
-    relays = {(src, dst): draw(st.integers(0, n - 1)) for src in range(n) for dst in range(n) if src != dst}
+    relays = {
+        (src, dst): draw(st.integers(0, n - 1))
+        for src in range(n)
+        for dst in range(n)
+        if src != dst
+    }
 
     def relay_of(src: int, dst: int) -> int | None:
         relay = relays[src, dst]
@@ -64,18 +86,35 @@ def random_blocks(draw: st.DrawFn, ranks: int = 0) -> Schedule:
             relay = relay_of(src, dst)
             scratch = Operand("tmp", src * n + dst)
             if rank == src:
-                first.append(Step(src=(source(dst),), send=(Edge(dst if relay is None else relay, f"a{src}.{dst}"),)))
+                first.append(
+                    Step(
+                        src=(source(dst),),
+                        send=(Edge(dst if relay is None else relay, f"a{src}.{dst}"),),
+                    )
+                )
             if rank == relay:
                 first.append(Step(recv=(Edge(src, f"a{src}.{dst}"),), dst=scratch))
                 second.append(Step(src=(scratch,), send=(Edge(dst, f"b{src}.{dst}"),)))
-        arrivals = [Edge(src, f"a{src}.{rank}") if relay_of(src, rank) is None else Edge(relays[src, rank], f"b{src}.{rank}")
-                    for src in range(n) if src != rank]
+        arrivals = [
+            (
+                Edge(src, f"a{src}.{rank}")
+                if relay_of(src, rank) is None
+                else Edge(relays[src, rank], f"b{src}.{rank}")
+            )
+            for src in range(n)
+            if src != rank
+        ]
         if op == "reducescatter":
-            last.append(Step(src=(Operand("in", rank),), recv=tuple(arrivals), dst=Operand("out", 0)))
+            last.append(
+                Step(src=(Operand("in", rank),), recv=tuple(arrivals), dst=Operand("out", 0))
+            )
         else:
             last.append(Step(src=(source(rank),), dst=Operand("out", rank)))
             blocks = [src for src in range(n) if src != rank]
-            last += [Step(recv=(edge,), dst=Operand("out", block)) for block, edge in zip(blocks, arrivals, strict=True)]
+            last += [
+                Step(recv=(edge,), dst=Operand("out", block))
+                for block, edge in zip(blocks, arrivals, strict=True)
+            ]
         return (Track(name="main", rounds=(tuple(first), tuple(second), tuple(last))),)
 
     return build(op, "random", program, World(n=n))

@@ -1,4 +1,6 @@
-"""Files of results for tests of what reads them: our own samples, shared real ones, and the form that every table has."""
+"""Files of results for tests of what reads them: our own samples, shared real ones, and the form
+that every table has.
+"""
 
 import os
 from pathlib import Path
@@ -11,7 +13,11 @@ from collbench.results.record import COLUMNS, INTEGERS
 
 DATA = Path(__file__).parent.parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"
-SHARED = Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared")) / "data" / "nccl-tests"
+SHARED = (
+    Path(os.environ.get("COLLBENCH_SHARED", Path(__file__).parent.parent.parent.parent / "shared"))
+    / "data"
+    / "nccl-tests"
+)
 REAL = sorted(SHARED.glob("*.txt")) + sorted(SHARED.glob("*.json"))
 needs_shared = pytest.mark.skipif(not REAL, reason="needs the shared nccl-tests outputs")
 SAMPLES = [file for file in sorted(DATA.iterdir()) if file.suffix in (".txt", ".json")]
@@ -39,7 +45,26 @@ def check_form(frame: pd.DataFrame) -> None:
 def sample_json() -> dict[str, object]:
     part = {"time": 100.0, "alg_bw": 41.94304, "bus_bw": 73.40032, "nwrong": 0.0}
     return {
-        "version": 2, "start_time": "2026-01-02 03:04:05", "args": ["./build/all_reduce_perf"], "env": ["SECRET=1", "NCCL_ALGO=Ring"], "nccl_version": 22304,
-        "config": {"nthreads": 1, "ngpus": 8, "iterations": 20, "devices": [{"rank": 0, "hostname": "node1", "device_info": "NVIDIA A100"}]},
-        "results": [{"size": 4194304, "count": 1048576, "type": "float", "redop": "sum", "root": "    -1", "out_of_place": part, "in_place": None}],
+        "version": 2,
+        "start_time": "2026-01-02 03:04:05",
+        "args": ["./build/all_reduce_perf"],
+        "env": ["SECRET=1", "NCCL_ALGO=Ring"],
+        "nccl_version": 22304,
+        "config": {
+            "nthreads": 1,
+            "ngpus": 8,
+            "iterations": 20,
+            "devices": [{"rank": 0, "hostname": "node1", "device_info": "NVIDIA A100"}],
+        },
+        "results": [
+            {
+                "size": 4194304,
+                "count": 1048576,
+                "type": "float",
+                "redop": "sum",
+                "root": "    -1",
+                "out_of_place": part,
+                "in_place": None,
+            }
+        ],
     }

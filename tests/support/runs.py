@@ -1,7 +1,9 @@
-"""Real runs of the command line into which tests inject faults: start one, wait for rows, find its ranks, see what it leaves behind.
+"""Real runs of the command line into which tests inject faults: start one, wait for rows, find its
+ranks, see what it leaves behind.
 
-Every process of a run carries a tag in its environment, which children inherit however they are started; so what is left of a run is
-found in /proc without knowing how its launcher arranges processes.
+Every process of a run carries a tag in its environment, which children inherit however they are
+started; so what is left of a run is found in /proc without knowing how its launcher arranges
+processes.
 """
 
 import os
@@ -23,12 +25,29 @@ from collbench.util.errors import CollbenchError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 90.0  # far beyond what any run here takes on a busy machine
-STUCK_LIMIT_S = 45.0  # in which a run with a stopped rank and a --timeout of STUCK_TIMEOUT_S must be over
+# in which a run with a stopped rank and a --timeout of STUCK_TIMEOUT_S must be over
+STUCK_LIMIT_S = 45.0
 STUCK_TIMEOUT_S = 2
 TAG = "COLLBENCH_TEST_RUN"
-LONG = ("--algo", "ring", "--hot", "-b", "1M", "-e", "2M", "-i", "1K", "--iters", "20", "--repeats", "1")  # 1025 points of some milliseconds
+# 1025 points of some milliseconds
+LONG = (
+    "--algo",
+    "ring",
+    "--hot",
+    "-b",
+    "1M",
+    "-e",
+    "2M",
+    "-i",
+    "1K",
+    "--iters",
+    "20",
+    "--repeats",
+    "1",
+)
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "MPI_LOCAL", "COLLBENCH_")
-HOST_VARIABLES = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")  # how Open MPI starts on this host, with or without a launcher above
+# how Open MPI starts on this host, with or without a launcher above
+HOST_VARIABLES = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 
 
 def mpirun() -> str | None:
@@ -41,27 +60,50 @@ def mpirun() -> str | None:
         return None
 
 
-needs_mpi = pytest.mark.skipif(mpirun() is None, reason="needs mpi4py and mpirun: pip install 'collbench[mpi]'")
+needs_mpi = pytest.mark.skipif(
+    mpirun() is None, reason="needs mpi4py and mpirun: pip install 'collbench[mpi]'"
+)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This environment without what a launcher above the tests put there."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES) or name.startswith(HOST_VARIABLES)}
-    path = os.pathsep.join(filter(None, [(extra or {}).get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(LAUNCHER_VARIABLES) or name.startswith(HOST_VARIABLES)
+    }
+    path = os.pathsep.join(
+        filter(
+            None, [(extra or {}).get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        )
+    )
     return {**kept, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
 
 
 class Run:
-    """One run of the command line, in a process group of its own as a shell would start it. Use as a context: nothing outlives it."""
+    """One run of the command line, in a process group of its own as a shell would start it. Use as
+    a context: nothing outlives it.
+    """
 
-    def __init__(self, folder: Path, command: Sequence[str], extra: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        extra: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.tag = uuid.uuid4().hex
         self.csv = folder / "rows.csv"
         self._out, self._err = folder / "stdout", folder / "stderr"
         self._folder, self._memory = folder, set[Path]()
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
-                [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder, start_new_session=True,
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                start_new_session=True,
                 env=environment({**(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}),
             )
 
@@ -95,7 +137,9 @@ class Run:
         return sorted(found)
 
     def ranks(self, n: int) -> list[int]:
-        """Process ids of the ranks in rank order: under a launcher as it numbers them, otherwise the driver's forks as they were made."""
+        """Process ids of the ranks in rank order: under a launcher as it numbers them, otherwise
+        the driver's forks as they were made.
+        """
         by_rank = {}
         forks = []
         for pid in self.pids():
@@ -119,28 +163,42 @@ class Run:
         """Wait for a condition while the run goes on."""
         deadline = time.monotonic() + LIMIT_S
         while not is_done():
-            assert self.process.poll() is None, f"the run ended early with {self.process.returncode}:\n{self.stdout[-500:]}{self.stderr}"
-            assert time.monotonic() < deadline, f"the run does not get there:\n{self.stdout[-500:]}{self.stderr}"
+            assert self.process.poll() is None, (
+                "the run ended early with"
+                f" {self.process.returncode}:\n{self.stdout[-500:]}{self.stderr}"
+            )
+            assert time.monotonic() < deadline, (
+                f"the run does not get there:\n{self.stdout[-500:]}{self.stderr}"
+            )
             time.sleep(0.02)
 
     def finish(self, limit_s: float = LIMIT_S) -> int:
-        """The exit code, once the run ended by itself and nothing of it is left. Fails the test if it does not end, or ends in a traceback."""
+        """The exit code, once the run ended by itself and nothing of it is left. Fails the test if
+        it does not end, or ends in a traceback.
+        """
         try:
             code = self.process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             pytest.fail(f"the run did not end in {limit_s:.0f} s:\n{self.stderr}")
         self.assert_gone()
         known = {self.csv, self._out, self._err}
-        assert not [file for file in self._folder.iterdir() if file not in known and file.is_file()], "files left behind"
+        assert not [
+            file for file in self._folder.iterdir() if file not in known and file.is_file()
+        ], "files left behind"
         assert "Traceback" not in self.stderr, self.stderr
         return code
 
     def assert_gone(self) -> None:
-        """No process of the run is left, and no shared memory: the kernel takes a moment to end those whose parent died."""
+        """No process of the run is left, and no shared memory: the kernel takes a moment to end
+        those whose parent died.
+        """
         deadline = time.monotonic() + 20
         while self.pids() and time.monotonic() < deadline:
             time.sleep(0.02)
-        left = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")) for pid in self.pids()]
+        left = [
+            (pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
+            for pid in self.pids()
+        ]
         assert not left, f"left behind: {left}"
         assert not [file for file in self._memory if file.exists()], "shared memory left behind"
 
@@ -173,9 +231,9 @@ def without_mpi4py(folder: Path) -> dict[str, str]:
     blocker = folder / "blocker"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
-        "from importlib.machinery import PathFinder\n"
-        "find = PathFinder.find_spec\n"
-        "PathFinder.find_spec = lambda name, *more: None if name.partition('.')[0] == 'mpi4py' else find(name, *more)\n"
+        "from importlib.machinery import PathFinder\nfind ="
+        " PathFinder.find_spec\nPathFinder.find_spec = lambda name, *more: None if"
+        " name.partition('.')[0] == 'mpi4py' else find(name, *more)\n"
     )
     return {"PYTHONPATH": str(blocker)}
 
@@ -212,7 +270,11 @@ def _named_memory(pid: int) -> list[Path]:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     except OSError:
         return []
-    return [Path(line.split(maxsplit=5)[5]) for line in lines if " /dev/shm/" in line and not line.endswith("(deleted)")]
+    return [
+        Path(line.split(maxsplit=5)[5])
+        for line in lines
+        if " /dev/shm/" in line and not line.endswith("(deleted)")
+    ]
 
 
 def kill(pid: int) -> None:

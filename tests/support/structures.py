@@ -1,4 +1,6 @@
-"""The structures and named numbers of the kernels' sources, read from their text, so that what the host packs is unpacked as C++ would."""
+"""The structures and named numbers of the kernels' sources, read from their text, so that what the
+host packs is unpacked as C++ would.
+"""
 
 import re
 from functools import cache
@@ -14,7 +16,9 @@ _PLAIN = {"u16": "<u2", "u32": "<u4", "u64": "<u8", "*": "<u8"}
 
 @cache
 def declarations(file: str = "types.cuh") -> dict[str, list[tuple[str, str, str]]]:
-    """The structures of a source: the type ("*" for a pointer), name and count, as written, of every field."""
+    """The structures of a source: the type ("*" for a pointer), name and count, as written, of
+    every field.
+    """
     text = re.sub(r"//.*", "", (SOURCES / file).read_text())
     found: dict[str, list[tuple[str, str, str]]] = {}
     for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
@@ -36,7 +40,9 @@ def _parts(pattern: str, text: str) -> tuple[str, str]:
 @cache
 def enumerators(name: str, file: str = "types.cuh") -> dict[str, int]:
     """The named numbers of an enumeration; those without a value count on."""
-    (body,) = re.findall(rf"^enum {name}(?: : u16)? \{{(.*?)\}};", (SOURCES / file).read_text(), re.MULTILINE)
+    (body,) = re.findall(
+        rf"^enum {name}(?: : u16)? \{{(.*?)\}};", (SOURCES / file).read_text(), re.MULTILINE
+    )
     found: dict[str, int] = {}
     for one in body.split(","):
         key, _, value = one.strip().partition(" = ")
@@ -50,7 +56,9 @@ def structure(name: str, sizes: dict[str, int], file: str = "types.cuh") -> "np.
     for kind, field, count in declarations(file)[name]:
         one = _PLAIN[kind] if kind in _PLAIN else structure(kind, sizes, file)
         length, _, floor = count.partition(" + !")  # N + !N: at least one
-        fields.append((field, one, (max(sizes[length], 1 if floor else 0),)) if count else (field, one))
+        fields.append(
+            (field, one, (max(sizes[length], 1 if floor else 0),)) if count else (field, one)
+        )
     return np.dtype(fields, align=True)
 
 

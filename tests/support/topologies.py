@@ -9,8 +9,16 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 
 OWN = Path(__file__).parent.parent / "data" / "topologies"
-REAL = Path(os.environ.get("COLLBENCH_SHARED") or Path(__file__).parent.parent.parent.parent / "shared") / "data" / "topologies"
-needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="the dumps of real machines are not at hand")
+REAL = (
+    Path(
+        os.environ.get("COLLBENCH_SHARED") or Path(__file__).parent.parent.parent.parent / "shared"
+    )
+    / "data"
+    / "topologies"
+)
+needs_real = pytest.mark.skipif(
+    not REAL.is_dir(), reason="the dumps of real machines are not at hand"
+)
 
 
 def real_files() -> list[Path]:

@@ -1,6 +1,8 @@
-"""Two hosts that are network namespaces of this one, joined by two cables: `data0` for MPI, `mgmt0` for its launcher.
+"""Two hosts that are network namespaces of this one, joined by two cables: `data0` for MPI, `mgmt0`
+for its launcher.
 
-Making them needs root and iproute2. What is made here is removed again, also when a test fails; processes are Run's business.
+Making them needs root and iproute2. What is made here is removed again, also when a test fails;
+processes are Run's business.
 """
 
 import os
@@ -22,7 +24,9 @@ CARRIER_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoHosts:
-    """The namespaces by their names, which are the hosts' names too, and the script that MPICH's launcher enters them with."""
+    """The namespaces by their names, which are the hosts' names too, and the script that MPICH's
+    launcher enters them with.
+    """
 
     names: tuple[str, str]
     enter: Path
@@ -31,9 +35,29 @@ class TwoHosts:
         """That command with so many ranks on each host; the launcher runs on the first."""
         hosts = ",".join(f"{_address(k, 1)}:{count}" for k, count in enumerate(ranks))
         return [
-            str(self.enter), _address(0, 1), mpirun() or "mpirun", "-launcher", "ssh", "-launcher-exec", str(self.enter), "-localhost", _address(0, 1),
-            "-hosts", hosts, "-genv", "MPIR_CVAR_CH4_NETMOD", "ofi", "-genv", "FI_PROVIDER", "tcp", "-genv", "FI_TCP_IFACE", "data0",
-            "-n", str(sum(ranks)), *command,
+            str(self.enter),
+            _address(0, 1),
+            mpirun() or "mpirun",
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            str(self.enter),
+            "-localhost",
+            _address(0, 1),
+            "-hosts",
+            hosts,
+            "-genv",
+            "MPIR_CVAR_CH4_NETMOD",
+            "ofi",
+            "-genv",
+            "FI_PROVIDER",
+            "tcp",
+            "-genv",
+            "FI_TCP_IFACE",
+            "data0",
+            "-n",
+            str(sum(ranks)),
+            *command,
         ]
 
     def cut(self, host: int, cables: Sequence[str]) -> None:
@@ -65,10 +89,24 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
             _ip("netns", "add", name)
             made.append(name)
         for cable, link in enumerate(CABLES):
-            _ip("link", "add", link, "netns", names[0], "type", "veth", "peer", "name", link, "netns", names[1])
+            _ip(
+                "link",
+                "add",
+                link,
+                "netns",
+                names[0],
+                "type",
+                "veth",
+                "peer",
+                "name",
+                link,
+                "netns",
+                names[1],
+            )
             for host, name in enumerate(names):
                 _ip("-n", name, "addr", "add", f"{_address(host, cable)}/24", "dev", link)
-                _ip("-n", name, "link", "set", link, "addrgenmode", "none")  # an address of IPv6 is not usable for two seconds, and MPI would take it
+                # an address of IPv6 is not usable for two seconds, and MPI would take it
+                _ip("-n", name, "link", "set", link, "addrgenmode", "none")
                 _ip("-n", name, "link", "set", link, "up")
     except subprocess.CalledProcessError as error:
         _remove(made)
@@ -97,14 +135,16 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def _script(folder: Path, names: tuple[str, str]) -> Path:
-    """What plays ssh: [-x] ADDRESS COMMAND... runs the command in the namespace of that address, under a host name of its own."""
+    """What plays ssh: [-x] ADDRESS COMMAND... runs the command in the namespace of that address,
+    under a host name of its own.
+    """
     script = folder / "bin" / "enter"
     script.parent.mkdir()
     cases = "\n".join(f"{_address(host, 1)}) name={name} ;;" for host, name in enumerate(names))
     script.write_text(
         f'#!/bin/sh\n[ "$1" = -x ] && ssh=1 && shift\ncase $1 in\n{cases}\nesac\nshift\n'
         '[ $ssh ] && set -- sh -c "exec $*"\n'
-        "exec ip netns exec $name unshare -u sh -c 'hostname $0; exec \"$@\"' $name \"$@\"\n"
+        'exec ip netns exec $name unshare -u sh -c \'hostname $0; exec "$@"\' $name "$@"\n'
     )
     script.chmod(0o755)
     return script

@@ -1,4 +1,6 @@
-"""Rows as a table, and rows of other tools as ours: what they do not say stays empty. Not the reading of any format."""
+"""Rows as a table, and rows of other tools as ours: what they do not say stays empty. Not the
+reading of any format.
+"""
 
 import math
 import re
@@ -18,16 +20,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLOATS = (*MEASURED, "wrong")  # wrong: NaN is "not compared"
-LONGEST_LINE = 4000  # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
+# characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
+LONGEST_LINE = 4000
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_RANKS = 1 << 20
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
 # Longest first: allreduce holds reduce, allgather holds gather.
-_NAMED = re.compile(r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])")
+_NAMED = re.compile(
+    r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])"
+)
 
 
 def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text. Raises OverflowError above 64 bits."""
+    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text.
+    Raises OverflowError above 64 bits.
+    """
     import pandas as pd
 
     columns: dict[str, pd.Series] = {}
@@ -36,9 +43,13 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
         if name in INTEGERS:
             columns[name] = pd.Series(values, dtype="int64")
         elif name in FLOATS:
-            columns[name] = pd.Series([math.nan if value is None else float(value) for value in values], dtype="float64")
+            columns[name] = pd.Series(
+                [math.nan if value is None else float(value) for value in values], dtype="float64"
+            )
         elif name == "repeat_times_us":
-            columns[name] = pd.Series([";".join(f"{item:.6g}" for item in value) for value in values], dtype=str)
+            columns[name] = pd.Series(
+                [";".join(f"{item:.6g}" for item in value) for value in values], dtype=str
+            )
         else:
             columns[name] = pd.Series(values, dtype=str)
     return pd.DataFrame(columns, columns=list(COLUMNS))
@@ -46,19 +57,32 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1 on; neither empty nor so long that they can be no row."""
-    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line and len(line) <= LONGEST_LINE)
+    return (
+        (number, line)
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line and len(line) <= LONGEST_LINE
+    )
 
 
 def refuse_too_many(rows: Sequence[tuple[int, object]], name: str) -> None:
     """Raise UsageError for a table with more rows, of (line, row), than any has."""
     if len(rows) > MOST_ROWS:
-        raise UsageError(f"{name}, line {rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table", "give a part of the file")
+        raise UsageError(
+            f"{name}, line {rows[MOST_ROWS][0]}: more than {MOST_ROWS} rows in one table",
+            "give a part of the file",
+        )
 
 
 def op_in(text: str) -> OpName | None:
-    """The collective that a program's or a file's name says; None if none, or one that we have not (alltoallv).
+    """The collective that a program's or a file's name says; None if none, or one that we have not
+    (alltoallv).
 
-    >>> op_in("all_reduce_perf"), op_in("h100-AllGather.txt"), op_in("alltoallv_perf"), op_in("results")
+    >>> (
+    ...     op_in("all_reduce_perf"),
+    ...     op_in("h100-AllGather.txt"),
+    ...     op_in("alltoallv_perf"),
+    ...     op_in("results"),
+    ... )
     ('allreduce', 'allgather', None, None)
     """
     found = _NAMED.search(text.lower().replace("-", "_"))
@@ -90,11 +114,17 @@ def devices_line(names: Sequence[str]) -> str:
 
 
 def ranks_of(op: OpName, rates: Iterable[tuple[float, float, float]], claimed: int) -> int:
-    """How many ranks make busbw of algbw in every one of (algbw, busbw, half a unit of their last digit): `claimed` if it may be; 0 if unknown.
+    """How many ranks make busbw of algbw in every one of (algbw, busbw, half a unit of their last
+    digit): `claimed` if it may be; 0 if unknown.
 
-    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates say nothing, and `claimed` stands.
+    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates say nothing, and
+    `claimed` stands.
 
-    >>> ranks_of("allreduce", [(237.31, 355.96, 0.005)], 0), ranks_of("allreduce", [(237.31, 355.96, 0.005)], 8), ranks_of("broadcast", [], 8)
+    >>> (
+    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 0),
+    ...     ranks_of("allreduce", [(237.31, 355.96, 0.005)], 8),
+    ...     ranks_of("broadcast", [], 8),
+    ... )
     (4, 4, 8)
     """
     factor = collective(op).factor
@@ -103,12 +133,18 @@ def ranks_of(op: OpName, rates: Iterable[tuple[float, float, float]], claimed: i
     whole, low, high = 2 * factor(2), 0.0, math.inf
     for algbw, busbw, error in rates:
         if algbw > error:
-            low, high = max(low, (busbw - error) / (algbw + error)), min(high, (busbw + error) / (algbw - error))
+            low, high = (
+                max(low, (busbw - error) / (algbw + error)),
+                min(high, (busbw + error) / (algbw - error)),
+            )
     if claimed and low <= factor(claimed) <= high:
         return claimed
     if not 0 < low <= high < whole:
         return claimed if high == math.inf else 0
-    fewest, most = math.ceil(whole / (whole - low) - 1e-9), math.floor(whole / (whole - high) + 1e-9)
+    fewest, most = (
+        math.ceil(whole / (whole - low) - 1e-9),
+        math.floor(whole / (whole - high) + 1e-9),
+    )
     return fewest if fewest == most and 2 <= fewest <= MOST_RANKS else 0
 
 
@@ -118,29 +154,84 @@ def has_one_factor(known: Collective) -> bool:
 
 
 def foreign(
-    *, op: OpName, backend: str, dtype: str, redop: str, root: int, placement: str, ranks: int, hosts: int, size_bytes: int, count: int,
-    times_us: Sequence[float], iters: int, wrong: int | None, is_checked: bool, run: str, host: str, device: str, versions: str, timestamp: str,
-    bounds_us: tuple[float, float] | None = None, failure: str = "",
+    *,
+    op: OpName,
+    backend: str,
+    dtype: str,
+    redop: str,
+    root: int,
+    placement: str,
+    ranks: int,
+    hosts: int,
+    size_bytes: int,
+    count: int,
+    times_us: Sequence[float],
+    iters: int,
+    wrong: int | None,
+    is_checked: bool,
+    run: str,
+    host: str,
+    device: str,
+    versions: str,
+    timestamp: str,
+    bounds_us: tuple[float, float] | None = None,
+    failure: str = "",
 ) -> Record:
-    """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong elements, or without a time, has none.
+    """A row of another tool. Bandwidths are computed anew from S and time; a row with wrong
+    elements, or without a time, has none.
 
-    bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where elements are not counted.
+    bounds_us: bounds of the time that the tool itself gives. failure: why the data is wrong, where
+    elements are not counted.
     """
     known = collective(op)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
     reason = failure or (f"{wrong} wrong elements" if wrong else "" if times else "no time")
     text = {name: str(value) for name, value in UNASKED.items() if isinstance(value, str)}
     base = Record(
-        op=op, backend=backend, algo=text["algo"], proto=text["proto"], transport=text["transport"], direct=text["direct"], p2p=text["p2p"],
-        channels=0, threads=0, ctas=0, buffsize=0, slots=0, chunk=0, slices=0, unroll=0, cluster=0, reload=text["reload"], specialize=text["specialize"],
-        dtype=dtype, redop=redop if known.is_reduction and redop else "sum", root=max(root, 0), placement=placement, group="", ranks=ranks, hosts=hosts,
-        size_bytes=size_bytes, count=count, iters=iters, wrong=wrong, status="wrong" if failure or wrong else "error" if reason else "ok", reason=reason,
-        notes="" if is_checked else "unchecked", run=run, host=host, device=device, versions=versions, timestamp=timestamp,
+        op=op,
+        backend=backend,
+        algo=text["algo"],
+        proto=text["proto"],
+        transport=text["transport"],
+        direct=text["direct"],
+        p2p=text["p2p"],
+        channels=0,
+        threads=0,
+        ctas=0,
+        buffsize=0,
+        slots=0,
+        chunk=0,
+        slices=0,
+        unroll=0,
+        cluster=0,
+        reload=text["reload"],
+        specialize=text["specialize"],
+        dtype=dtype,
+        redop=redop if known.is_reduction and redop else "sum",
+        root=max(root, 0),
+        placement=placement,
+        group="",
+        ranks=ranks,
+        hosts=hosts,
+        size_bytes=size_bytes,
+        count=count,
+        iters=iters,
+        wrong=wrong,
+        status="wrong" if failure or wrong else "error" if reason else "ok",
+        reason=reason,
+        notes="" if is_checked else "unchecked",
+        run=run,
+        host=host,
+        device=device,
+        versions=versions,
+        timestamp=timestamp,
     )
     return base if reason else timed(base, times, bounds_us)
 
 
-def timed(row: Record, times_us: Sequence[float], bounds_us: tuple[float, float] | None = None) -> Record:
+def timed(
+    row: Record, times_us: Sequence[float], bounds_us: tuple[float, float] | None = None
+) -> Record:
     """The row with these repeats, in place of those that it has."""
     from dataclasses import replace
 
@@ -148,28 +239,43 @@ def timed(row: Record, times_us: Sequence[float], bounds_us: tuple[float, float]
     low, high = bounds_us or (found.low, found.high)
     algbw = rate_gbs(row.size_bytes, median(times_us) / 1e6)
     return replace(
-        row, time_us=median(times_us), time_low_us=low, time_high_us=high, repeats=len(times_us), repeat_times_us=tuple(times_us), algbw_gbs=algbw,
-        busbw_gbs=algbw * known.factor(row.ranks or 2) if row.ranks or has_one_factor(known) else None,
+        row,
+        time_us=median(times_us),
+        time_low_us=low,
+        time_high_us=high,
+        repeats=len(times_us),
+        repeat_times_us=tuple(times_us),
+        algbw_gbs=algbw,
+        busbw_gbs=(
+            algbw * known.factor(row.ranks or 2) if row.ranks or has_one_factor(known) else None
+        ),
     )
 
 
 def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
-    """Rows of (table, line, row): one measured several times in one table becomes one row with repeats.
+    """Rows of (table, line, row): one measured several times in one table becomes one row with
+    repeats.
 
-    Raises UsageError if two tables measured the same (nothing in the file says which is meant, or what differs), or for too many repeats.
+    Raises UsageError if two tables measured the same (nothing in the file says which is meant, or
+    what differs), or for too many repeats.
     """
     found: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
     for table, line, row in rows:
         first = found.setdefault(row.key, (table, line, []))
         if first[0] != table:
             raise UsageError(
-                f"{name}, lines {first[1]} and {line}: two runs in one file measured the same ({row.op}, {row.size_bytes} bytes, {row.placement} of place)",
+                f"{name}, lines {first[1]} and {line}: two runs in one file measured the same"
+                f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place)",
                 "give each run a file of its own: what differs between them is not said here",
             )
         first[2].append(row)
     for _, line, same in found.values():
         if len(same) > MOST_REPEATS:
-            raise UsageError(f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are read", "give a part of the file")
+            raise UsageError(
+                f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are"
+                " read",
+                "give a part of the file",
+            )
     return [_joined(same) for _, _, same in found.values()]
 
 

@@ -1,30 +1,49 @@
-"""The text that nccl-tests prints, of any version, as it comes out of launchers and with NCCL's own lines in between.
+"""The text that nccl-tests prints, of any version, as it comes out of launchers and with NCCL's own
+lines in between.
 
-The columns are those that the heading names: versions differ in root, redop, `#wrong` and its older form `error`, and in columns at the end.
-Source: nccl-tests 2.19.6 (util.cu, common.cu) and outputs of 2.0 to 2.19. Its JSON is nccl_tests_json's.
+The columns are those that the heading names: versions differ in root, redop, `#wrong` and its older
+form `error`, and in columns at the end. Source: nccl-tests 2.19.6 (util.cu, common.cu) and outputs
+of 2.0 to 2.19. Its JSON is nccl_tests_json's.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from collbench.analysis.readers.foreign import devices_line, dtype_of, foreign, hosts_line, lines_of, merged, op_in, ranks_of, refuse_too_many
+from collbench.analysis.readers.foreign import (
+    devices_line,
+    dtype_of,
+    foreign,
+    hosts_line,
+    lines_of,
+    merged,
+    op_in,
+    ranks_of,
+    refuse_too_many,
+)
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 
 MOST_LINES_NAMED = 5
-# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel, MPICH), srun -l, pdsh, container logs.
+# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel,
+# MPICH), srun -l, pdsh, container logs.
 _PREFIX = re.compile(
-    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*",
+    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?"
+    r"(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*"
 )
 _HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
 _ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
-_RANK = re.compile(r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
+)
 _PROGRAM_ENDING = "_perf"
 _PROGRAM = re.compile(r"\b(\w{3,40})_perf\b")
 _START = re.compile(r"#\s*(?:nThread\s|nccl-tests version|Collective test starting|Using devices)")
-_MINE = re.compile(r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|# nccl-tests version")
+_MINE = re.compile(
+    r"#\s{1,3}nThread\s{1,3}\d|#\s{1,20}(?:size\s{1,20}count|bytes\s{1,20}N)\s{1,20}type|#"
+    r" nccl-tests version"
+)
 _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 _VERSION = re.compile(r"nccl-tests version (\S{1,30})")
 _RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
@@ -80,47 +99,81 @@ class _Row:
 def is_mine(text: str) -> bool:
     r"""Whether the text is nccl-tests'.
 
-    >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test v7.4\n")
+    >>> (
+    ...     is_mine("# nThread 1 nGpus 8 minBytes 8\n"),
+    ...     is_mine("# OSU MPI Allreduce Latency Test v7.4\n"),
+    ... )
     (True, False)
     """
     return _MINE.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none, or if they cannot be told apart."""
+    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
+    or if they cannot be told apart.
+    """
     runs = [run for run in _runs(text) if run.is_table]
     if not runs:
-        raise UsageError(f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table", "the run failed: look at the end of the file")
+        raise UsageError(
+            f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
+            "the run failed: look at the end of the file",
+        )
     said: list[str] = []
     rows: list[tuple[int, int, Record]] = []
     for number, run in enumerate(runs, start=1):
         if run.doubled_line:
             raise UsageError(
-                f"{name}, line {run.doubled_line}: a rank is named twice: several programs, that knew nothing of each other, print into one file",
+                f"{name}, line {run.doubled_line}: a rank is named twice: several programs, that"
+                " knew nothing of each other, print into one file",
                 "build nccl-tests with MPI=1",
             )
         refuse_too_many(run.rows, name)
         if "cputime" in run.columns:
-            raise UsageError(f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
+            raise UsageError(
+                f"{name}, line {run.heading_line}: these are times of the CPU (-C 1), not of the"
+                " collective",
+                "run nccl-tests without -C",
+            )
         op = op_in(run.program or _stem(name))
         if op is None and run.program:
-            said.append(f"{run.program}_perf (line {run.heading_line}) is no collective of ours: {len(run.rows)} lines left out")
+            said.append(
+                f"{run.program}_perf (line {run.heading_line}) is no collective of ours:"
+                f" {len(run.rows)} lines left out"
+            )
             continue
         if op is None:
-            raise UsageError(f"{name}, line {run.heading_line}: which collective this is, the file does not say", "name the file after it, as in allreduce.txt")
+            raise UsageError(
+                f"{name}, line {run.heading_line}: which collective this is, the file does not say",
+                "name the file after it, as in allreduce.txt",
+            )
         said += _remarks(run)
         ranks = _ranks(run, op)
         known = len(run.hosts)
         if known and ranks != known and run.rows:
-            said.append(f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'} ranks (line {run.heading_line})")
+            said.append(
+                f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
+                f" ranks (line {run.heading_line})"
+            )
         elif ranks and not known and ranks != run.nranks:
             said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
         elif not ranks and run.rows:
-            said.append(f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth")
-        rows += [(number, line, record) for line, row in run.rows for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")]
+            said.append(
+                f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth"
+            )
+        rows += [
+            (number, line, record)
+            for line, row in run.rows
+            for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")
+        ]
     if not rows:
-        raise UsageError(f"{name}, line {runs[-1].heading_line}: no row follows the heading" if not said else f"{name}: no row: {'; '.join(said)}",
-                         "the run failed: look at the end of the file")
+        raise UsageError(
+            (
+                f"{name}, line {runs[-1].heading_line}: no row follows the heading"
+                if not said
+                else f"{name}: no row: {'; '.join(said)}"
+            ),
+            "the run failed: look at the end of the file",
+        )
     return merged(rows, name), tuple(said)
 
 
@@ -130,21 +183,30 @@ def _stem(name: str) -> str:
 
 def _remarks(run: _Run) -> Iterator[str]:
     if run.broken:
-        some = ", ".join(map(str, run.broken[:MOST_LINES_NAMED])) + (" ..." if len(run.broken) > MOST_LINES_NAMED else "")
+        some = ", ".join(map(str, run.broken[:MOST_LINES_NAMED])) + (
+            " ..." if len(run.broken) > MOST_LINES_NAMED else ""
+        )
         yield f"{len(run.broken)} cut lines left out (line {some})"
     if run.nothing:
         yield f"{run.nothing} rows of 0 bytes left out"
     if any(column in _NOT_COUNTED for column in run.columns):
-        yield f"this version says how far results are off, not how many are wrong (line {run.heading_line}): wrong is left empty"
+        yield (
+            "this version says how far results are off, not how many are wrong (line"
+            f" {run.heading_line}): wrong is left empty"
+        )
     if not run.has_end:
-        yield f"the table of line {run.heading_line} has no end: the run stopped, or the file is cut"
+        yield (
+            f"the table of line {run.heading_line} has no end: the run stopped, or the file is cut"
+        )
     if run.failed:
         yield f"{run.failed} values out of bounds: nccl-tests calls this run failed"
 
 
 @dataclass(slots=True, kw_only=True)
 class _Lines:
-    """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come from every rank and count for the run of that time."""
+    """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come
+    from every rank and count for the run of that time.
+    """
 
     runs: list[_Run] = field(default_factory=list)
     current: dict[str, _Run] = field(default_factory=dict)
@@ -156,8 +218,15 @@ class _Lines:
     def take(self, number: int, whole: str) -> None:
         """The next line."""
         found = _PREFIX.match(whole)
-        tag, line = (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
-        if _PROGRAM_ENDING in line and "NCCL" not in line and "concluded" not in line and (named := _PROGRAM.search(line)):
+        tag, line = (
+            (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
+        )
+        if (
+            _PROGRAM_ENDING in line
+            and "NCCL" not in line
+            and "concluded" not in line
+            and (named := _PROGRAM.search(line))
+        ):
             self.program = named[1]
             if tag in self.current and not self.current[tag].is_table:
                 self.current[tag].program = named[1]
@@ -165,16 +234,26 @@ class _Lines:
             run = self._run(tag.strip(), line)
             _add_comment(run, number, line)
             run.program = run.program or self.program
-        elif (row := _ROW.match(line)) and (table := self.current.get(tag.strip())) is not None and table.is_table:
+        elif (
+            (row := _ROW.match(line))
+            and (table := self.current.get(tag.strip())) is not None
+            and table.is_table
+        ):
             _add_row(table, number, row)
-            table.nranks, table.library, table.settings = table.nranks or self.nranks, table.library or self.library, self.settings
+            table.nranks, table.library, table.settings = (
+                table.nranks or self.nranks,
+                table.library or self.library,
+                self.settings,
+            )
         elif (ours := _RCCL.match(whole.strip())) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         elif "NCCL" in line:
             self._library_says(line)
 
     def _run(self, tag: str, line: str) -> _Run:
-        """The run that a comment belongs to: a new one where a table lies behind and a program starts."""
+        """The run that a comment belongs to: a new one where a table lies behind and a program
+        starts.
+        """
         run = self.current.get(tag)
         if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
             if run is not None:
@@ -206,7 +285,11 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
         if len(run.placements) != sum(column in ("time", "cputime") for column in run.columns):
             run.placements = ("out", "in")
     elif "of-place" in line or "in-place" in line:
-        run.placements = tuple("out" if word == "out-of-place" else "in" for word in line.split() if word in ("out-of-place", "in-place"))
+        run.placements = tuple(
+            "out" if word == "out-of-place" else "in"
+            for word in line.split()
+            if word in ("out-of-place", "in-place")
+        )
     elif rank := _RANK.match(line):
         run.doubled_line = run.doubled_line or (number if int(rank[1]) in run.hosts else 0)
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
@@ -240,7 +323,11 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
     words = found[4].split()
     # Versions before 2.11 leave the reduction blank where there is none.
     redop = words.pop(0) if words and words[0].isalpha() and words[0] not in ("nan", "inf") else ""
-    root = words.pop(0) if "root" in columns and words and re.fullmatch(r"-?\d{1,9}", words[0]) else "0"
+    root = (
+        words.pop(0)
+        if "root" in columns and words and re.fullmatch(r"-?\d{1,9}", words[0])
+        else "0"
+    )
     parts = []
     for placement, start in zip(run.placements, starts, strict=False):
         cells = words[start - starts[0] : start - starts[0] + 4]
@@ -250,7 +337,19 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
         is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
         wrong = cells[3] if is_counted or cells[3] == "N/A" else ""
         parts.append((placement, cells[0], cells[1], cells[2], wrong))
-    run.rows.append((number, _Row(size_bytes=int(found[1]), count=int(found[2]), dtype=found[3], redop=redop, root=int(root), parts=tuple(parts))))
+    run.rows.append(
+        (
+            number,
+            _Row(
+                size_bytes=int(found[1]),
+                count=int(found[2]),
+                dtype=found[3],
+                redop=redop,
+                root=int(root),
+                parts=tuple(parts),
+            ),
+        )
+    )
 
 
 def _number(text: str) -> float | None:
@@ -259,13 +358,25 @@ def _number(text: str) -> float | None:
 
 def _is_cut(cells: list[str]) -> bool:
     """Whether these are not time, algbw, busbw and wrong."""
-    return len(cells) < 4 or any(_number(cell) is None and cell not in _NO_TIMES for cell in cells[:3]) or (_number(cells[3]) is None and cells[3] != "N/A")
+    return (
+        len(cells) < 4
+        or any(_number(cell) is None and cell not in _NO_TIMES for cell in cells[:3])
+        or (_number(cells[3]) is None and cells[3] != "N/A")
+    )
 
 
 def _ranks(run: _Run, op: OpName) -> int:
     claimed = max(run.hosts, default=-1) + 1 or run.nranks
     rates = [part[2:4] for _, row in run.rows for part in row.parts]
-    return ranks_of(op, [(float(algbw), float(busbw), _half_unit(algbw, busbw)) for algbw, busbw in rates if not {algbw, busbw} & set(_NO_TIMES)], claimed)
+    return ranks_of(
+        op,
+        [
+            (float(algbw), float(busbw), _half_unit(algbw, busbw))
+            for algbw, busbw in rates
+            if not {algbw, busbw} & set(_NO_TIMES)
+        ],
+        claimed,
+    )
 
 
 def _half_unit(*texts: str) -> float:
@@ -284,8 +395,23 @@ def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Itera
     for placement, time, _, _, wrong in row.parts:
         count = _number(wrong)
         yield foreign(
-            op=op, backend="nccl", dtype=dtype_of(row.dtype), redop=row.redop, root=row.root, placement=placement, ranks=ranks,
-            hosts=len(set(run.hosts.values())), size_bytes=row.size_bytes, count=row.count, times_us=[float(time)], iters=run.iters,
-            wrong=None if count is None else int(count), is_checked=wrong != "N/A", run=number, host=hosts_line(run.hosts.values()),
-            device=devices_line(list(run.devices.values())), versions=said, timestamp="",
+            op=op,
+            backend="nccl",
+            dtype=dtype_of(row.dtype),
+            redop=row.redop,
+            root=row.root,
+            placement=placement,
+            ranks=ranks,
+            hosts=len(set(run.hosts.values())),
+            size_bytes=row.size_bytes,
+            count=row.count,
+            times_us=[float(time)],
+            iters=run.iters,
+            wrong=None if count is None else int(count),
+            is_checked=wrong != "N/A",
+            run=number,
+            host=hosts_line(run.hosts.values()),
+            device=devices_line(list(run.devices.values())),
+            versions=said,
+            timestamp="",
         )

@@ -1,31 +1,47 @@
-"""The JSON that nccl-tests writes with -J (versions 1 to 3 of the file): the same rows as its text, with more digits.
+"""The JSON that nccl-tests writes with -J (versions 1 to 3 of the file): the same rows as its text,
+with more digits.
 
-Its booleans and roots are strings. Of several GPUs in one process only the first is listed; busbw / algbw corrects the number of
-ranks where it tells another (NCCL_TESTS_SPLIT). It holds the whole environment of the run, of which only NCCL_* is kept: the rest may be secret.
-Source: nccl-tests 2.19.6 (util.cu).
+Its booleans and roots are strings. Of several GPUs in one process only the first is listed; busbw /
+algbw corrects the number of ranks where it tells another (NCCL_TESTS_SPLIT). It holds the whole
+environment of the run, of which only NCCL_* is kept: the rest may be secret. Source: nccl-tests
+2.19.6 (util.cu).
 """
 
 import json
 import math
 from collections.abc import Mapping
 
-from collbench.analysis.readers.foreign import devices_line, dtype_of, foreign, hosts_line, merged, op_in, ranks_of
+from collbench.analysis.readers.foreign import (
+    devices_line,
+    dtype_of,
+    foreign,
+    hosts_line,
+    merged,
+    op_in,
+    ranks_of,
+)
 from collbench.analysis.readers.nccl_tests import nccl_version
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 
-HALF_UNIT = 1e-6  # algbw and busbw have six digits after the point; each is rounded once more on its way
+# algbw and busbw have six digits after the point; each is rounded once more on its way
+HALF_UNIT = 1e-6
 MOST = 2**63 - 1
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if the text is no such JSON, or is cut."""
+    """All rows, and what the reader must know. Raises UsageError with the place if the text is no
+    such JSON, or is cut.
+    """
     whole = _parse(text, name)
     results = whole.get("results") if isinstance(whole, dict) else None
     if not isinstance(whole, dict) or not isinstance(results, list):
-        raise UsageError(f"{name} is JSON, but not nccl-tests': it has no list 'results'", "give what nccl-tests wrote with -J")
+        raise UsageError(
+            f"{name} is JSON, but not nccl-tests': it has no list 'results'",
+            "give what nccl-tests wrote with -J",
+        )
     if not results:
         raise UsageError(f"{name}: 'results' is empty", "the run failed: look at its text output")
     op = _op(whole, name)
@@ -33,7 +49,11 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     run = _run(whole, op, results)
     if not run["ranks"]:
         said.append("how many ranks there were is not said: no bus bandwidth")
-    rows = [(1, place, record) for place, item in enumerate(results, start=1) for record in _records(item, op, run, f"{name}, result {place}")]
+    rows = [
+        (1, place, record)
+        for place, item in enumerate(results, start=1)
+        for record in _records(item, op, run, f"{name}, result {place}")
+    ]
     if not rows:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
     bounds = whole.get("out_of_bounds")
@@ -46,7 +66,10 @@ def _parse(text: str, name: str) -> object:
     try:
         whole: object = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}", "the file is cut, or no JSON") from None
+        raise UsageError(
+            f"{name}, line {error.lineno}, column {error.colno}: {error.msg}",
+            "the file is cut, or no JSON",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: {error}", "the file is no JSON of nccl-tests") from None
     return whole
@@ -57,7 +80,10 @@ def _op(whole: Mapping[str, object], name: str) -> OpName:
     program = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""
     op = op_in(program.rpartition("/")[2]) if program else op_in(name.rpartition("/")[2])
     if op is None:
-        raise UsageError(f"{name}: {program or 'the file'} names no collective of ours", "name the file after it, as in allreduce.json" if not program else "")
+        raise UsageError(
+            f"{name}: {program or 'the file'} names no collective of ours",
+            "name the file after it, as in allreduce.json" if not program else "",
+        )
     return op
 
 
@@ -66,7 +92,8 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
     config = _mapping(whole.get("config"))
     listed = config.get("devices")
     devices = [_mapping(device) for device in listed] if isinstance(listed, list) else []
-    claimed = max(len(devices), 1) * _whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)  # a device listed is the first of a process
+    # a device listed is the first of a process
+    claimed = max(len(devices), 1) * _whole(config, "nthreads", 1) * _whole(config, "ngpus", 1)
     rates = []
     for item in results:
         for _, key in _PARTS:
@@ -76,15 +103,31 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
                 rates.append((algbw, busbw, HALF_UNIT))
     ranks = ranks_of(op, rates, min(claimed, 1 << 20))
     env = whole.get("env")
-    settings = sorted(item for item in env if isinstance(item, str) and item.startswith("NCCL_")) if isinstance(env, list) else []
+    settings = (
+        sorted(item for item in env if isinstance(item, str) and item.startswith("NCCL_"))
+        if isinstance(env, list)
+        else []
+    )
     code = _whole(whole, "nccl_version", 0)
-    versions = ["nccl-tests", f"nccl {nccl_version(code)}" + (" with " + " ".join(settings) if settings else "") if 1000 <= code < 10**6 else ""]
+    versions = [
+        "nccl-tests",
+        (
+            f"nccl {nccl_version(code)}" + (" with " + " ".join(settings) if settings else "")
+            if 1000 <= code < 10**6
+            else ""
+        ),
+    ]
     hosts = [str(device.get("hostname", "")) for device in devices]
     names = [str(device.get("device_info", "")) for device in devices]
     is_alike = len(set(names)) == 1 and len(names) < ranks
     return {
-        "ranks": ranks, "hosts": len(set(hosts)), "host": hosts_line(hosts), "device": devices_line(names * (ranks if is_alike and len(names) == 1 else 1)),
-        "versions": "; ".join(filter(None, versions)), "timestamp": str(whole.get("start_time", "")), "iters": _whole(config, "iterations", 0),
+        "ranks": ranks,
+        "hosts": len(set(hosts)),
+        "host": hosts_line(hosts),
+        "device": devices_line(names * (ranks if is_alike and len(names) == 1 else 1)),
+        "versions": "; ".join(filter(None, versions)),
+        "timestamp": str(whole.get("start_time", "")),
+        "iters": _whole(config, "iterations", 0),
     }
 
 
@@ -93,8 +136,17 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
     size, count, kind = _number(row.get("size")), _number(row.get("count")), row.get("type")
     if size == 0:
         return []  # a size below one element of each rank: nothing was sent
-    if size is None or count is None or not isinstance(kind, str) or not 0 <= size <= MOST or not 0 <= count <= MOST:
-        raise UsageError(f"{place}: size, count or type is missing or no number", "the file is not as nccl-tests wrote it")
+    if (
+        size is None
+        or count is None
+        or not isinstance(kind, str)
+        or not 0 <= size <= MOST
+        or not 0 <= count <= MOST
+    ):
+        raise UsageError(
+            f"{place}: size, count or type is missing or no number",
+            "the file is not as nccl-tests wrote it",
+        )
     try:
         root = int(str(row.get("root", "0")))
     except ValueError:
@@ -103,18 +155,41 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
     for placement, key in _PARTS:
         part = _mapping(row.get(key))
         if "cpu_time" in part:
-            raise UsageError(f"{place}: these are times of the CPU (-C 1), not of the collective", "run nccl-tests without -C")
+            raise UsageError(
+                f"{place}: these are times of the CPU (-C 1), not of the collective",
+                "run nccl-tests without -C",
+            )
         if not part:
             continue
         time, wrong = _number(part.get("time")), _number(part.get("nwrong"))
         if time is None and part.get("time") != "nan":
-            raise UsageError(f"{place}, {key}: time is missing or no number", "the file is not as nccl-tests wrote it")
-        found.append(foreign(
-            op=op, backend="nccl", dtype=dtype_of(kind), redop=str(row.get("redop", "")), root=root if abs(root) < MOST else 0, placement=placement,
-            ranks=int(str(run["ranks"])), hosts=int(str(run["hosts"])), size_bytes=int(size), count=int(count), times_us=[math.nan if time is None else time],
-            iters=_whole(row, "actual_iterations", 0) or int(str(run["iters"])), wrong=None if wrong is None else int(wrong), is_checked=wrong is not None,
-            run="", host=str(run["host"]), device=str(run["device"]), versions=str(run["versions"]), timestamp=str(run["timestamp"]),
-        ))
+            raise UsageError(
+                f"{place}, {key}: time is missing or no number",
+                "the file is not as nccl-tests wrote it",
+            )
+        found.append(
+            foreign(
+                op=op,
+                backend="nccl",
+                dtype=dtype_of(kind),
+                redop=str(row.get("redop", "")),
+                root=root if abs(root) < MOST else 0,
+                placement=placement,
+                ranks=int(str(run["ranks"])),
+                hosts=int(str(run["hosts"])),
+                size_bytes=int(size),
+                count=int(count),
+                times_us=[math.nan if time is None else time],
+                iters=_whole(row, "actual_iterations", 0) or int(str(run["iters"])),
+                wrong=None if wrong is None else int(wrong),
+                is_checked=wrong is not None,
+                run="",
+                host=str(run["host"]),
+                device=str(run["device"]),
+                versions=str(run["versions"]),
+                timestamp=str(run["timestamp"]),
+            )
+        )
     return found
 
 
@@ -126,7 +201,13 @@ def _number(value: object) -> float | None:
     """The value if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if isinstance(value, int) and abs(value) <= MOST else float(value) if isinstance(value, float) and math.isfinite(value) else None
+    return (
+        value
+        if isinstance(value, int) and abs(value) <= MOST
+        else float(value)
+        if isinstance(value, float) and math.isfinite(value)
+        else None
+    )
 
 
 def _whole(values: Mapping[str, object], name: str, default: int) -> int:

@@ -1,15 +1,25 @@
-"""The text of OSU micro-benchmarks' collectives: a size and an average latency a line, with -f also the least, the most and the iterations.
+"""The text of OSU micro-benchmarks' collectives: a size and an average latency a line, with -f also
+the least, the most and the iterations.
 
-The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest rank's. The size is one rank's block for
-allgather, alltoall, gather and scatter, which S is n of; how many ranks there were the text never says, but a launch line above it may.
-Source: OSU micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the collectives' own files).
+The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest
+rank's. The size is one rank's block for allgather, alltoall, gather and scatter, which S is n of;
+how many ranks there were the text never says, but a launch line above it may. Source: OSU
+micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the collectives' own files).
 """
 
 import re
 from dataclasses import dataclass, field
 from typing import get_args
 
-from collbench.analysis.readers.foreign import MOST_RANKS, dtype_of, foreign, lines_of, merged, op_in, refuse_too_many
+from collbench.analysis.readers.foreign import (
+    MOST_RANKS,
+    dtype_of,
+    foreign,
+    lines_of,
+    merged,
+    op_in,
+    refuse_too_many,
+)
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
@@ -17,12 +27,15 @@ from collbench.util.errors import UsageError
 
 _PREFIX = re.compile(r"\s{0,9}(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\d{1,6}:\s)?\s{0,9}")
 _TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
-_LAUNCH = re.compile(r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b")
+_LAUNCH = re.compile(
+    r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
+)
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
 _COLUMNS = re.compile(r"#\s*Size\b(.*)")
 _ROW = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
-_NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")  # overlap with computing, or other operations
+# overlap with computing, or other operations
+_NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
 _TIME = "avg latency(us)"
 
 
@@ -51,41 +64,69 @@ def is_mine(text: str) -> bool:
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none, or if S cannot be known."""
+    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
+    or if S cannot be known.
+    """
     tables, said = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
     rows: list[tuple[int, int, Record]] = []
     for number, table in enumerate(tables, start=1):
         op = _op(table.title)
         if op is None:
-            said.append(f"'{table.title}' (line {table.line}) is no collective of ours: {len(table.rows)} lines left out")
+            said.append(
+                f"'{table.title}' (line {table.line}) is no collective of ours: {len(table.rows)}"
+                " lines left out"
+            )
             continue
         if table.columns and _TIME not in table.columns:
-            raise UsageError(f"{name}, line {table.line}: no column '{_TIME}' among {', '.join(table.columns)}", "give what a blocking collective prints")
+            raise UsageError(
+                f"{name}, line {table.line}: no column '{_TIME}' among {', '.join(table.columns)}",
+                "give what a blocking collective prints",
+            )
         refuse_too_many(table.rows, name)
         if table.broken:
-            said.append(f"{len(table.broken)} lines cut or mixed with others left out (line {table.broken[0]})")
+            said.append(
+                f"{len(table.broken)} lines cut or mixed with others left out (line"
+                f" {table.broken[0]})"
+            )
         if not table.ranks and collective(op).size_in_blocks and op != "reducescatter":
             raise UsageError(
-                f"{name}, line {table.line}: {op}'s size is one rank's block, and how many ranks there were is not said",
+                f"{name}, line {table.line}: {op}'s size is one rank's block, and how many ranks"
+                " there were is not said",
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
         if not table.ranks and table.rows:
-            said.append(f"how many ranks there were is not said (line {table.line}): put a line such as '# ranks: 8' above it")
-        rows += [(number, line, _record(table, cells, op, str(number) if len(tables) > 1 else "")) for line, cells in table.rows]
+            said.append(
+                f"how many ranks there were is not said (line {table.line}): put a line such as '#"
+                " ranks: 8' above it"
+            )
+        rows += [
+            (number, line, _record(table, cells, op, str(number) if len(tables) > 1 else ""))
+            for line, cells in table.rows
+        ]
     if not rows:
         where = tables[-1].line if tables else 1
-        raise UsageError(f"{name}, line {where}: no row: {'; '.join(said[1:]) or 'nothing follows the title'}", "the run failed, or is no collective's")
+        raise UsageError(
+            f"{name}, line {where}: no row: {'; '.join(said[1:]) or 'nothing follows the title'}",
+            "the run failed, or is no collective's",
+        )
     return merged(rows, name), tuple(said)
 
 
 def _op(title: str) -> OpName | None:
     """The collective of a title such as "All-to-All Personalized Exchange Latency".
 
-    >>> _op("All-to-All Personalized Exchange Latency"), _op("Reduce_scatter Latency"), _op("Non-blocking Allreduce Latency"), _op("Latency")
+    >>> (
+    ...     _op("All-to-All Personalized Exchange Latency"),
+    ...     _op("Reduce_scatter Latency"),
+    ...     _op("Non-blocking Allreduce Latency"),
+    ...     _op("Latency"),
+    ... )
     ('alltoall', 'reducescatter', None, None)
     """
     plain = title.lower()
-    return None if any(word in plain for word in _NO_COLLECTIVES) else op_in(plain.replace(" ", "."))
+    return (
+        None if any(word in plain for word in _NO_COLLECTIVES) else op_in(plain.replace(" ", "."))
+    )
 
 
 def _tables(text: str) -> list[_Table]:
@@ -99,7 +140,15 @@ def _tables(text: str) -> list[_Table]:
             if tables and not tables[-1].rows:
                 tables[-1].ranks = ranks
         elif found := _TITLE.match(line):
-            tables.append(_Table(title=found[2], line=number, version=found[3] or "", memory=(found[1] or "").lstrip("-"), ranks=min(ranks, MOST_RANKS)))
+            tables.append(
+                _Table(
+                    title=found[2],
+                    line=number,
+                    version=found[3] or "",
+                    memory=(found[1] or "").lstrip("-"),
+                    ranks=min(ranks, MOST_RANKS),
+                )
+            )
         elif tables:
             _add(tables[-1], number, line)
     return tables
@@ -112,11 +161,15 @@ def _add(table: _Table, number: int, line: str) -> None:
         if table.rows:  # a second heading in one table: whose rows follow is not told
             table.broken.append(number)
             return
-        table.columns = tuple(column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip()))
+        table.columns = tuple(
+            column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip())
+        )
     elif (found := _ROW.match(line)) and int(found[1]):
         cells = (found[1], *found[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
-        is_whole = len(cells) == wanted and all(_NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells)
+        is_whole = len(cells) == wanted and all(
+            _NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
+        )
         if is_whole:
             table.rows.append((number, cells))
         else:
@@ -132,11 +185,31 @@ def _record(table: _Table, cells: tuple[str, ...], op: OpName, number: str) -> R
     low, high = named.get("min latency(us)"), named.get("max latency(us)")
     verdict = named.get("validation", "")
     return foreign(
-        op=op, backend="mpi", dtype=table.dtype, redop="sum", root=0, placement="out", ranks=table.ranks, hosts=0, size_bytes=size_bytes,
-        count=known.block_count(size_bytes, item, table.ranks or 1) if item and (table.ranks or not known.size_in_blocks) else 0,
-        times_us=[_float(named[_TIME])], bounds_us=(_float(low), _float(high)) if low and high else None, iters=int(_float(named.get("iterations", "0"))),
-        wrong=0 if verdict == "Pass" else None, is_checked=bool(verdict), failure="OSU's validation failed" if verdict == "Fail" else "", run=number,
-        host="", device=table.memory, versions=f"osu-micro-benchmarks {table.version}".strip(), timestamp="",
+        op=op,
+        backend="mpi",
+        dtype=table.dtype,
+        redop="sum",
+        root=0,
+        placement="out",
+        ranks=table.ranks,
+        hosts=0,
+        size_bytes=size_bytes,
+        count=(
+            known.block_count(size_bytes, item, table.ranks or 1)
+            if item and (table.ranks or not known.size_in_blocks)
+            else 0
+        ),
+        times_us=[_float(named[_TIME])],
+        bounds_us=(_float(low), _float(high)) if low and high else None,
+        iters=int(_float(named.get("iterations", "0"))),
+        wrong=0 if verdict == "Pass" else None,
+        is_checked=bool(verdict),
+        failure="OSU's validation failed" if verdict == "Fail" else "",
+        run=number,
+        host="",
+        device=table.memory,
+        versions=f"osu-micro-benchmarks {table.version}".strip(),
+        timestamp="",
     )
 
 

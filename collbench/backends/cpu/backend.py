@@ -1,8 +1,11 @@
-"""The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does the arithmetic.
+"""The cpu backend: one process a rank, memory that all of them share, real concurrency. NumPy does
+the arithmetic.
 
-Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared window of each host. Between hosts, or
-where that is forced, slots travel as messages of MPI (see _proxy). A rank interprets the checked schedule's actions (see _interpreter);
-there is no other path for any algorithm, size or type. Slots hold data as it is (simple) or lines of data and flags (ll, ll128: see _lines).
+Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared
+window of each host. Between hosts, or where that is forced, slots travel as messages of MPI (see
+_proxy). A rank interprets the checked schedule's actions (see _interpreter); there is no other path
+for any algorithm, size or type. Slots hold data as it is (simple) or lines of data and flags (ll,
+ll128: see _lines).
 """
 
 import mmap
@@ -17,8 +20,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends.base import ANSWER_S, MAX_ITERATIONS, Answer, Batch, Samples, compare_output, prepare_buffers, repeat, rotations, stride_bytes
-from collbench.backends.cpu.interpreter import LINE_WORDS, YIELDS_A_LOOK, Bound, Runner, bind, flag_words, patience
+from collbench.backends.base import (
+    ANSWER_S,
+    MAX_ITERATIONS,
+    Answer,
+    Batch,
+    Samples,
+    compare_output,
+    prepare_buffers,
+    repeat,
+    rotations,
+    stride_bytes,
+)
+from collbench.backends.cpu.interpreter import (
+    LINE_WORDS,
+    YIELDS_A_LOOK,
+    Bound,
+    Runner,
+    bind,
+    flag_words,
+    patience,
+)
 from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends.net.proxy import Proxy, ends, road_of
 from collbench.launch.group import Crew, Group, RankContext
@@ -36,9 +58,16 @@ if TYPE_CHECKING:
 LINE_BYTES = 64
 MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 LOADED = 64  # plans that ranks keep
-MAX_BOUND = 50_000  # actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
-SLOWEST_LOAD_S = 1e-3  # to bind what handles one slice: twenty times what it takes on an EPYC core (see actions.MAX_ACTIONS)
-_ROADS = {"shm": "shared memory", "net": "messages of MPI", "shm+net": "shared memory inside a host, messages of MPI between hosts"}
+# actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
+MAX_BOUND = 50_000
+# to bind what handles one slice: twenty times what it takes on an EPYC core (see
+# actions.MAX_ACTIONS)
+SLOWEST_LOAD_S = 1e-3
+_ROADS = {
+    "shm": "shared memory",
+    "net": "messages of MPI",
+    "shm+net": "shared memory inside a host, messages of MPI between hosts",
+}
 _ORDERED = ("x86_64", "amd64")
 
 
@@ -64,9 +93,11 @@ def why_waived(plan: Plan, group: Group) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a plan's parts lie in an island's memory, in bytes; `rotations` sets of user buffers, each as many ranks of `stride` as an island has.
+    """Where a plan's parts lie in an island's memory, in bytes; `rotations` sets of user buffers,
+    each as many ranks of `stride` as an island has.
 
-    net: the rank's ends of its connections to other islands, behind all that, or in memory of the rank's own if the island's is shared.
+    net: the rank's ends of its connections to other islands, behind all that, or in memory of the
+    rank's own if the island's is shared.
     """
 
     flags: int
@@ -81,15 +112,29 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layout(plan: Plan, hot: bool) -> Layout:
-    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its own."""
+    """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
+    own.
+    """
     ranks = max(seats(plan.islands, plan.n)) + 1
-    stride, sets = stride_bytes(plan.problem), min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
+    stride, sets = (
+        stride_bytes(plan.problem),
+        min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count())),
+    )
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
-    tmp = _aligned(fifos + (fifo_wire_bytes(plan) if has_lines(plan) else 0 if is_all_net(plan) else plan.fifo_bytes))
+    tmp = _aligned(
+        fifos
+        + (fifo_wire_bytes(plan) if has_lines(plan) else 0 if is_all_net(plan) else plan.fifo_bytes)
+    )
     user = _aligned(tmp + ranks * _aligned(plan.tmp_bytes), 4096)
     return Layout(
-        flags=flags, fifos=fifos, tmp=tmp, user=user, stride=stride, rotations=sets, total=user + sets * ranks * stride,
+        flags=flags,
+        fifos=fifos,
+        tmp=tmp,
+        user=user,
+        stride=stride,
+        rotations=sets,
+        total=user + sets * ranks * stride,
         net=max(len(ends(plan, rank)) for rank in range(plan.n)) * plan.slots * plan.slot_bytes,
     )
 
@@ -110,7 +155,9 @@ def _aligned(offset: int, to: int = LINE_BYTES) -> int:
 
 @dataclass(slots=True)
 class _Loaded:
-    """A plan bound to memory: a runner, the rank's programs for each set of user buffers, and what moves its messages."""
+    """A plan bound to memory: a runner, the rank's programs for each set of user buffers, and what
+    moves its messages.
+    """
 
     plan: Plan
     layout: Layout
@@ -122,7 +169,9 @@ class _Loaded:
 
 
 class Rank:
-    """One rank's part: it binds plans to its memory, the island's and its own, and runs them with its peers."""
+    """One rank's part: it binds plans to its memory, the island's and its own, and runs them with
+    its peers.
+    """
 
     def __init__(self, context: RankContext) -> None:
         self.rank, self.n = context.rank, context.n
@@ -159,7 +208,9 @@ class Rank:
         self.own = np.frombuffer(own_pages(max(own_bytes, mmap.PAGESIZE), MAP_NORESERVE), np.uint8)
 
     def load(self, plan: Plan, hot: bool, is_full: bool) -> str:
-        """Bind a plan, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
+        """Bind a plan, in the place of all others if it is full; returns its hash, which must be
+        the same on every rank.
+        """
         if is_full:
             self.loaded.clear()
         where = layout(plan, hot)
@@ -169,16 +220,39 @@ class Rank:
             raise CollbenchError(f"a plan needs {where.total} bytes, the session has {len(memory)}")
         mine = actors(plan, self.rank)
         flags = memory[where.flags : where.flags + flag_words(plan) * 8].data.cast("q")
-        fifo_bytes, first = plan.slots * plan.slot_bytes, _aligned(where.total, 4096) if is_own else 0
-        fifos = {edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes] for k, edge in enumerate(ends(plan, self.rank))}
+        fifo_bytes, first = (
+            plan.slots * plan.slot_bytes,
+            (_aligned(where.total, 4096) if is_own else 0),
+        )
+        fifos = {
+            edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes]
+            for k, edge in enumerate(ends(plan, self.rank))
+        }
         proxy = None
         if plan.islands:
             assert self.road is not None
-            proxy = Proxy(self.road, plan, self.rank, flags, lambda edge, slot: fifos[edge][slot * plan.slot_bytes : (slot + 1) * plan.slot_bytes])
-        runner = Runner(plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None)
+            proxy = Proxy(
+                self.road,
+                plan,
+                self.rank,
+                flags,
+                lambda edge, slot: fifos[edge][
+                    slot * plan.slot_bytes : (slot + 1) * plan.slot_bytes
+                ],
+            )
+        runner = Runner(
+            plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None
+        )
         loaded = _Loaded(plan, where, memory, seats(plan.islands, plan.n), runner, [], proxy)
-        bound = Binder(plan, memory[where.fifos : where.tmp]).bind if has_lines(plan) else partial(bind, plan, proxy=proxy)
-        loaded.programs = [bound(mine, self._viewer(loaded, fifos, rotation)) for rotation in range(where.rotations)]
+        bound = (
+            Binder(plan, memory[where.fifos : where.tmp]).bind
+            if has_lines(plan)
+            else partial(bind, plan, proxy=proxy)
+        )
+        loaded.programs = [
+            bound(mine, self._viewer(loaded, fifos, rotation))
+            for rotation in range(where.rotations)
+        ]
         self.loaded[plan.digest, hot] = loaded
         return plan.digest
 
@@ -189,14 +263,20 @@ class Rank:
         def view(region: Region) -> "Array":
             if region.space in ("in", "out"):
                 at = plan.problem.buffers(region.owner)
-                base = self._user(loaded, rotation, region.owner) + (at.in_offset if region.space == "in" else at.out_offset)
+                base = self._user(loaded, rotation, region.owner) + (
+                    at.in_offset if region.space == "in" else at.out_offset
+                )
             elif region.space == "tmp":
                 base = where.tmp + loaded.seats[region.owner] * _aligned(plan.tmp_bytes)
             elif region.owner in fifos:
-                return fifos[region.owner][region.offset : region.offset + region.size].view(element)
+                return fifos[region.owner][region.offset : region.offset + region.size].view(
+                    element
+                )
             else:
                 base = where.fifos + plan.connections[region.owner].fifo_offset
-            return loaded.memory[base + region.offset : base + region.offset + region.size].view(element)
+            return loaded.memory[base + region.offset : base + region.offset + region.size].view(
+                element
+            )
 
         return view
 
@@ -208,17 +288,23 @@ class Rank:
 
     def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
         at = loaded.plan.problem.buffers(self.rank)
-        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        offset, size = (
+            (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        )
         base = self._user(loaded, rotation, self.rank) + offset
         return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
     def _barrier(self, loaded: _Loaded, limit_s: float) -> None:
-        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is not after limit_s."""
+        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is
+        not after limit_s.
+        """
         if loaded.proxy is not None and self.road is not None:
             if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
                     raise StuckError(f"the messages of rank {self.rank} do not leave")
-                raise StuckError(f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}")
+                raise StuckError(
+                    f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}"
+                )
             return
         deadline = time.monotonic() + limit_s
         self.epoch += 1
@@ -230,11 +316,15 @@ class Rank:
                 polls += 1
                 if polls > patience(self.n):
                     os.sched_yield()
-                    if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or self.is_aborted()):
+                    if polls % YIELDS_A_LOOK == 0 and (
+                        time.monotonic() > deadline or self.is_aborted()
+                    ):
                         raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
     def _clear(self, loaded: _Loaded, launches: int, deadline_s: float) -> None:
-        """Empty the FIFOs of a plan of which so many launches follow. What is written between this and a barrier, no peer sees before."""
+        """Empty the FIFOs of a plan of which so many launches follow. What is written between this
+        and a barrier, no peer sees before.
+        """
         self._barrier(loaded, deadline_s)
         if loaded.seats[self.rank] == 0:
             where = loaded.layout
@@ -244,20 +334,31 @@ class Rank:
             loaded.proxy.clear()
             loaded.proxy.expect(launches)
 
-    def prepare(self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float) -> Answer:
-        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm up."""
+    def prepare(
+        self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float
+    ) -> Answer:
+        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm
+        up.
+        """
         busy = time.process_time()
         loaded = self.loaded[digest, hot]
         plan, sets = loaded.plan, loaded.layout.rotations
         self._clear(loaded, sets + max(warmup, 1), deadline_s)
         for rotation in range(sets):
-            prepare_buffers(plan.problem, self.rank, self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out"))
+            prepare_buffers(
+                plan.problem,
+                self.rank,
+                self._buffer(loaded, rotation, "in"),
+                self._buffer(loaded, rotation, "out"),
+            )
         self._barrier(loaded, deadline_s)
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline_s)
         wrong = None
         for rotation in range(sets if is_checked else 0):
-            wrong = wrong or compare_output(plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
+            wrong = wrong or compare_output(
+                plan.problem, self.rank, self._buffer(loaded, rotation, "out")
+            )
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for launch in range(max(warmup, 1)):
@@ -265,8 +366,17 @@ class Rank:
         seconds = (time.perf_counter() - start) / max(warmup, 1)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, digest: str, hot: bool, how: tuple[int, int, bool], is_checked: bool, deadline_s: float) -> Answer:
-        """Time launches behind a barrier; out of place, compare what the last of them left. `how` is iterations, aggregate, blocking."""
+    def timed(
+        self,
+        digest: str,
+        hot: bool,
+        how: tuple[int, int, bool],
+        is_checked: bool,
+        deadline_s: float,
+    ) -> Answer:
+        """Time launches behind a barrier; out of place, compare what the last of them left. `how`
+        is iterations, aggregate, blocking.
+        """
         busy = time.process_time()
         loaded = self.loaded[digest, hot]
         iterations, aggregate, blocking = how
@@ -284,7 +394,9 @@ class Rank:
         self._barrier(loaded, deadline_s)
         wrong = None
         for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
-            wrong = wrong or compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
+            wrong = wrong or compare_output(
+                loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out")
+            )
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
@@ -312,7 +424,8 @@ def private_bytes(plan: Plan, *, hot: bool) -> int:
 class Session:
     """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls.
 
-    Under a launcher its ranks run all plans. Without one, those that need shared memory run in forks, and those that need MPI under an mpirun.
+    Under a launcher its ranks run all plans. Without one, those that need shared memory run in
+    forks, and those that need MPI under an mpirun.
     """
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
@@ -325,12 +438,23 @@ class Session:
             self._crews[False] = group.shared_crew("cpu", n, arena_bytes)
         own = [private_bytes(plan, hot=hot) for plan in plans if plan.islands]
         if own:
-            self._crews[True] = self._crews[False] if group.kind == "mpi" and arena_bytes else group.mpi_crew("cpu", n)
+            self._crews[True] = (
+                self._crews[False]
+                if group.kind == "mpi" and arena_bytes
+                else group.mpi_crew("cpu", n)
+            )
             self._crews[True].call("reserve", max(own), timeout_s=ANSWER_S)
             library = self._crews[True].call("describe", timeout_s=ANSWER_S)[0]
             self.version += f"; {library}"
-            roads = "; ".join(f"{road}: {what}" for road, what in _ROADS.items() if any(plan.transport == road for plan in plans))
-            self.headline = f"cpu, {n} ranks on {len(set(group.hosts))} host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
+            roads = "; ".join(
+                f"{road}: {what}"
+                for road, what in _ROADS.items()
+                if any(plan.transport == road for plan in plans)
+            )
+            self.headline = (
+                f"cpu, {n} ranks on {len(set(group.hosts))}"
+                f" host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
+            )
 
     def _crew(self, plan: Plan) -> Crew:
         return self._crews[bool(plan.islands)]
@@ -343,23 +467,41 @@ class Session:
         if is_full := len(known) >= LOADED:
             known.clear()
         slices = sum(connection.slices for connection in plan.connections)
-        digests = crew.call("load", plan, hot, is_full, timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S)
+        digests = crew.call(
+            "load",
+            plan,
+            hot,
+            is_full,
+            timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S,
+        )
         if len(set(digests)) > 1:
-            raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
+            raise CollbenchError(
+                f"the ranks disagree about the plan: {digests}",
+                "start all ranks from the same installation",
+            )
         known.add((plan.digest, hot))
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than flags can count."""
+        """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than
+        flags can count.
+        """
         sets = layout(plan, self.hot).rotations
         if has_lines(plan):
-            refuse_repeats(plan, sets + max(batch.warmup, 1) + (batch.iterations or MAX_ITERATIONS) * batch.aggregate)
+            refuse_repeats(
+                plan,
+                sets
+                + max(batch.warmup, 1)
+                + (batch.iterations or MAX_ITERATIONS) * batch.aggregate,
+            )
         self._load(plan, self.hot, batch.deadline_s)
         return repeat(self._crew(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan, True, 60 + ANSWER_S)
-        return self._crew(plan).call("once", plan.digest, list(inputs), 10.0, timeout_s=10 + ANSWER_S)
+        return self._crew(plan).call(
+            "once", plan.digest, list(inputs), 10.0, timeout_s=10 + ANSWER_S
+        )
 
     def close(self) -> None:
         for crew in dict.fromkeys(self._crews.values()):

@@ -1,8 +1,10 @@
-"""Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then each launch is waits, calls and posts.
+"""Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then
+each launch is waits, calls and posts.
 
-Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed` slices read, over all launches. Each
-stands alone on a cache line. The order "data, then flag" relies on x86's total store order (see cpu.why_not). Where data carries flags of its
-own nobody uses `filled` (see _lines).
+Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed`
+slices read, over all launches. Each stands alone on a cache line. The order "data, then flag"
+relies on x86's total store order (see cpu.why_not). Where data carries flags of its own nobody uses
+`filled` (see _lines).
 """
 
 import os
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 
 LINE_WORDS = 8  # 64-bit words of a cache line
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
-POLLS = 50  # of a flag, some 15 us, before the core is offered to others, where every rank has a core of its own
+# of a flag, some 15 us, before the core is offered to others, where every rank has a core of its
+# own
+POLLS = 50
 CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
 YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
 
@@ -42,7 +46,9 @@ class Wait(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data, where the protocol has them."""
+    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data,
+    where the protocol has them.
+    """
 
     waits: tuple[Wait, ...]
     calls: tuple[Call, ...]
@@ -55,39 +61,76 @@ def flag_words(plan: Plan) -> int:
     return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.islands else 1)
 
 
-def bind(plan: Plan, actors: Sequence[Actor], view: Callable[[Region], "Array"], proxy: "Proxy | None" = None) -> list[list[Bound]]:
-    """The actions of each actor with their regions resolved by `view`, and their messages to other islands handed to the proxy."""
-    return [[*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)] for actor in actors]
+def bind(
+    plan: Plan,
+    actors: Sequence[Actor],
+    view: Callable[[Region], "Array"],
+    proxy: "Proxy | None" = None,
+) -> list[list[Bound]]:
+    """The actions of each actor with their regions resolved by `view`, and their messages to other
+    islands handed to the proxy.
+    """
+    return [
+        [*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)]
+        for actor in actors
+    ]
 
 
 def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
     """The word that counts slices sent. Between islands each end has one of its own."""
     connection = plan.connections[edge]
-    shift = 0 if at_src or not plan.is_apart(connection.src, connection.dst) else len(plan.connections)
+    shift = (
+        0 if at_src or not plan.is_apart(connection.src, connection.dst) else len(plan.connections)
+    )
     return 2 * (edge + shift) * LINE_WORDS
 
 
 def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices read or, at the source of a connection between islands, slices that have left it."""
+    """The word that counts slices read or, at the source of a connection between islands, slices
+    that have left it.
+    """
     return filled(plan, edge, at_src=at_src) + LINE_WORDS
 
 
 def _last(plan: Plan, actor: Actor) -> Bound:
     """The end of a launch: what was lent is back."""
-    waits = tuple(Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1) for edge, number in actor.back)
+    waits = tuple(
+        Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
+        for edge, number in actor.back
+    )
     return Bound(waits, (), ())
 
 
-def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: "Proxy | None") -> Bound:
+def _bind_action(
+    plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: "Proxy | None"
+) -> Bound:
     connections = plan.connections
-    waits = [Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.take]
-    waits += [
-        Wait(freed(plan, turn.edge, at_src=True), connections[turn.edge].slices, room_wanted(turn, connections[turn.edge].slices, plan.slots))
-        for turn in action.room if connections[turn.edge].fifo_offset >= 0  # without a FIFO there is no slot to wait for
+    waits = [
+        Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        for edge, number in action.take
     ]
-    waits += [Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.back]
-    posts = [Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1) for edge, number in action.post]
-    posts += [Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1) for edge, number in action.free]
+    waits += [
+        Wait(
+            freed(plan, turn.edge, at_src=True),
+            connections[turn.edge].slices,
+            room_wanted(turn, connections[turn.edge].slices, plan.slots),
+        )
+        # without a FIFO there is no slot to wait for
+        for turn in action.room
+        if connections[turn.edge].fifo_offset >= 0
+    ]
+    waits += [
+        Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        for edge, number in action.back
+    ]
+    posts = [
+        Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        for edge, number in action.post
+    ]
+    posts += [
+        Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        for edge, number in action.free
+    ]
     calls = arithmetic(plan, action, view)
     if proxy is not None:
         calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
@@ -96,23 +139,34 @@ def _bind_action(plan: Plan, action: Action, view: Callable[[Region], "Array"], 
 
 
 def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
-    """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the element type is its own accumulator."""
+    """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the
+    element type is its own accumulator.
+    """
     if not action.targets or not action.operands[0].size:
         return []
     operands = [view(region) for region in action.operands]
     targets = [view(region) for region in action.targets]
     if len(operands) == 1:
-        return [copy(target, operands[0]) for target in targets if address(target) != address(operands[0])]
+        return [
+            copy(target, operands[0])
+            for target in targets
+            if address(target) != address(operands[0])
+        ]
     kind, function = dtype(plan.problem.dtype), ufunc(plan.problem.redop)
     divides = action.divide and plan.problem.redop == "avg"
     block = BLOCK_BYTES // kind.item_bytes
-    in_itself = kind.accumulator() == kind.numpy() and all(address(targets[0]) != address(operand) for operand in operands[2:])
+    in_itself = kind.accumulator() == kind.numpy() and all(
+        address(targets[0]) != address(operand) for operand in operands[2:]
+    )
     calls: list[Call] = []
     for start in range(0, len(operands[0]), block):
         parts = [operand[start : start + block] for operand in operands]
         if in_itself:
             total = targets[0][start : start + block]
-            calls += [(function, (parts[0], parts[1], total)), *[(function, (total, part, total)) for part in parts[2:]]]
+            calls += [
+                (function, (parts[0], parts[1], total)),
+                *[(function, (total, part, total)) for part in parts[2:]],
+            ]
         else:
             total, widened = (np.empty(len(parts[0]), kind.accumulator()) for _ in range(2))
             calls.append(copy(total, parts[0]))
@@ -146,18 +200,32 @@ def patience(n: int) -> int:
 class Runner:
     """Steps the bound actions of a rank's actors in turn, launch after launch.
 
-    flags: the shared words; is_aborted: whether somebody gave up; turn: what moves messages, if there are any.
+    flags: the shared words; is_aborted: whether somebody gave up; turn: what moves messages, if
+    there are any.
     """
 
     def __init__(
-        self, plan: Plan, actors: Sequence[Actor], flags: "memoryview[int]", is_aborted: Callable[[], bool], turn: Callable[[], object] | None = None,
+        self,
+        plan: Plan,
+        actors: Sequence[Actor],
+        flags: "memoryview[int]",
+        is_aborted: Callable[[], bool],
+        turn: Callable[[], object] | None = None,
     ) -> None:
-        self.plan, self.actors, self.flags, self.is_aborted, self.turn = plan, actors, flags, is_aborted, turn
+        self.plan, self.actors, self.flags, self.is_aborted, self.turn = (
+            plan,
+            actors,
+            flags,
+            is_aborted,
+            turn,
+        )
         self.polls = patience(plan.n)
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
-        """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody aborted."""
+        """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody
+        aborted.
+        """
         flags, launches, turn = self.flags, self.launches, self.turn
         blocked_since = 0.0
         positions = [0] * len(programs)
@@ -193,8 +261,14 @@ class Runner:
                 os.sched_yield()
                 if polls == self.polls + 1:
                     blocked_since = time.monotonic()
-                if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > blocked_since + limit_s or self.is_aborted()):
-                    raise StuckError(self._story([(programs[index], positions[index], index) for index in running]))
+                if polls % YIELDS_A_LOOK == 0 and (
+                    time.monotonic() > blocked_since + limit_s or self.is_aborted()
+                ):
+                    raise StuckError(
+                        self._story(
+                            [(programs[index], positions[index], index) for index in running]
+                        )
+                    )
         self.launches += 1
 
     def _story(self, running: Sequence[tuple[Sequence[Bound], int, int]]) -> str:
@@ -202,19 +276,47 @@ class Runner:
         stories = []
         for program, position, index in running:
             actor, bound = self.actors[index], program[position]
-            missing = next((wait for wait in bound.waits if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset), None)
-            lines = bound.lines.missing(self.launches) if missing is None and bound.lines is not None else None
+            missing = next(
+                (
+                    wait
+                    for wait in bound.waits
+                    if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset
+                ),
+                None,
+            )
+            lines = (
+                bound.lines.missing(self.launches)
+                if missing is None and bound.lines is not None
+                else None
+            )
             if missing is not None:
-                edge, wants_data = missing.word // (2 * LINE_WORDS), missing.word % (2 * LINE_WORDS) == 0
-                saw = f"wanted {missing.per_launch * self.launches + missing.offset}, saw {self.flags[missing.word]}"
+                edge, wants_data = (
+                    missing.word // (2 * LINE_WORDS),
+                    missing.word % (2 * LINE_WORDS) == 0,
+                )
+                saw = (
+                    f"wanted {missing.per_launch * self.launches + missing.offset}, saw"
+                    f" {self.flags[missing.word]}"
+                )
             elif lines is not None:
                 (edge, saw), wants_data = lines, True
             else:
                 continue
             connection = self.plan.connections[edge % len(self.plan.connections)]
-            me, peer = (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
-            place = actor.actions[position].place if position < len(actor.actions) else Place(me, 0, -1, 0)
+            me, peer = (
+                (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
+            )
+            place = (
+                actor.actions[position].place
+                if position < len(actor.actions)
+                else Place(me, 0, -1, 0)
+            )
             where = f"round {place.round}" if place.round >= 0 else "the end of the launch"
-            what = f"data from rank {peer}" if wants_data else f"rank {peer} to read what it was sent"
-            stories.append(f"rank {me} (channel {actor.channel}, track {actor.track}, {where}) waited for {what}: {saw}")
+            what = (
+                f"data from rank {peer}" if wants_data else f"rank {peer} to read what it was sent"
+            )
+            stories.append(
+                f"rank {me} (channel {actor.channel}, track {actor.track}, {where}) waited for"
+                f" {what}: {saw}"
+            )
         return "; ".join(stories[:2]) or "a rank gave up waiting"

@@ -1,7 +1,9 @@
-"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs any of them, or by copy engines.
+"""The cuda backend: the schedules on GPUs, by one kernel a protocol (collbench/device) that runs
+any of them, or by copy engines.
 
-One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher. Memory is shared by peer access, by CUDA IPC or in
-the host; between hosts go messages. The driver compiles and sends machine code, so that ranks never compile the same thing twice.
+One process drives all GPUs of the host (a thread each), or one process a GPU under a launcher.
+Memory is shared by peer access, by CUDA IPC or in the host; between hosts go messages. The driver
+compiles and sends machine code, so that ranks never compile the same thing twice.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,15 @@ from collbench.backends.base import ANSWER_S, Batch, Samples
 from collbench.backends.cuda.rank import DROP_AFTER, Rank
 from collbench.backends.gpu import concurrent
 from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import START_S, GpuOptions, GpuSession, repeat, reserve_net, share_memory, why_no_gpus
+from collbench.backends.gpu.session import (
+    START_S,
+    GpuOptions,
+    GpuSession,
+    repeat,
+    reserve_net,
+    share_memory,
+    why_no_gpus,
+)
 from collbench.device.card import all_have_clusters, all_reach_each_other, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
@@ -50,13 +60,20 @@ def limits(memory_bytes: int) -> Limits:
     most = least_multiprocessors()
     if not most:
         return Limits(memory_bytes=memory_bytes)
-    return Limits(ctas=most, memory_bytes=memory_bytes, has_clusters=all_have_clusters(), has_peers=all_reach_each_other())
+    return Limits(
+        ctas=most,
+        memory_bytes=memory_bytes,
+        has_clusters=all_have_clusters(),
+        has_peers=all_reach_each_other(),
+    )
 
 
 class Session(GpuSession):
     """Drives the ranks: compiles while others are measured, loads, measures."""
 
-    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool, options: GpuOptions) -> None:
+    def __init__(
+        self, group: Group, plans: Sequence[Plan], *, hot: bool, options: GpuOptions
+    ) -> None:
         super().__init__(group, "cuda", plans[0].n, hot=hot, options=options)
         self._known: set[str] = set()
         self._compiling: dict[tuple[Source, int], Future[bytes]] = {}
@@ -65,73 +82,122 @@ class Session(GpuSession):
             self._sources(plan)
         arena_bytes = max(where.total for plan in plans for where in layouts(plan))
         user = max(stride_bytes(plan.problem) * self._sets(plan.problem) for plan in plans)
-        host_bytes = max((where.fifos_end for plan in plans if is_in_host(plan) for where in layouts(plan)), default=0)
+        host_bytes = max(
+            (where.fifos_end for plan in plans if is_in_host(plan) for where in layouts(plan)),
+            default=0,
+        )
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         with self._opening():
-            share_memory(self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts)
-            said, net_bytes, self._refuse = reserve_net(self._crew, [plan for plan in plans if plan.islands], options, group.hosts)
+            share_memory(
+                self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts
+            )
+            said, net_bytes, self._refuse = reserve_net(
+                self._crew, [plan for plan in plans if plan.islands], options, group.hosts
+            )
         self.version += said
-        self.headline = f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags and scratch memory a GPU{said}"
+        self.headline = (
+            f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags"
+            f" and scratch memory a GPU{said}"
+        )
 
     def _sources(self, plan: Plan) -> list[Future[bytes]]:
         """The machine code of every rank's kernel, being made."""
         drop = DROP_AFTER if self.options.inject == "drop" else None
         found = []
         for rank in range(self.n):
-            key = (kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop), self.facts[rank]["arch"])
+            key = (
+                kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop),
+                self.facts[rank]["arch"],
+            )
             if key not in self._compiling:
                 self._compiling[key] = self._pool.submit(cubin, *key)
             found.append(self._compiling[key])
         return found
 
     def _load(self, plan: Plan) -> None:
-        """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they were asked to, ScheduleError for what a GPU cannot run."""
+        """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they
+        were asked to, ScheduleError for what a GPU cannot run.
+        """
         if plan.islands:
             self._refuse(plan)
         if plan.digest in self._known:
             return
         arch = min(fact["arch"] for fact in self.facts)
         if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
-            raise ScheduleError(f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has {arch / 10}")
+            raise ScheduleError(
+                f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has"
+                f" {arch / 10}"
+            )
         cubins = [future.result() for future in self._sources(plan)]
         if is_full := len(self._known) >= LOADED:
             self._known.clear()
-        digests = self._crew.call("load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S)
+        digests = self._crew.call(
+            "load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
+        )
         if len(set(digests)) > 1:
-            raise CollbenchError(f"the ranks disagree about the plan: {digests}", "start all ranks from the same installation")
+            raise CollbenchError(
+                f"the ranks disagree about the plan: {digests}",
+                "start all ranks from the same installation",
+            )
         self._known.add(plan.digest)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat."""
         self._load(plan)
-        return repeat(self._crew, self._watch, plan.digest, plan.problem, batch, self._sets(plan.problem), self.options, hot=self.hot)
+        return repeat(
+            self._crew,
+            self._watch,
+            plan.digest,
+            plan.problem,
+            batch,
+            self._sets(plan.problem),
+            self.options,
+            hot=self.hot,
+        )
 
-    def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[concurrent.Beside], list[Wrong]]:
-        """Launches alone, matrix products alone, and both at once. Raises ScheduleError for messages, whose proxy needs the host meanwhile."""
+    def beside(
+        self, plan: Plan, size: int, repeats: int
+    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
+        """Launches alone, matrix products alone, and both at once. Raises ScheduleError for
+        messages, whose proxy needs the host meanwhile.
+        """
         if plan.islands:
-            raise ScheduleError("the host that queues products would have to move messages, too", "use --transport p2p, shm or ce")
+            raise ScheduleError(
+                "the host that queues products would have to move messages, too",
+                "use --transport p2p, shm or ce",
+            )
         self._load(plan)
         data_bytes = self._sets(plan.problem) * stride_bytes(plan.problem)
-        return concurrent.measured(self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options)
+        return concurrent.measured(
+            self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options
+        )
 
     def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
-        """Launches of those block counts back to back, each delayed at random on every rank and compared; what was wrong."""
+        """Launches of those block counts back to back, each delayed at random on every rank and
+        compared; what was wrong.
+        """
         self._load(plan)
         cubins: list[bytes] = []
         if set(counts) != {plan.problem.block_count}:
-            sources = [kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, any_size=True) for rank in range(self.n)]
+            sources = [
+                kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, any_size=True)
+                for rank in range(self.n)
+            ]
             cubins = list(self._pool.map(cubin, sources, [fact["arch"] for fact in self.facts]))
         limit_s = 8 * self.options.timeout_s + ANSWER_S
         self._crew.call("reset", plan.digest, timeout_s=limit_s)
-        answers = self._crew.call("soak", plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s)
+        answers = self._crew.call(
+            "soak", plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
+        )
         return tuple(answer.wrong for answer in answers if answer.wrong is not None)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan)
         self._crew.call("reset", plan.digest, False, timeout_s=START_S)
-        self._crew.call("give", plan.digest, list(inputs), timeout_s=START_S)  # apart: no rank may wait for another while messages are on their way
+        # apart: no rank may wait for another while messages are on their way
+        self._crew.call("give", plan.digest, list(inputs), timeout_s=START_S)
         return self._crew.call("once", plan.digest, timeout_s=START_S)
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Runs plans by a GPU's copy engine: plays what device/engine.py wrote on four streams beside the main one, also into a graph being captured.
+"""Runs plans by a GPU's copy engine: plays what device/engine.py wrote on four streams beside the
+main one, also into a graph being captured.
 
 Streams, events and kernels only; what is queued, and in which order, is the script's.
 """
@@ -10,7 +11,23 @@ from functools import partial
 from collbench.backends.gpu.rank import Lane
 from collbench.device.card import Launch
 from collbench.device.compile import move_widths
-from collbench.device.engine import COPYING, MAIN, MOVING, SAYING, UNBOUNDED, WAITING, After, Begin, Copy, Move, Note, Record, Say, Wait, script
+from collbench.device.engine import (
+    COPYING,
+    MAIN,
+    MOVING,
+    SAYING,
+    UNBOUNDED,
+    WAITING,
+    After,
+    Begin,
+    Copy,
+    Move,
+    Note,
+    Record,
+    Say,
+    Wait,
+    script,
+)
 from collbench.device.layout import REPORTS_AT, STATES_AT, Memory
 from collbench.device.program import TAIL
 from collbench.planning.plan import Plan
@@ -28,26 +45,53 @@ class CopyEngine:
 
     def __init__(self, lane: Lane) -> None:
         self.lane, self.runtime = lane, lane.card.runtime
-        self._streams = {stream: lane.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)}
+        self._streams = {
+            stream: lane.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)
+        }
         self._events: list[int] = []
 
     def queue(
-        self, plan: Plan, cubin: bytes, memory: Memory, *, set_offset: int, delay_ns: int = 0, done_before: Sequence[int] | None = None,
+        self,
+        plan: Plan,
+        cubin: bytes,
+        memory: Memory,
+        *,
+        set_offset: int,
+        delay_ns: int = 0,
+        done_before: Sequence[int] | None = None,
         silent_after: int | None = None,
     ) -> Queue:
         """One launch: call it with the stream that it belongs to, as often as wanted.
 
-        done_before: see engine.script. silent_after, for tests: rank 0 says nothing of slices beyond that on channel 0.
+        done_before: see engine.script. silent_after, for tests: rank 0 says nothing of slices
+        beyond that on channel 0.
         """
         lane, rank, kernel = self.lane, self.lane.rank, plan.kernel
         assert kernel is not None
         commands = script(plan, rank, memory, set_offset=set_offset, done_before=done_before)
-        notes = [note for command in commands if isinstance(command, Begin | Wait | Say) for note in command.notes]
+        notes = [
+            note
+            for command in commands
+            if isinstance(command, Begin | Wait | Say)
+            for note in command.notes
+        ]
         silent = silent_after if rank == 0 and silent_after is not None else UNBOUNDED
-        table = lane.keep(("notes", tuple(notes), silent), b"".join(_packed(note, silent) for note in notes))
-        wait, say, move = (lane.card.function(cubin, f"collbench_{name}") for name in ("wait", "say", "move"))
+        table = lane.keep(
+            ("notes", tuple(notes), silent), b"".join(_packed(note, silent) for note in notes)
+        )
+        wait, say, move = (
+            lane.card.function(cubin, f"collbench_{name}") for name in ("wait", "say", "move")
+        )
         engine = ENGINE.pack(
-            memory.own + STATES_AT, memory.abort, memory.aborts, memory.own + REPORTS_AT, int(lane.timeout_s * 1e9), rank, plan.n, delay_ns, 0
+            memory.own + STATES_AT,
+            memory.abort,
+            memory.aborts,
+            memory.own + REPORTS_AT,
+            int(lane.timeout_s * 1e9),
+            rank,
+            plan.n,
+            delay_ns,
+            0,
         )
         calls: list[Callable[[int], object]] = []
         told = 0
@@ -55,9 +99,17 @@ class CopyEngine:
         def telling(function: int, count: int, *more: bytes) -> Launch:
             nonlocal told
             address, told = table + told * NOTE.size, told + count
-            return Launch(lane.card, function, (1, 1), _LANES, [engine, struct.pack("<Q", address), struct.pack("<I", count), *more])
+            return Launch(
+                lane.card,
+                function,
+                (1, 1),
+                _LANES,
+                [engine, struct.pack("<Q", address), struct.pack("<I", count), *more],
+            )
 
-        self._need_events(1 + max(command.event for command in commands if isinstance(command, Record)))
+        self._need_events(
+            1 + max(command.event for command in commands if isinstance(command, Record))
+        )
         for command in commands:
             match command:
                 case Record(stream, event):
@@ -65,10 +117,33 @@ class CopyEngine:
                 case After(stream, event):
                     calls.append(partial(self._after, stream, self._events[event]))
                 case Copy(target, source, size):
-                    calls.append(self._on(COPYING, partial(self.runtime.memcpyAsync, target, source, size, self.runtime.memcpyDefault)))
+                    calls.append(
+                        self._on(
+                            COPYING,
+                            partial(
+                                self.runtime.memcpyAsync,
+                                target,
+                                source,
+                                size,
+                                self.runtime.memcpyDefault,
+                            ),
+                        )
+                    )
                 case Move():
-                    packed = MOVE.pack(command.target, command.size, len(command.sources), command.divides, plan.n, 0) + _addresses(plan, command)
-                    calls.append(self._on(MOVING, Launch(lane.card, move, (kernel.ctas, 1), kernel.threads, [packed])))
+                    packed = MOVE.pack(
+                        command.target,
+                        command.size,
+                        len(command.sources),
+                        command.divides,
+                        plan.n,
+                        0,
+                    ) + _addresses(plan, command)
+                    calls.append(
+                        self._on(
+                            MOVING,
+                            Launch(lane.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
+                        )
+                    )
                 case Begin(found):
                     calls.append(telling(say, len(found), struct.pack("<I", 1)))
                 case Wait(found):
@@ -90,7 +165,9 @@ class CopyEngine:
 
     def _need_events(self, count: int) -> None:
         while len(self._events) < count:
-            self._events.append(int(self.runtime.eventCreateWithFlags(self.runtime.eventDisableTiming)))
+            self._events.append(
+                int(self.runtime.eventCreateWithFlags(self.runtime.eventDisableTiming))
+            )
 
 
 def _play(calls: Sequence[Callable[[int], object]], main: int) -> None:
@@ -100,11 +177,16 @@ def _play(calls: Sequence[Callable[[int], object]], main: int) -> None:
 
 def _packed(note: Note, silent: int) -> bytes:
     word, a_launch, number, *rest = note
-    return NOTE.pack(word, a_launch, number, silent if note.signal == TAIL and note.channel == 0 else UNBOUNDED, *rest)
+    return NOTE.pack(
+        word,
+        a_launch,
+        number,
+        silent if note.signal == TAIL and note.channel == 0 else UNBOUNDED,
+        *rest,
+    )
 
 
 def _addresses(plan: Plan, move: Move) -> bytes:
     """The sources in a table as long as the kernel's."""
     count = move_widths(plan)[-1]
     return struct.pack(f"<{count}Q", *move.sources, *[0] * (count - len(move.sources)))
-

@@ -1,4 +1,6 @@
-"""One rank's part of the cuda backend: plans loaded on its GPU, launched, timed and soaked, and its memory for messages."""
+"""One rank's part of the cuda backend: plans loaded on its GPU, launched, timed and soaked, and its
+memory for messages.
+"""
 
 import os
 import time
@@ -16,12 +18,28 @@ from collbench.backends.gpu.hang import diagnosis
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuOptions, GpuRank
 from collbench.backends.gpu.timing import REPLAYS, How
-from collbench.backends.net.gpu_proxy import GpuProxy, Outside, has_threads, library, slots_offset, why_not_cuda_aware
+from collbench.backends.net.gpu_proxy import (
+    GpuProxy,
+    Outside,
+    has_threads,
+    library,
+    slots_offset,
+    why_not_cuda_aware,
+)
 from collbench.backends.net.proxy import road_of
 from collbench.backends.net.receivers import Receivers
 from collbench.device.card import Launch
 from collbench.device.engine import slices_of
-from collbench.device.layout import ABORT_AT, MAX_CTAS, STATES_AT, Memory, is_in_host, layout, pack_args, pack_program
+from collbench.device.layout import (
+    ABORT_AT,
+    MAX_CTAS,
+    STATES_AT,
+    Memory,
+    is_in_host,
+    layout,
+    pack_args,
+    pack_program,
+)
 from collbench.device.program import ctas, launches_counted, lower
 from collbench.launch.group import RankContext
 from collbench.machine.host import own_cores
@@ -34,7 +52,9 @@ from collbench.util.errors import ScheduleError, StuckError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-SOAKED = 16  # launches of a soak, each with kernels that write and compare, that are queued before a host that must move messages waits
+# launches of a soak, each with kernels that write and compare, that are queued before a host that
+# must move messages waits
+SOAKED = 16
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 
@@ -67,21 +87,38 @@ class Rank(GpuRank):
         return facts
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
-        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before join(), in which each rank waits for all others."""
+        """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before
+        join(), in which each rank waits for all others.
+        """
         card = self.lane.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
-        self.reserved = (self.net_memory.address, words_bytes, slots_bytes, gpu_slots, gpu_slots_bytes)
+        self.reserved = (
+            self.net_memory.address,
+            words_bytes,
+            slots_bytes,
+            gpu_slots,
+            gpu_slots_bytes,
+        )
 
     def join(self, threads: int, hosts: Sequence[str]) -> None:
-        """Have a communicator for messages, and so many threads that receive; hosts: of the ranks. A rank that does not come ends this process."""
+        """Have a communicator for messages, and so many threads that receive; hosts: of the ranks.
+        A rank that does not come ends this process.
+        """
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
         with self.context.watchdog.limit("all ranks to open the network", START_S):
             road = road_of(self.context.comm)
-            self.outside = Outside(road, *self.reserved, near=near, receivers=Receivers(threads, road.fault) if threads else None)
+            self.outside = Outside(
+                road,
+                *self.reserved,
+                near=near,
+                receivers=Receivers(threads, road.fault) if threads else None,
+            )
 
     def mpi(self) -> tuple[str, str, frozenset[int]]:
-        """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this rank's process may use for threads in MPI."""
+        """The MPI library, why messages cannot lie in a GPU's memory, and the cores that this
+        rank's process may use for threads in MPI.
+        """
         return library(), why_not_cuda_aware(), own_cores() if has_threads() else frozenset()
 
     def abort(self) -> None:
@@ -90,18 +127,33 @@ class Rank(GpuRank):
             self.outside.abort()
 
     def load(self, plan: Plan, sets: int, cubins: Sequence[bytes], is_full: bool) -> str:
-        """Load a plan's kernel and program, in the place of all others if it is full; returns its hash, which must be the same on every rank."""
+        """Load a plan's kernel and program, in the place of all others if it is full; returns its
+        hash, which must be the same on every rank.
+        """
         lane, rank = self.lane, self.context.rank
         if is_full:
             self.loaded.clear()
-        function = lane.card.function(cubins[rank], "collbench_move" if plan.transport == "ce" else "collbench_run")
+        function = lane.card.function(
+            cubins[rank], "collbench_move" if plan.transport == "ce" else "collbench_run"
+        )
         assert plan.kernel is not None
-        resident, wanted = lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster), ctas(plan)
+        resident, wanted = (
+            lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster),
+            ctas(plan),
+        )
         if wanted > min(resident, MAX_CTAS):
-            raise ScheduleError(f"{wanted} CTAs wait for each other, {resident} can be resident on {lane.card.name}", "use fewer --channels or --threads")
-        memory = self._memory(plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank))))
+            raise ScheduleError(
+                f"{wanted} CTAs wait for each other, {resident} can be resident on"
+                f" {lane.card.name}",
+                "use fewer --channels or --threads",
+            )
+        memory = self._memory(
+            plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank)))
+        )
         proxy = self.outside.proxy_of(plan) if plan.islands and self.outside is not None else None
-        loaded = self.loaded[plan.digest] = _Loaded(plan, sets, cubins[rank], function, memory, proxy)
+        loaded = self.loaded[plan.digest] = _Loaded(
+            plan, sets, cubins[rank], function, memory, proxy
+        )
         if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
             for number in range(sets):
                 loaded.launches[number] = self._written(loaded, number)
@@ -111,29 +163,67 @@ class Rank(GpuRank):
         """A launch by the copy engine on a set of user buffers."""
         silent_after = DROP_AFTER if self.options.inject == "drop" else None
         set_offset = number * stride_bytes(loaded.plan.problem)
-        return self.engine.queue(loaded.plan, loaded.cubin, loaded.memory, set_offset=set_offset, silent_after=silent_after)
+        return self.engine.queue(
+            loaded.plan,
+            loaded.cubin,
+            loaded.memory,
+            set_offset=set_offset,
+            silent_after=silent_after,
+        )
 
     def _memory(self, plan: Plan, problem: Problem, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
-        lane, outside, buffers = self.lane, self.outside if plan.islands else None, [problem.buffers(peer) for peer in range(problem.n)]
-        users = [lane.user if rank == self.context.rank else user for rank, user in enumerate(lane.users if lane.is_peered else [0] * problem.n)]
+        lane, outside, buffers = (
+            self.lane,
+            self.outside if plan.islands else None,
+            [problem.buffers(peer) for peer in range(problem.n)],
+        )
+        users = [
+            lane.user if rank == self.context.rank else user
+            for rank, user in enumerate(lane.users if lane.is_peered else [0] * problem.n)
+        ]
         memory = Memory(
-            arenas=tuple(lane.host_arenas if is_in_host(plan) else lane.arenas), own=lane.arena, abort=lane.control + ABORT_AT, aborts=lane.aborts,
+            arenas=tuple(lane.host_arenas if is_in_host(plan) else lane.arenas),
+            own=lane.arena,
+            abort=lane.control + ABORT_AT,
+            aborts=lane.aborts,
             inputs=tuple(user + at.in_offset for user, at in zip(users, buffers, strict=True)),
-            outputs=tuple(user + at.out_offset for user, at in zip(users, buffers, strict=True)), program=program,
+            outputs=tuple(user + at.out_offset for user, at in zip(users, buffers, strict=True)),
+            program=program,
         )
         if outside is None:
             return memory
-        return replace(memory, net=outside.address, net_slots=outside.slots_of(plan), abort=outside.abort_word, aborts=lane.aborts_outside(outside))
+        return replace(
+            memory,
+            net=outside.address,
+            net_slots=outside.slots_of(plan),
+            abort=outside.abort_word,
+            aborts=lane.aborts_outside(outside),
+        )
 
     def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
         if number not in loaded.launches:
             plan, rank = loaded.plan, self.context.rank
             assert plan.kernel is not None
-            args = pack_args(plan, rank, loaded.memory, set_offset=number * stride_bytes(plan.problem), timeout_ns=int(self.lane.timeout_s * 1e9))
-            grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
-            loaded.launches[number] = Launch(self.lane.card, loaded.function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster)
+            args = pack_args(
+                plan,
+                rank,
+                loaded.memory,
+                set_offset=number * stride_bytes(plan.problem),
+                timeout_ns=int(self.lane.timeout_s * 1e9),
+            )
+            grid = plan.channels * len(
+                plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
+            )
+            loaded.launches[number] = Launch(
+                self.lane.card,
+                loaded.function,
+                (grid, 1),
+                plan.kernel.threads,
+                [args],
+                cluster=plan.kernel.cluster,
+            )
         loaded.launches[number](stream)
 
     def _taken(self, digest: str) -> _Loaded:
@@ -145,15 +235,22 @@ class Rank(GpuRank):
         return loaded
 
     def reset(self, digest: str, is_filled: bool = True) -> None:
-        """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be running."""
+        """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be
+        running.
+        """
         lane, loaded = self.lane, self._taken(digest)
         where = layout(loaded.plan, self.context.rank)
         lane.card.clear(lane.control + ABORT_AT, 4)
-        lane.card.clear(lane.arena + STATES_AT, (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT)
+        lane.card.clear(
+            lane.arena + STATES_AT,
+            (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT,
+        )
         if loaded.proxy is not None and self.outside is not None:
             self.outside.clear(loaded.proxy)
         if is_in_host(loaded.plan):
-            lane.card.clear(lane.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails)
+            lane.card.clear(
+                lane.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
+            )
         if is_filled:
             lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
         lane.card.wait(lane.timeout_s)
@@ -162,24 +259,47 @@ class Rank(GpuRank):
         """Run every set of buffers once and compare."""
         loaded = self._taken(digest)
         self._misbehave()
-        return self.lane.first(loaded.plan.problem, partial(self._queue, loaded), loaded.sets, partial(self._wait, loaded), is_checked=is_checked)
+        return self.lane.first(
+            loaded.plan.problem,
+            partial(self._queue, loaded),
+            loaded.sets,
+            partial(self._wait, loaded),
+            is_checked=is_checked,
+        )
 
     def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
-        """Time launches and compare. Raises ScheduleError if there are more than kernels can count."""
+        """Time launches and compare. Raises ScheduleError if there are more than kernels can
+        count.
+        """
         loaded = self._taken(digest)
         _refuse_uncounted(loaded, (REPLAYS + 1) * how.iterations * how.aggregate)
         queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
-        return self.lane.timed(loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked)
+        return self.lane.timed(
+            loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked
+        )
 
     def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
-        """Launches beside matrix products. Raises ScheduleError if there are more than kernels can count."""
+        """Launches beside matrix products. Raises ScheduleError if there are more than kernels can
+        count.
+        """
         loaded = self._taken(digest)
         _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
         queue = partial(self._queue, loaded)
-        return concurrent.run(self.lane, loaded.plan.problem, queue, loaded.sets, work, loaded.graphs, partial(self._wait, loaded))
+        return concurrent.run(
+            self.lane,
+            loaded.plan.problem,
+            queue,
+            loaded.sets,
+            work,
+            loaded.graphs,
+            partial(self._wait, loaded),
+        )
 
-    def soak(self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int) -> Answer:
-        """Launches of those block counts back to back, each after a pause of its own on every rank, each compared; the host waits at the end only.
+    def soak(
+        self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int
+    ) -> Answer:
+        """Launches of those block counts back to back, each after a pause of its own on every rank,
+        each compared; the host waits at the end only.
 
         Without cubins the counts must be the plan's own, and its own kernel runs.
         """
@@ -188,8 +308,14 @@ class Rank(GpuRank):
         assert plan.kernel is not None
         stride = stride_bytes(plan.problem)
         is_copied, done = plan.transport == "ce", [0] * plan.channels
-        function = lane.card.function(cubins[rank], "collbench_run") if cubins and not is_copied else loaded.function
-        grid = plan.channels * len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
+        function = (
+            lane.card.function(cubins[rank], "collbench_run")
+            if cubins and not is_copied
+            else loaded.function
+        )
+        grid = plan.channels * len(
+            plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
+        )
         lane.clear_found()
         before, kept = lane.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
@@ -202,19 +328,49 @@ class Rank(GpuRank):
             memory = self._memory(plan, problem, loaded.memory.program)
             if is_copied:
                 one = replace(plan, problem=problem)
-                kept.append(self.engine.queue(one, loaded.cubin, memory, set_offset=number * stride, delay_ns=delay_ns, done_before=done))
+                kept.append(
+                    self.engine.queue(
+                        one,
+                        loaded.cubin,
+                        memory,
+                        set_offset=number * stride,
+                        delay_ns=delay_ns,
+                        done_before=done,
+                    )
+                )
                 done = [before + slices_of(one, channel) for channel, before in enumerate(done)]
             else:
                 args = pack_args(
-                    plan, rank, memory, set_offset=number * stride, timeout_ns=int(lane.timeout_s * 1e9), delay_ns=delay_ns, block_bytes=problem.block_bytes,
+                    plan,
+                    rank,
+                    memory,
+                    set_offset=number * stride,
+                    timeout_ns=int(lane.timeout_s * 1e9),
+                    delay_ns=delay_ns,
+                    block_bytes=problem.block_bytes,
                 )
-                kept.append(Launch(lane.card, function, (grid, 1), plan.kernel.threads, [args], cluster=plan.kernel.cluster))
+                kept.append(
+                    Launch(
+                        lane.card,
+                        function,
+                        (grid, 1),
+                        plan.kernel.threads,
+                        [args],
+                        cluster=plan.kernel.cluster,
+                    )
+                )
             kept[-1](lane.card.stream)
             lane.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
         lane.forget(before)  # tables of copy engines, some for each launch
         total, index = lane.found()
-        return Answer(wrong=Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None, seconds=0.0, busy_s=0.0)
+        return Answer(
+            wrong=(
+                Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
+            ),
+            seconds=0.0,
+            busy_s=0.0,
+        )
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
         """Write given inputs, behind rubbish in the output."""
@@ -235,7 +391,9 @@ class Rank(GpuRank):
         lane.expect(1)
         self._queue(loaded, 0, lane.card.stream)
         self._wait(loaded)
-        return np.frombuffer(lane.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()).copy()
+        return np.frombuffer(
+            lane.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()
+        ).copy()
 
     def _misbehave(self) -> None:
         """For tests of the deadlines: be late, or die."""
@@ -246,11 +404,15 @@ class Rank(GpuRank):
             time.sleep(3 * self.lane.timeout_s)
 
     def _wait(self, loaded: _Loaded, work_s: float = 0.0) -> None:
-        """Until the GPU is done, which may take so long. Raises StuckError with what its CTAs were waiting for."""
+        """Until the GPU is done, which may take so long. Raises StuckError with what its CTAs were
+        waiting for.
+        """
         try:
             self.lane.wait(4 * self.lane.timeout_s + work_s)
         except StuckError as error:
-            raise error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error from None
+            raise (
+                error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error
+            ) from None
 
     def close(self) -> None:
         """Give memory back, but what MPI may still write to."""
@@ -260,7 +422,12 @@ class Rank(GpuRank):
 
 
 def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
-    """Raise ScheduleError for more launches, with those of first(), than kernels can count between two resets."""
+    """Raise ScheduleError for more launches, with those of first(), than kernels can count between
+    two resets.
+    """
     launches, most = loaded.sets + launches, launches_counted(loaded.plan)
     if launches > most:
-        raise ScheduleError(f"{launches} launches in a repeat: kernels count the slices of {most}", "use fewer --iters or a larger --chunk")
+        raise ScheduleError(
+            f"{launches} launches in a repeat: kernels count the slices of {most}",
+            "use fewer --iters or a larger --chunk",
+        )

@@ -1,7 +1,9 @@
-"""Ranks of another backend in processes of their own, started with variables of their own: for a library that reads its knobs once a process.
+"""Ranks of another backend in processes of their own, started with variables of their own: for a
+library that reads its knobs once a process.
 
-A rank's part here holds one child, hands it the calls over a pipe and hands its answers back; which backend it is, this module does not know.
-Children are no ranks of the launcher above, and die with the thread that started them.
+A rank's part here holds one child, hands it the calls over a pipe and hands its answers back; which
+backend it is, this module does not know. Children are no ranks of the launcher above, and die with
+the thread that started them.
 """
 
 import os
@@ -42,13 +44,19 @@ class Rank:
         args = (theirs.fileno(), os.getpid(), backend, context.rank, context.n, context.local_rank)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, args)], env={**without_launcher(os.environ), **dict(variables)},
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
+                [sys.executable, "-m", __name__, *map(str, args)],
+                env={**without_launcher(os.environ), **dict(variables)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=_STDERR,
+                start_new_session=True,
             )  # what libraries print is talk, not rows; Ctrl-C is for the driver alone
         self._pipe = mine
 
     def ask(self, method: str, args: tuple[object, ...], timeout_s: float) -> Any:
-        """What the child answers. Raises what it raised, RankLostError if it died, StuckError if it does not answer in time."""
+        """What the child answers. Raises what it raised, RankLostError if it died, StuckError if it
+        does not answer in time.
+        """
         rank, process = self.context.rank, self._process
         assert process is not None
         try:
@@ -56,19 +64,27 @@ class Rank:
             if not self._pipe.poll(timeout_s):
                 state = fate(process.pid, None)
                 self.close()
-                raise StuckError(f"the process of rank {rank} {state}" + (f" after {timeout_s:.0f} s in {method}" if state == RUNS else ""))
+                raise StuckError(
+                    f"the process of rank {rank} {state}"
+                    + (f" after {timeout_s:.0f} s in {method}" if state == RUNS else "")
+                )
             kind, answer = self._pipe.recv()
         except (EOFError, OSError):
-            raise RankLostError(f"the process of rank {rank} {_end_of(process)} in {method}") from None
+            raise RankLostError(
+                f"the process of rank {rank} {_end_of(process)} in {method}"
+            ) from None
         if kind == "error":
             raise answer
         return answer
 
     def close(self) -> None:
-        """End the child: nothing of it is worth saving, and one that hangs obeys nothing but a kill."""
+        """End the child: nothing of it is worth saving, and one that hangs obeys nothing but a
+        kill.
+        """
         if self._process is not None:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel ends when that lets it
+            # one that hangs in the kernel ends when that lets it
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=END_S)
             self._pipe.close()
             self._process = None
@@ -84,7 +100,9 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
 
 
 class ApartCrew:
-    """The driver's side: a crew of the group whose ranks each hand their calls to a child of theirs."""
+    """The driver's side: a crew of the group whose ranks each hand their calls to a child of
+    theirs.
+    """
 
     def __init__(self, group: Group, backend: str, n: int, variables: Variables) -> None:
         self._crew, self._is_lost = group.gpu_crew("gpu.child", n), False
@@ -100,7 +118,8 @@ class ApartCrew:
     def close(self) -> None:
         """End the children; those of ranks that are lost end with them."""
         if not self._is_lost:
-            self._crew.call("close", timeout_s=END_S + MARGIN_S)  # under a launcher parts outlive their crew
+            # under a launcher parts outlive their crew
+            self._crew.call("close", timeout_s=END_S + MARGIN_S)
         self._crew.close()
 
 
@@ -108,7 +127,13 @@ def main(descriptor: str, parent: str, backend: str, rank: str, n: str, local_ra
     """Serve one rank of a backend for the process that holds the other end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(int(parent))
-    serve(Connection(int(descriptor)), make_part(backend, RankContext(rank=int(rank), n=int(n), local_rank=int(local_rank), is_process=True)))
+    serve(
+        Connection(int(descriptor)),
+        make_part(
+            backend,
+            RankContext(rank=int(rank), n=int(n), local_rank=int(local_rank), is_process=True),
+        ),
+    )
     os._exit(0)  # not in order: a library that hangs would keep the process
 
 

@@ -1,7 +1,9 @@
-"""Launches beside computing: matrix products on a stream of their own, launches on the lane's, and when each of them had ended.
+"""Launches beside computing: matrix products on a stream of their own, launches on the lane's, and
+when each of them had ended.
 
-Both begin behind one meeting of all ranks. Every turn of some products, and every replay of a graph of some launches, leaves a mark, so that
-rates can be taken over the time in which both ran, whichever ended first. What is launched this module does not know.
+Both begin behind one meeting of all ranks. Every turn of some products, and every replay of a graph
+of some launches, leaves a mark, so that rates can be taken over the time in which both ran,
+whichever ended first. What is launched this module does not know.
 """
 
 import math
@@ -17,7 +19,8 @@ from collbench.launch.group import Crew
 from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 
-WINDOW_S = 0.06  # of what is queued of each, if it runs alone; longer where LEAST of either take longer
+# of what is queued of each, if it runs alone; longer where LEAST of either take longer
+WINDOW_S = 0.06
 TURN_S = 0.001  # between two marks, roughly
 LEAST = 8  # products, and launches
 MAX_LAUNCHES = 100  # of a graph
@@ -42,7 +45,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """When a rank's turns of computing, and its replays, had ended, in seconds; first when they could begin. And what was wrong afterwards."""
+    """When a rank's turns of computing, and its replays, had ended, in seconds; first when they
+    could begin. And what was wrong afterwards.
+    """
 
     computing: tuple[float, ...] = ()
     launches: tuple[float, ...] = ()
@@ -51,7 +56,9 @@ class Marks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """One repeat, marks by rank: computing alone, launches alone, both at once; and how many products, and launches, lie between two marks."""
+    """One repeat, marks by rank: computing alone, launches alone, both at once; and how many
+    products, and launches, lie between two marks.
+    """
 
     products: int
     launches: int
@@ -62,9 +69,17 @@ class Beside:
 
 
 def run(
-    lane: Lane, problem: Problem, queue: QueueOne, sets: int, work: Work, graphs: dict[Any, Any], wait: Callable[[float], None]
+    lane: Lane,
+    problem: Problem,
+    queue: QueueOne,
+    sets: int,
+    work: Work,
+    graphs: dict[Any, Any],
+    wait: Callable[[float], None],
 ) -> Marks:
-    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left. wait: until the lane's stream is empty."""
+    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left.
+    wait: until the lane's stream is empty.
+    """
     card, runtime, product = lane.card, lane.card.runtime, lane.product
     assert product is not None
     replay = lane.graph(queue, sets, work.launches, graphs) if work.replays else None
@@ -74,7 +89,8 @@ def run(
     card.record(begun)
     if computed:
         runtime.streamWaitEvent(product.stream, begun)
-    for number in range(max(work.turns, work.replays)):  # in turn: neither waits until the host has queued all of the other
+    # in turn: neither waits until the host has queued all of the other
+    for number in range(max(work.turns, work.replays)):
         if number < work.replays and replay is not None:
             replay()
             card.record(launched[number])
@@ -85,7 +101,9 @@ def run(
         runtime.streamWaitEvent(card.stream, computed[-1])
     wait(work.seconds)
     return Marks(
-        computing=_times(lane, begun, computed), launches=_times(lane, begun, launched), wrong=lane.compare(problem, range(sets)) if launched else None,
+        computing=_times(lane, begun, computed),
+        launches=_times(lane, begun, launched),
+        wrong=lane.compare(problem, range(sets)) if launched else None,
     )
 
 
@@ -94,11 +112,19 @@ def _times(lane: Lane, begun: int, events: Sequence[int]) -> tuple[float, ...]:
 
 
 def measured(
-    crew: Crew, watch: Watch, key: Any, data_bytes: int, size: int, repeats: int, options: GpuOptions
+    crew: Crew,
+    watch: Watch,
+    key: Any,
+    data_bytes: int,
+    size: int,
+    repeats: int,
+    options: GpuOptions,
 ) -> tuple[list[Beside], list[Wrong]]:
-    """The driver's part: launches once and compared, then each repeat alone, alone and together; and what was wrong in any of it.
+    """The driver's part: launches once and compared, then each repeat alone, alone and together;
+    and what was wrong in any of it.
 
-    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers, data_bytes a rank, are filled anew before every repeat.
+    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers,
+    data_bytes a rank, are filled anew before every repeat.
     """
     cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
     limit_s = 8 * options.timeout_s + ANSWER_S
@@ -110,7 +136,9 @@ def measured(
     first = crew.call("first", key, True, timeout_s=limit_s)
     wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
     crew.call("compute", size, timeout_s=START_S + limit_s)
-    product_s = last_of([marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))])
+    product_s = last_of(
+        [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
+    )
     launches = auto_iterations(max(answer.seconds for answer in first))
     started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
     launch_s = last_of([marks.launches for marks in started]) / launches
@@ -119,11 +147,22 @@ def measured(
     ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
     for _ in range(repeats):
         crew.call("reset", key, timeout_s=limit_s)
-        computing, alone, both = ask(replace(work, replays=0)), ask(replace(work, turns=0)), ask(work)
+        computing, alone, both = (
+            ask(replace(work, replays=0)),
+            ask(replace(work, turns=0)),
+            ask(work),
+        )
         wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
-        found.append(Beside(
-            products=work.products, launches=work.launches, computing_alone=computing, launches_alone=alone, both=both, notes=(*cached, *watch.notes()),
-        ))
+        found.append(
+            Beside(
+                products=work.products,
+                launches=work.launches,
+                computing_alone=computing,
+                launches_alone=alone,
+                both=both,
+                notes=(*cached, *watch.notes()),
+            )
+        )
     return found, wrong
 
 
@@ -147,8 +186,14 @@ def work_of(product_s: float, launch_s: float) -> Work:
     product_s, launch_s = max(product_s, 1e-7), max(launch_s, 1e-7)
     window_s = max(WINDOW_S, LEAST * product_s, LEAST * launch_s)
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
-    products, launches = max(1, round(turn_s / product_s)), max(1, min(MAX_LAUNCHES, round(turn_s / launch_s)))
+    products, launches = (
+        max(1, round(turn_s / product_s)),
+        max(1, min(MAX_LAUNCHES, round(turn_s / launch_s))),
+    )
     return Work(
-        seconds=PATIENCE * window_s, turns=math.ceil(window_s / (products * product_s)), products=products,
-        replays=math.ceil(window_s / (launches * launch_s)), launches=launches,
+        seconds=PATIENCE * window_s,
+        turns=math.ceil(window_s / (products * product_s)),
+        products=products,
+        replays=math.ceil(window_s / (launches * launch_s)),
+        launches=launches,
     )

@@ -1,7 +1,9 @@
-"""Plain copies to the next rank, on one GPU to the rank itself, in the place of a collective: by the copy engine, by a kernel, to host memory.
+"""Plain copies to the next rank, on one GPU to the rank itself, in the place of a collective: by
+the copy engine, by a kernel, to host memory.
 
-They stand for what moves data without reductions and without anybody who waits, and are no member of the backends. A copy answers sendrecv;
-what went to host memory is copied on, untimed, before it is compared.
+They stand for what moves data without reductions and without anybody who waits, and are no member
+of the backends. A copy answers sendrecv; what went to host memory is copied on, untimed, before it
+is compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,13 @@ from typing import Any
 from collbench.backends.base import Answer
 from collbench.backends.gpu import concurrent
 from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import GpuOptions, GpuRank, GpuSession, share_memory, why_no_gpus
+from collbench.backends.gpu.session import (
+    GpuOptions,
+    GpuRank,
+    GpuSession,
+    share_memory,
+    why_no_gpus,
+)
 from collbench.device.card import Launch
 from collbench.device.compile import copy_source, cubin
 from collbench.device.layout import ABORT_AT
@@ -20,7 +28,8 @@ from collbench.planning.transports import p2p
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
 
-WAYS = ("kernel", "engine", "host")  # what `algo` says of such a case; channels are the kernel's CTAs
+# what `algo` says of such a case; channels are the kernel's CTAs
+WAYS = ("kernel", "engine", "host")
 THREADS = 512  # of a CTA
 _ANY_KIND = 4  # cudaMemcpyDefault: addresses tell where memory is
 Key = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
@@ -48,7 +57,13 @@ class Rank(GpuRank):
         """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
         source, size = self.lane.buffer(problem, "in", number)
         after = (self.context.rank + 1) % self.context.n
-        return source, self.lane.users[after] + number * stride_bytes(problem) + problem.buffers(after).out_offset, size
+        return (
+            source,
+            self.lane.users[after]
+            + number * stride_bytes(problem)
+            + problem.buffers(after).out_offset,
+            size,
+        )
 
     def _queue(self, case: Case, number: int, stream: int) -> None:
         """Queue one copy."""
@@ -57,7 +72,9 @@ class Rank(GpuRank):
             args = [word.to_bytes(8, "little") for word in (target, source, size)]
             Launch(card, self.kernel, (case.channels, 1), THREADS, args)(stream)
         else:
-            card.runtime.memcpyAsync(self._in_host if case.algo == "host" else target, source, size, _ANY_KIND, stream)
+            card.runtime.memcpyAsync(
+                self._in_host if case.algo == "host" else target, source, size, _ANY_KIND, stream
+            )
 
     @property
     def _in_host(self) -> int:
@@ -82,13 +99,27 @@ class Rank(GpuRank):
     def first(self, key: Key, is_checked: bool) -> Answer:
         """Copy every set of buffers once and compare."""
         case, sets = key
-        return self.lane.first(case.problem(), partial(self._queue, case), sets, partial(self._wait, key), is_checked=is_checked)
+        return self.lane.first(
+            case.problem(),
+            partial(self._queue, case),
+            sets,
+            partial(self._wait, key),
+            is_checked=is_checked,
+        )
 
     def beside(self, key: Key, work: concurrent.Work) -> concurrent.Marks:
         """Copies beside matrix products."""
         case, sets = key
         wait: Callable[[float], None] = partial(self._wait, key)
-        return concurrent.run(self.lane, case.problem(), partial(self._queue, case), sets, work, self.graphs.setdefault(case, {}), wait)
+        return concurrent.run(
+            self.lane,
+            case.problem(),
+            partial(self._queue, case),
+            sets,
+            work,
+            self.graphs.setdefault(case, {}),
+            wait,
+        )
 
     def close(self) -> None:
         """Give memory back."""
@@ -99,17 +130,35 @@ class Rank(GpuRank):
 class Session(GpuSession):
     """Drives the ranks' copies."""
 
-    def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
+    def __init__(
+        self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
+    ) -> None:
         super().__init__(group, "gpu.copies", cases[0].ranks, hot=hot, options=options)
         with self._opening():
             user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
-            share_memory(self._crew, 0, user, options, max((case.size_bytes for case in cases if case.algo == "host"), default=0))
+            share_memory(
+                self._crew,
+                0,
+                user,
+                options,
+                max((case.size_bytes for case in cases if case.algo == "host"), default=0),
+            )
 
     def _sets_of(self, case: Case) -> int:
         """One where host memory is the bottleneck: there is one piece of that."""
         return 1 if case.algo == "host" else self._sets(case.problem())
 
-    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[concurrent.Beside], list[Wrong]]:
+    def beside(
+        self, case: Case, size: int, repeats: int
+    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
         """Copies alone, matrix products alone, and both at once."""
         sets = self._sets_of(case)
-        return concurrent.measured(self._crew, self._watch, (case, sets), sets * stride_bytes(case.problem()), size, repeats, self.options)
+        return concurrent.measured(
+            self._crew,
+            self._watch,
+            (case, sets),
+            sets * stride_bytes(case.problem()),
+            size,
+            repeats,
+            self.options,
+        )

@@ -1,4 +1,6 @@
-"""What kernels that gave up waiting have left: which rank, channel, track and round waited for whom."""
+"""What kernels that gave up waiting have left: which rank, channel, track and round waited for
+whom.
+"""
 
 import struct
 
@@ -10,21 +12,35 @@ from collbench.util.errors import StuckError
 
 REPORT = struct.Struct("<8I2Q")
 _WAITED_FOR = {
-    "data": "data from rank {}", "room": "rank {} to read what it was sent", "back": "rank {} to return a loan", "ready": "rank {} to begin the launch",
+    "data": "data from rank {}",
+    "room": "rank {} to read what it was sent",
+    "back": "rank {} to return a loan",
+    "ready": "rank {} to begin the launch",
 }
 
 
 def diagnosis(lane: Lane, plan: Plan) -> StuckError | None:
-    """What the CTAs of a rank that gave up were waiting for, as they reported it: of those, the one that was least far. None if none did."""
+    """What the CTAs of a rank that gave up were waiting for, as they reported it: of those, the one
+    that was least far. None if none did.
+    """
     data = lane.card.download(lane.arena + REPORTS_AT, waiters(plan) * REPORT_BYTES)
     program = plan.schedule.program(lane.rank)
-    reports = sorted((done, round_index, *rest) for is_set, done, round_index, *rest in REPORT.iter_unpack(data) if is_set)
+    reports = sorted(
+        (done, round_index, *rest)
+        for is_set, done, round_index, *rest in REPORT.iter_unpack(data)
+        if is_set
+    )
     if not reports:
         return None
     done, round_index, signal, rank, channel, track, peer, wanted, seen = reports[0]
-    where = f"round {round_index}" if round_index < len(program[track].rounds) else "the end of the launch"
+    where = (
+        f"round {round_index}"
+        if round_index < len(program[track].rounds)
+        else "the end of the launch"
+    )
     more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
     return StuckError(
-        f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for {_WAITED_FOR[SIGNALS[signal]].format(peer)}: "
-        f"wanted {wanted}, saw {seen}{more}", suspect=((done, round_index), peer),
+        f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for"
+        f" {_WAITED_FOR[SIGNALS[signal]].format(peer)}: wanted {wanted}, saw {seen}{more}",
+        suspect=((done, round_index), peer),
     )

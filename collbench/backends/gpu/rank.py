@@ -1,6 +1,8 @@
-"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all ranks, and the clock.
+"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all
+ranks, and the clock.
 
-What is measured is a function that queues one launch on one set of user buffers; whose launch it is, this module does not know.
+What is measured is a function that queues one launch on one set of user buffers; whose launch it
+is, this module does not know.
 """
 
 import struct
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times before one comes again
-MAX_SETS = 32  # of small buffers, which come back while they are still in the cache: rows say in-cache
+# of small buffers, which come back while they are still in the cache: rows say in-cache
+MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
@@ -35,17 +38,25 @@ _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
 MEETING = struct.Struct("<7Q")  # of meet.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
-Kept = tuple[dict[Any, int], int, int]  # addresses by key, where the next goes, where there is no more room
+# addresses by key, where the next goes, where there is no more room
+Kept = tuple[dict[Any, int], int, int]
 
 
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
-    return -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES) * GRAIN_BYTES
+    return (
+        -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES)
+        * GRAIN_BYTES
+    )
 
 
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
-    return 1 if hot else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
+    return (
+        1
+        if hot
+        else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
+    )
 
 
 class Lane:
@@ -66,10 +77,15 @@ class Lane:
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
-        self.product: Product | None = None  # what is computed beside launches, where that is measured
+        # what is computed beside launches, where that is measured
+        self.product: Product | None = None
 
-    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> tuple[Any, Any, Any]:
-        """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for such an arena; returns what others need to reach them."""
+    def allocate(
+        self, arena_bytes: int, user_bytes: int, host_bytes: int = 0
+    ) -> tuple[Any, Any, Any]:
+        """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for
+        such an arena; returns what others need to reach them.
+        """
         card = self.card
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
@@ -78,17 +94,34 @@ class Lane:
         self._meet = card.function(meet, "collbench_meet")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
-            self._patterns[item] = (card.function(made, "collbench_fill"), card.function(made, "collbench_compare"))
-        exported = [card.export(pointer, to_processes=not self.is_alone) for pointer in (self.arena, self.user)]
-        return exported[0], exported[1], card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None
+            self._patterns[item] = (
+                card.function(made, "collbench_fill"),
+                card.function(made, "collbench_compare"),
+            )
+        exported = [
+            card.export(pointer, to_processes=not self.is_alone)
+            for pointer in (self.arena, self.user)
+        ]
+        return (
+            exported[0],
+            exported[1],
+            card.allocate_host(max(host_bytes, CONTROL_BYTES)) if host_bytes else None,
+        )
 
     def connect(
-        self, exported: Sequence[tuple[Any, Any, Any]], timeout_s: float, assemble: Callable[[int], None] | None = None, *, is_peered: bool = True,
+        self,
+        exported: Sequence[tuple[Any, Any, Any]],
+        timeout_s: float,
+        assemble: Callable[[int], None] | None = None,
+        *,
+        is_peered: bool = True,
         near: Sequence[int] | None = None,
     ) -> None:
-        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts, `assemble` queues something that all must be there for.
+        """Reach the others' memory, their GPUs' if is_peered. Where none can be, on several hosts,
+        `assemble` queues something that all must be there for.
 
-        near: the ranks of this host, if others' memory cannot be reached: its address is 0, and ranks meet outside of their GPUs.
+        near: the ranks of this host, if others' memory cannot be reached: its address is 0, and
+        ranks meet outside of their GPUs.
         """
         self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
         mine, nothing = (self.arena, self.user), (0, 0)
@@ -96,16 +129,39 @@ class Lane:
         opened = [mine]
         if assemble is None and (is_peered or near is not None):
             opened = [
-                mine if rank == self.rank else (self.card.open(a), self.card.open(b)) if rank in within and is_peered else nothing
+                (
+                    mine
+                    if rank == self.rank
+                    else (
+                        (self.card.open(a), self.card.open(b))
+                        if rank in within and is_peered
+                        else nothing
+                    )
+                )
                 for rank, (a, b, _) in enumerate(exported)
             ]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
-        self.host_arenas = [self.card.open_host(host) if rank in within else 0 for rank, (_, _, host) in enumerate(exported) if host is not None]
-        controls = [self.arena] if near is not None else self.arenas if is_peered else self.host_arenas or [self.arena]
+        self.host_arenas = [
+            self.card.open_host(host) if rank in within else 0
+            for rank, (_, _, host) in enumerate(exported)
+            if host is not None
+        ]
+        controls = (
+            [self.arena]
+            if near is not None
+            else self.arenas
+            if is_peered
+            else self.host_arenas or [self.arena]
+        )
         me = self.rank if len(controls) == self.n else 0
         self.control, self._ranks_met = controls[me], len(controls)
-        self.aborts = self.keep("aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls)))
-        self._peers = self.keep("meeting", struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)))
+        self.aborts = self.keep(
+            "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
+        )
+        self._peers = self.keep(
+            "meeting",
+            struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)),
+        )
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
 
     def keep(self, key: Any, data: bytes) -> int:
@@ -123,7 +179,9 @@ class Lane:
         return dict(self._known), self._pool, self._pool_end
 
     def forget(self, since: Kept) -> None:
-        """Forget what was kept since then, which nothing may use any more; its memory serves again."""
+        """Forget what was kept since then, which nothing may use any more; its memory serves
+        again.
+        """
         self._known, pool, end = dict(since[0]), since[1], since[2]
         self._pool = pool if end == self._pool_end else self.tables
 
@@ -140,17 +198,33 @@ class Lane:
             self.assemble(self.card.stream)
         if hold_ns not in self._meetings:
             args = MEETING.pack(
-                self.control + MEETING_AT, self._peers, self.control + ABORT_AT, self.aborts, int(self.timeout_s * 1e9), hold_ns, self._ranks_met,
+                self.control + MEETING_AT,
+                self._peers,
+                self.control + ABORT_AT,
+                self.aborts,
+                int(self.timeout_s * 1e9),
+                hold_ns,
+                self._ranks_met,
             )
             self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[hold_ns](self.card.stream)
 
     def _meet_outside(self, outside: Outside) -> None:
-        """Queue a kernel that waits for this rank's host, which meets the others when it has queued what follows."""
+        """Queue a kernel that waits for this rank's host, which meets the others when it has queued
+        what follows.
+        """
         if OUTSIDE not in self._meetings:
             peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
             patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
-            args = MEETING.pack(outside.meeting_word, peers, outside.abort_word, self.aborts_outside(outside), patience_ns, 0, 2)
+            args = MEETING.pack(
+                outside.meeting_word,
+                peers,
+                outside.abort_word,
+                self.aborts_outside(outside),
+                patience_ns,
+                0,
+                2,
+            )
             self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
         self._meetings[OUTSIDE](self.card.stream)
         outside.is_meeting = True
@@ -160,27 +234,41 @@ class Lane:
         return self.keep("outside aborts", struct.pack("<Q", outside.abort_word) * self.n)
 
     def expect(self, launches: int) -> None:
-        """So many launches are queued before the next wait; whoever moves their messages must know."""
+        """So many launches are queued before the next wait; whoever moves their messages must
+        know.
+        """
         if self.outside is not None and self.outside.proxy is not None:
             self.outside.proxy.expect(launches)
 
     # Inputs and answers
 
     def buffer(self, problem: Problem, which: str, number: int, stride: int = 0) -> tuple[int, int]:
-        """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart, 0: as the problem needs."""
+        """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart,
+        0: as the problem needs.
+        """
         at = problem.buffers(self.rank)
-        offset, size = (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        offset, size = (
+            (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
+        )
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
     def _table(self, values: "Array", *key: Any) -> int:
         return self.keep(key, values.tobytes())
 
     def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
-        """(first element in the output, elements, table, phase) of every block that must come out."""
+        """(first element in the output, elements, table, phase) of every block that must come
+        out.
+        """
         what, count, found = collective(problem.op), problem.block_count, []
         for want in what.wants(problem.n, problem.root, self.rank):
             if what.is_reduction:
-                table = self._table(reduced(problem.dtype, problem.redop, problem.n), "reduced", problem.dtype, problem.redop, problem.n)
+                table = self._table(
+                    reduced(problem.dtype, problem.redop, problem.n),
+                    "reduced",
+                    problem.dtype,
+                    problem.redop,
+                    problem.n,
+                )
             else:
                 table = self._input_table(problem, want.ranks[0])
             found.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
@@ -189,34 +277,62 @@ class Lane:
     def _input_table(self, problem: Problem, rank: int) -> int:
         is_reduction = collective(problem.op).is_reduction
         values = inputs(problem.dtype, problem.redop, problem.n, rank, is_reduction)
-        return self._table(values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction)
+        return self._table(
+            values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction
+        )
 
     def _pattern(self, item: int, which: int, count: int, sets: int, args: bytes) -> None:
         ctas = max(1, min(_CTAS, -(-count // _THREADS)))
         words = [args[at : at + 8] for at in range(0, len(args) - len(args) % 8, 8)]
         narrow = [struct.pack("<I", PERIOD)] if which else [struct.pack("<I", PERIOD), args[-4:]]
-        Launch(self.card, self._patterns[item][which], (ctas, sets), _THREADS, [*words, *narrow])(self.card.stream)
+        Launch(self.card, self._patterns[item][which], (ctas, sets), _THREADS, [*words, *narrow])(
+            self.card.stream
+        )
 
     def prepare(self, problem: Problem, sets: range, stride: int) -> None:
-        """Queue poison for the outputs of some sets, then their inputs, which in place are part of them."""
+        """Queue poison for the outputs of some sets, then their inputs, which in place are part of
+        them.
+        """
         item = problem.item_bytes
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._answers(problem):
-            self._pattern(item, 0, count, len(sets), struct.pack("<5QI", out + first * item, table, count, phase, stride, 1))
+            self._pattern(
+                item,
+                0,
+                count,
+                len(sets),
+                struct.pack("<5QI", out + first * item, table, count, phase, stride, 1),
+            )
         address, size = self.buffer(problem, "in", sets.start, stride)
         if size:
             table = self._input_table(problem, self.rank)
-            self._pattern(item, 0, size // item, len(sets), struct.pack("<5QI", address, table, size // item, 0, stride, 0))
+            self._pattern(
+                item,
+                0,
+                size // item,
+                len(sets),
+                struct.pack("<5QI", address, table, size // item, 0, stride, 0),
+            )
 
     def clear_found(self) -> None:
         """Forget what comparisons have found."""
         self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
 
     def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
-        """Queue a comparison of the outputs of some sets with the definition; what is found adds up."""
+        """Queue a comparison of the outputs of some sets with the definition; what is found adds
+        up.
+        """
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._answers(problem):
-            words = (out + first * problem.item_bytes, table, count, phase, stride, first, self._found)
+            words = (
+                out + first * problem.item_bytes,
+                table,
+                count,
+                phase,
+                stride,
+                first,
+                self._found,
+            )
             self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
 
     def found(self) -> tuple[int, int]:
@@ -225,7 +341,9 @@ class Lane:
         return total, index
 
     def compare(self, problem: Problem, sets: range) -> Wrong | None:
-        """Compare the outputs of some sets with the definition; of the first that is wrong, the first wrong element."""
+        """Compare the outputs of some sets with the definition; of the first that is wrong, the
+        first wrong element.
+        """
         stride = stride_bytes(problem)
         self.clear_found()
         self.queue_compare(problem, sets, stride)
@@ -238,19 +356,30 @@ class Lane:
         got, wanted = next((pair for pair in wrong if pair is not None), ("?", "?"))
         return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
 
-    def _wrong_at(self, problem: Problem, number: int, index: int, kind: Any) -> tuple[str, str] | None:
+    def _wrong_at(
+        self, problem: Problem, number: int, index: int, kind: Any
+    ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
         for first, count, table, phase in self._answers(problem):
             if first <= index < first + count:
                 got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
-                wanted = self.card.download(table + (index - first + phase) % PERIOD * problem.item_bytes, problem.item_bytes)
-                return None if got == wanted else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
+                wanted = self.card.download(
+                    table + (index - first + phase) % PERIOD * problem.item_bytes,
+                    problem.item_bytes,
+                )
+                return (
+                    None
+                    if got == wanted
+                    else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
+                )
         return None
 
     # Launches
 
-    def graph(self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]) -> Callable[[], None]:
+    def graph(
+        self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]
+    ) -> Callable[[], None]:
         """So many launches as one graph, kept in graphs: what queues it in the stream."""
         key = (sets, launches)
         if key not in graphs:
@@ -266,7 +395,15 @@ class Lane:
         for number in range(launches):
             queue(number % sets, stream)
 
-    def first(self, problem: Problem, queue: QueueOne, sets: int, wait: Callable[[], None], *, is_checked: bool) -> Answer:
+    def first(
+        self,
+        problem: Problem,
+        queue: QueueOne,
+        sets: int,
+        wait: Callable[[], None],
+        *,
+        is_checked: bool,
+    ) -> Answer:
         """Run every set of buffers once, compare, and say roughly how long a launch takes."""
         self.events(2)
         start, stop = self._events[:2]
@@ -281,11 +418,25 @@ class Lane:
         return Answer(wrong=wrong, seconds=self.card.elapsed_s(start, stop) / sets, busy_s=0.0)
 
     def timed(
-        self, problem: Problem, queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None], *, is_checked: bool
+        self,
+        problem: Problem,
+        queue: QueueOne,
+        sets: int,
+        how: How,
+        graphs: dict[Any, Any],
+        wait: Callable[[], None],
+        *,
+        is_checked: bool,
     ) -> Answer:
-        """Time launches; out of place, compare what the last of them left in every set that they used."""
+        """Time launches; out of place, compare what the last of them left in every set that they
+        used.
+        """
         seconds = launch_s(self, queue, sets, how, graphs, wait)
-        wrong = self.compare(problem, range(min(sets, how.launches))) if is_checked and not problem.in_place else None
+        wrong = (
+            self.compare(problem, range(min(sets, how.launches)))
+            if is_checked and not problem.in_place
+            else None
+        )
         return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
     def events(self, count: int) -> Sequence[int]:
@@ -295,7 +446,9 @@ class Lane:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel gave up, RankLostError if MPI lost a rank."""
+        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel
+        gave up, RankLostError if MPI lost a rank.
+        """
         if self.outside is not None:
             self.outside.wait(self.card, deadline_s, self.timeout_s)
             if self.outside.is_aborted():
@@ -303,9 +456,14 @@ class Lane:
             return
         self.card.wait(deadline_s)
         if self.is_aborted():
-            (missing,) = struct.unpack("<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8))
+            (missing,) = struct.unpack(
+                "<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8)
+            )
             if missing:
-                raise StuckError(f"rank {self.rank} waited for rank {missing - 1} to begin", suspect=((-1,), missing - 1))
+                raise StuckError(
+                    f"rank {self.rank} waited for rank {missing - 1} to begin",
+                    suspect=((-1,), missing - 1),
+                )
             raise StuckError(f"rank {self.rank} was told to stop")
 
     def is_aborted(self) -> bool:
@@ -316,4 +474,3 @@ class Lane:
         if self.product is not None:
             self.product.close()
         self.card.close()
-

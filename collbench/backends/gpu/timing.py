@@ -1,4 +1,5 @@
-"""How launches on GPUs are timed: in a graph behind a meeting of all ranks, one by one on a stream, or each behind a meeting of its own.
+"""How launches on GPUs are timed: in a graph behind a meeting of all ranks, one by one on a stream,
+or each behind a meeting of its own.
 
 Whose launches they are, this module does not know; a lane (_gpu.py) queues, meets and waits.
 """
@@ -21,7 +22,8 @@ QueueOne = Callable[[int, int], None]  # (set, stream)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back to back.
+    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back
+    to back.
 
     work_s: what they should take altogether, beyond which a deadline begins.
     """
@@ -57,14 +59,24 @@ def burst_sizes(launches: int) -> list[int]:
     return [BURST] * full + [rest] * bool(rest)
 
 
-def launch_s(lane: "Lane", queue: QueueOne, sets: int, how: How, graphs: dict[Any, Any], wait: Callable[[], None]) -> float:
+def launch_s(
+    lane: "Lane",
+    queue: QueueOne,
+    sets: int,
+    how: How,
+    graphs: dict[Any, Any],
+    wait: Callable[[], None],
+) -> float:
     """Mean seconds of a launch on this rank."""
     if how.isolated:
         return _time_isolated(lane, queue, sets, how, wait)
     launches, events = how.launches, lane.events(2 * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
     if lane.outside is not None:
-        times = [_timed_in_bursts(lane, queue, sets, launches, how.launch, graphs, *pair, wait) for pair in pairs]
+        times = [
+            _timed_in_bursts(lane, queue, sets, launches, how.launch, graphs, *pair, wait)
+            for pair in pairs
+        ]
     elif how.launch == "graph":
         replay = _timed_graph(lane, queue, sets, launches, graphs, *pairs[0])
         times = [_replayed(lane, replay, *pairs[0], wait) for _ in pairs]
@@ -79,8 +91,17 @@ def launch_s(lane: "Lane", queue: QueueOne, sets: int, how: How, graphs: dict[An
     return sum(times[1:]) / REPLAYS / launches
 
 
-def _timed_graph(lane: "Lane", queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any], start: int, stop: int) -> Callable[[], None]:
-    """A graph that has all in it: the meeting, which so need not wait for any host, the launches, and the times before and behind them.
+def _timed_graph(
+    lane: "Lane",
+    queue: QueueOne,
+    sets: int,
+    launches: int,
+    graphs: dict[Any, Any],
+    start: int,
+    stop: int,
+) -> Callable[[], None]:
+    """A graph that has all in it: the meeting, which so need not wait for any host, the launches,
+    and the times before and behind them.
 
     Otherwise the time has the begin of a graph in it, some 5 us on H200s.
     """
@@ -97,18 +118,37 @@ def _timed_graph(lane: "Lane", queue: QueueOne, sets: int, launches: int, graphs
     return lane.launch_of(graphs[key])
 
 
-def _replayed(lane: "Lane", replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]) -> float:
+def _replayed(
+    lane: "Lane", replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
+) -> float:
     replay()
     wait()
     return lane.card.elapsed_s(start, stop)
 
 
 def _timed_in_bursts(
-    lane: "Lane", queue: QueueOne, sets: int, launches: int, how: str, graphs: dict[Any, Any], start: int, stop: int, wait: Callable[[], None]
+    lane: "Lane",
+    queue: QueueOne,
+    sets: int,
+    launches: int,
+    how: str,
+    graphs: dict[Any, Any],
+    start: int,
+    stop: int,
+    wait: Callable[[], None],
 ) -> float:
-    """Behind a meeting that the host ends, and never more launches at once than the host can queue without being blocked."""
+    """Behind a meeting that the host ends, and never more launches at once than the host can queue
+    without being blocked.
+    """
     bursts = burst_sizes(launches)
-    runs = [lane.graph(queue, sets, size, graphs) if how == "graph" else partial(lane.each, queue, sets, size, lane.card.stream) for size in bursts]
+    runs = [
+        (
+            lane.graph(queue, sets, size, graphs)
+            if how == "graph"
+            else partial(lane.each, queue, sets, size, lane.card.stream)
+        )
+        for size in bursts
+    ]
     lane.meet()
     lane.card.record(start)
     for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
@@ -121,7 +161,9 @@ def _timed_in_bursts(
     return lane.card.elapsed_s(start, stop)
 
 
-def _time_isolated(lane: "Lane", queue: QueueOne, sets: int, how: How, wait: Callable[[], None]) -> float:
+def _time_isolated(
+    lane: "Lane", queue: QueueOne, sets: int, how: How, wait: Callable[[], None]
+) -> float:
     events = lane.events(2 * how.iterations)
     for number in range(how.iterations):
         lane.meet()
@@ -132,4 +174,7 @@ def _time_isolated(lane: "Lane", queue: QueueOne, sets: int, how: How, wait: Cal
         if lane.outside is not None:
             wait()
     wait()
-    return sum(lane.card.elapsed_s(events[2 * k], events[2 * k + 1]) for k in range(how.iterations)) / how.iterations
+    return (
+        sum(lane.card.elapsed_s(events[2 * k], events[2 * k + 1]) for k in range(how.iterations))
+        / how.iterations
+    )

@@ -1,7 +1,8 @@
-"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same buffers, graph, clock and checks.
+"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same
+buffers, graph, clock and checks.
 
-NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to runs in new processes (_apart), one session
-for each set of variables.
+NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to
+runs in new processes (_apart), one session for each set of variables.
 """
 
 import os
@@ -14,7 +15,15 @@ from typing import Any
 from collbench.backends.base import Answer, Batch, Samples
 from collbench.backends.gpu import concurrent
 from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import START_S, GpuOptions, GpuRank, GpuSession, repeat, share_memory, why_no_gpus
+from collbench.backends.gpu.session import (
+    START_S,
+    GpuOptions,
+    GpuRank,
+    GpuSession,
+    repeat,
+    share_memory,
+    why_no_gpus,
+)
 from collbench.backends.gpu.timing import How
 from collbench.backends.nccl.knobs import KNOBS, environment, registration, why_waived
 from collbench.device.card import load_cupy
@@ -29,7 +38,16 @@ __all__ = ["IS_GPU", "IS_PEER", "KNOBS", "Rank", "Session", "environment", "why_
 IS_PEER = True
 IS_GPU = True
 _TYPES = {
-    "int8": 0, "uint8": 1, "int32": 2, "int64": 4, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "int64": 4,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 11,
 }  # ncclDataType_t
 _OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 
@@ -40,9 +58,13 @@ def load_nccl() -> Any:
     try:
         from cupy.cuda import nccl
     except ImportError:
-        raise UnavailableError("CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])") from None
+        raise UnavailableError(
+            "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
+        ) from None
     if not getattr(nccl, "available", True):
-        raise UnavailableError("CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])")
+        raise UnavailableError(
+            "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
+        )
     return nccl
 
 
@@ -73,8 +95,14 @@ class Rank(GpuRank):
         facts = super().device(options)
         self.nccl = load_nccl()
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
-        variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
-        facts["version"] += f"; nccl {_version(version)}" + (f" with {' '.join(variables)}" if variables else "")
+        variables = [
+            f"{name}={value}"
+            for name, value in sorted(os.environ.items())
+            if name.startswith("NCCL_")
+        ]
+        facts["version"] += f"; nccl {_version(version)}" + (
+            f" with {' '.join(variables)}" if variables else ""
+        )
         facts["buffers"] = registration(version, launch, os.environ)
         return facts
 
@@ -82,9 +110,20 @@ class Rank(GpuRank):
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
-    def connect(self, exported: Sequence[Any], timeout_s: float, is_peered: bool, hosts: Sequence[Hashable] = ()) -> None:
+    def connect(
+        self,
+        exported: Sequence[Any],
+        timeout_s: float,
+        is_peered: bool,
+        hosts: Sequence[Hashable] = (),
+    ) -> None:
         """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
-        self.lane.connect(exported, timeout_s, self._assemble if self.options.is_spread else None, is_peered=is_peered)
+        self.lane.connect(
+            exported,
+            timeout_s,
+            self._assemble if self.options.is_spread else None,
+            is_peered=is_peered,
+        )
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
@@ -103,17 +142,28 @@ class Rank(GpuRank):
         try:
             yield
         except self.nccl.NcclError as error:
-            raise RefusedError(f"NCCL does not {what}: {error}", "with NCCL_DEBUG=WARN in the environment it says why") from None
+            raise RefusedError(
+                f"NCCL does not {what}: {error}",
+                "with NCCL_DEBUG=WARN in the environment it says why",
+            ) from None
 
     def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
         """The library's function: (input, output, stream)."""
         comm, count, kind, op, root, n, rank = (
-            self.comm, problem.block_count, _TYPES[problem.dtype], _OPS[problem.redop], problem.root, problem.n, self.context.rank
+            self.comm,
+            problem.block_count,
+            _TYPES[problem.dtype],
+            _OPS[problem.redop],
+            problem.root,
+            problem.n,
+            self.context.rank,
         )
         block = problem.block_bytes
         start, end = self.nccl.groupStart, self.nccl.groupEnd
 
-        def exchange(sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]) -> Callable[[int, int, int], None]:
+        def exchange(
+            sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]
+        ) -> Callable[[int, int, int], None]:
             def run(source: int, target: int, stream: int) -> None:
                 start()
                 for peer, offset in sends:
@@ -138,7 +188,9 @@ class Rank(GpuRank):
         }
         return calls[problem.op]
 
-    def _queue(self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int) -> None:
+    def _queue(
+        self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int
+    ) -> None:
         source, _ = self.lane.buffer(problem, "in", number)
         target, _ = self.lane.buffer(problem, "out", number)
         if self.options.inject != "drop" or self.context.rank != 0:
@@ -157,20 +209,42 @@ class Rank(GpuRank):
         if self.options.inject == f"die:{self.context.rank}":
             os.kill(os.getpid(), 9)
         with self._asked(f"do {problem.op}"):
-            return self.lane.first(problem, partial(self._queue, problem, self._call(problem)), sets, self._wait, is_checked=is_checked)
+            return self.lane.first(
+                problem,
+                partial(self._queue, problem, self._call(problem)),
+                sets,
+                self._wait,
+                is_checked=is_checked,
+            )
 
     def timed(self, key: tuple[Problem, int], how: How, is_checked: bool) -> Answer:
         """Time launches and compare."""
         problem, sets = key
         queue = partial(self._queue, problem, self._call(problem))
         with self._asked(f"do {problem.op}"):
-            return self.lane.timed(problem, queue, sets, how, self._graphs(problem), partial(self._wait, how.work_s), is_checked=is_checked)
+            return self.lane.timed(
+                problem,
+                queue,
+                sets,
+                how,
+                self._graphs(problem),
+                partial(self._wait, how.work_s),
+                is_checked=is_checked,
+            )
 
     def beside(self, key: tuple[Problem, int], work: concurrent.Work) -> concurrent.Marks:
         """Launches beside matrix products."""
         problem, sets = key
         with self._asked(f"do {problem.op}"):
-            return concurrent.run(self.lane, problem, partial(self._queue, problem, self._call(problem)), sets, work, self._graphs(problem), self._wait)
+            return concurrent.run(
+                self.lane,
+                problem,
+                partial(self._queue, problem, self._call(problem)),
+                sets,
+                work,
+                self._graphs(problem),
+                self._wait,
+            )
 
     def _graphs(self, problem: Problem) -> dict[Any, Any]:
         """The graphs of that problem; those of others are forgotten."""
@@ -182,11 +256,14 @@ class Rank(GpuRank):
         try:
             self.lane.wait(4 * self.lane.timeout_s + work_s)
         except StuckError:
-            self.comm.abort()  # NCCL's kernels have no deadline: without this the GPU could not even give memory back
+            # NCCL's kernels have no deadline: without this the GPU could not even give memory back
+            self.comm.abort()
             raise
 
     def close(self) -> None:
-        """Give memory back; graphs before the communicator, which waits for those that hold its launches."""
+        """Give memory back; graphs before the communicator, which waits for those that hold its
+        launches.
+        """
         self.graphs.clear()
         if self.comm is not None:
             with suppress(self.nccl.NcclError):
@@ -201,24 +278,60 @@ def _version(number: int) -> str:
 class Session(GpuSession):
     """Drives the ranks of the library's collectives. All its cases have the same environment()."""
 
-    def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions) -> None:
+    def __init__(
+        self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
+    ) -> None:
         variables = environment(cases[0])
-        super().__init__(group, "nccl", cases[0].ranks, hot=hot, options=options, variables=variables)
-        self._notes = (self.facts[0]["buffers"], *(("processes",) if variables and group.kind == "local" else ()))
+        super().__init__(
+            group, "nccl", cases[0].ranks, hot=hot, options=options, variables=variables
+        )
+        self._notes = (
+            self.facts[0]["buffers"],
+            *(("processes",) if variables and group.kind == "local" else ()),
+        )
         with self._opening():
-            share_memory(self._crew, 0, max(stride_bytes(problem) * self._sets(problem) for problem in map(Case.problem, cases)), options)
-            self._crew.call("join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S)
+            share_memory(
+                self._crew,
+                0,
+                max(
+                    stride_bytes(problem) * self._sets(problem)
+                    for problem in map(Case.problem, cases)
+                ),
+                options,
+            )
+            self._crew.call(
+                "join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S
+            )
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat."""
         problem = case.problem()
         sets = self._sets(problem)
-        samples = repeat(self._crew, self._watch, (problem, sets), problem, batch, sets, self.options, hot=self.hot)
+        samples = repeat(
+            self._crew,
+            self._watch,
+            (problem, sets),
+            problem,
+            batch,
+            sets,
+            self.options,
+            hot=self.hot,
+        )
         return replace(samples, notes=(*samples.notes, *self._notes))
 
-    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[concurrent.Beside], list[Wrong]]:
+    def beside(
+        self, case: Case, size: int, repeats: int
+    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
         """Launches alone, matrix products alone, and both at once."""
         problem = case.problem()
         sets = self._sets(problem)
-        found, wrong = concurrent.measured(self._crew, self._watch, (problem, sets), sets * stride_bytes(problem), size, repeats, self.options)
+        found, wrong = concurrent.measured(
+            self._crew,
+            self._watch,
+            (problem, sets),
+            sets * stride_bytes(problem),
+            size,
+            repeats,
+            self.options,
+        )
         return [replace(one, notes=(*one.notes, *self._notes)) for one in found], wrong

@@ -1,16 +1,22 @@
-"""The proxy of a rank on a GPU: it sends what the kernel has put into slots of the rank's own, and receives into others, over MPI.
+"""The proxy of a rank on a GPU: it sends what the kernel has put into slots of the rank's own, and
+receives into others, over MPI.
 
-Kernels know nothing of it (device/layout.py, `reach`): the sending kernel fills a slot and sets a word, which the proxy polls, and polls a word that the
-proxy sets when a slot has left; the receiving kernel polls a word that the proxy sets when a message has come, and says which slots it has read. Lines
-of ll carry their flags along, and no word says that they are there: the proxy sends a slot once every line of it has the slice's flag.
+Kernels know nothing of it (device/layout.py, `reach`): the sending kernel fills a slot and sets a
+word, which the proxy polls, and polls a word that the proxy sets when a slot has left; the
+receiving kernel polls a word that the proxy sets when a message has come, and says which slots it
+has read. Lines of ll carry their flags along, and no word says that they are there: the proxy sends
+a slot once every line of it has the slice's flag.
 
-Order. GPU to processor: kernels fence with the scope of the system between data and word, and a line's data and flag are one aligned store of 8 bytes; a
-processor of x86-64 loads in order. Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI writes of
-lines in which order does not matter, as long as it copies words of 8 bytes whole or ascending.
+Order. GPU to processor: kernels fence with the scope of the system between data and word, and a
+line's data and flag are one aligned store of 8 bytes; a processor of x86-64 loads in order.
+Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI
+writes of lines in which order does not matter, as long as it copies words of 8 bytes whole or
+ascending.
 
-It has no thread of its own (see _proxy.py; large messages may have some to copy them, _receivers.py): the rank's host has nothing else to do while its
-GPU runs, and gives turns instead of sleeping. So all that the host queues while kernels wait must not block it: launches go in bursts, and the
-stream is empty before the next.
+It has no thread of its own (see _proxy.py; large messages may have some to copy them,
+_receivers.py): the rank's host has nothing else to do while its GPU runs, and gives turns instead
+of sleeping. So all that the host queues while kernels wait must not block it: launches go in
+bursts, and the stream is empty before the next.
 """
 
 import ctypes
@@ -23,7 +29,15 @@ from typing import Any
 from collbench.backends.net.proxy import FIRST_TAG, End, Road, Sending
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
 from collbench.device.card import Card
-from collbench.device.layout import ABORT_AT, CONTROL_BYTES, LINE_BYTES, MEETING_AT, net_layout, other_end, peer_of
+from collbench.device.layout import (
+    ABORT_AT,
+    CONTROL_BYTES,
+    LINE_BYTES,
+    MEETING_AT,
+    net_layout,
+    other_end,
+    peer_of,
+)
 from collbench.device.messages import Message, messages
 from collbench.device.program import lower
 from collbench.launch.launcher import described_library, library_name
@@ -31,25 +45,46 @@ from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.plan import Plan
 from collbench.util.errors import RankLostError, StuckError
 
-BURST = 64  # launches that are queued before the stream is awaited: a full queue would block the host, whose turns they need
-TURNS, LOOK = 8, 32  # turns between two looks at the stream; such looks between two at the other ranks
+# launches that are queued before the stream is awaited: a full queue would block the host, whose
+# turns they need
+BURST = 64
+# turns between two looks at the stream; such looks between two at the other ranks
+TURNS, LOOK = 8, 32
 _WORD = 8
-_OUTSIDE = 1  # of the two words of a meeting that which the host sets; the other the kernel sets itself
+# of the two words of a meeting that which the host sets; the other the kernel sets itself
+_OUTSIDE = 1
 
 
 class _Outlet(Sending):
-    """The sending end of a connection on a channel. said: the word that the kernel sets; limit: messages that will have been sent after all launches."""
+    """The sending end of a connection on a channel. said: the word that the kernel sets; limit:
+    messages that will have been sent after all launches.
+    """
 
-    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        peer: int,
+        tag: int,
+        words: tuple[int, int],
+        slots: Any,
+        slot_bytes: int,
+        plan: Plan,
+    ) -> None:
         super().__init__(comm, peer, tag, words[0], plan.slots)
         self.said, self.limit, self.first = words[1], 0, 0
         self.launched: Sequence[Message] = ()
-        self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
+        self.whole = [
+            slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
+        ]
         self.slot_bytes = slot_bytes
 
     def expect(self, launched: Sequence[Message], count: int) -> None:
         """What so many launches, which follow each other, will send each."""
-        self.first, self.launched, self.limit = self.posted, launched, self.posted + count * len(launched)
+        self.first, self.launched, self.limit = (
+            self.posted,
+            launched,
+            self.posted + count * len(launched),
+        )
 
     def turn(self, words: "memoryview[int]") -> None:
         """Send what was filled, and say what has left."""
@@ -61,7 +96,10 @@ class _Outlet(Sending):
 
     def send(self) -> None:
         """Send the next message."""
-        slot, size = self.whole[self.posted % self.slots], self.launched[(self.posted - self.first) % len(self.launched)].size
+        slot, size = (
+            self.whole[self.posted % self.slots],
+            self.launched[(self.posted - self.first) % len(self.launched)].size,
+        )
         self.post(slot if size == self.slot_bytes else slot[:size])
 
     def clear(self) -> None:
@@ -72,7 +110,16 @@ class _Outlet(Sending):
 class _LineOutlet(_Outlet):
     """One whose slots are lines with flags."""
 
-    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        peer: int,
+        tag: int,
+        words: tuple[int, int],
+        slots: Any,
+        slot_bytes: int,
+        plan: Plan,
+    ) -> None:
         super().__init__(comm, peer, tag, words, slots, slot_bytes, plan)
         import numpy as np
 
@@ -90,17 +137,32 @@ class _LineOutlet(_Outlet):
         lines, flag = self.lines[self.posted % self.slots], (self.posted + 1) & 0xFFFFFFFF
         parts = self.launched[(self.posted - self.first) % len(self.launched)].parts
         return all(
-            lines[(at + size) // 4 - 1] == flag and (lines[at // 4 + 1 : (at + size) // 4 : 2] == flag).all() for at, size in reversed(parts)
+            lines[(at + size) // 4 - 1] == flag
+            and (lines[at // 4 + 1 : (at + size) // 4 : 2] == flag).all()
+            for at, size in reversed(parts)
         )
 
 
 class _Inlet(End):
-    """The receiving end of a connection on a channel, which posts a receive into every free slot. said: the word by which the kernel frees slots."""
+    """The receiving end of a connection on a channel, which posts a receive into every free slot.
+    said: the word by which the kernel frees slots.
+    """
 
-    def __init__(self, comm: Any, peer: int, tag: int, words: tuple[int, int], slots: Any, slot_bytes: int, plan: Plan) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        peer: int,
+        tag: int,
+        words: tuple[int, int],
+        slots: Any,
+        slot_bytes: int,
+        plan: Plan,
+    ) -> None:
         super().__init__(comm, peer, tag, words[0])
         self.said, self.limit = words[1], 0
-        self.whole = [slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)]
+        self.whole = [
+            slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
+        ]
 
     def expect(self, launched: Sequence[Message], count: int) -> None:
         """What so many launches, which follow each other, will receive each."""
@@ -111,7 +173,9 @@ class _Inlet(End):
         if self.posted < self.limit:
             free = min(self.limit, words[self.said] + len(self.whole))
             while self.posted < free:
-                self.pending.append(self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag))
+                self.pending.append(
+                    self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag)
+                )
                 self.posted += 1
         if self.pending:
             self.settle(words)
@@ -122,16 +186,25 @@ class _Inlet(End):
 
 
 class _TakingInlet(_Inlet):
-    """One that takes messages once they are here, one a turn, or lets threads receive them if it has any."""
+    """One that takes messages once they are here, one a turn, or lets threads receive them if it
+    has any.
+    """
 
     receivers: Receivers | None = None
 
     def turn(self, words: "memoryview[int]") -> None:
         """Take a message if there is one and a slot for it, and say what has come."""
         if self.posted < self.limit and self.posted < words[self.said] + len(self.whole):
-            message, slot = self.comm.Improbe(self.peer, self.tag), self.whole[self.posted % len(self.whole)]
+            message, slot = (
+                self.comm.Improbe(self.peer, self.tag),
+                self.whole[self.posted % len(self.whole)],
+            )
             if message is not None:
-                self.pending.append(message.Irecv(slot) if self.receivers is None else self.receivers.receive(message, slot))
+                self.pending.append(
+                    message.Irecv(slot)
+                    if self.receivers is None
+                    else self.receivers.receive(message, slot)
+                )
                 self.posted += 1
         if self.pending:
             self.settle(words)
@@ -140,25 +213,46 @@ class _TakingInlet(_Inlet):
 class GpuProxy:
     """Moves the slots of one plan for one rank.
 
-    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; near: ranks whose messages this process copies;
-    receivers: threads for the large ones.
+    words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; near: ranks whose
+    messages this process copies; receivers: threads for the large ones.
     """
 
     def __init__(
-        self, road: Road, plan: Plan, rank: int, words: "memoryview[int]", slots: Any, near: Collection[int] = (), receivers: Receivers | None = None
+        self,
+        road: Road,
+        plan: Plan,
+        rank: int,
+        words: "memoryview[int]",
+        slots: Any,
+        near: Collection[int] = (),
+        receivers: Receivers | None = None,
     ) -> None:
         self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
-        where, program, slot_bytes = net_layout(plan, rank), lower(plan, rank), slot_wire_bytes(plan)
+        where, program, slot_bytes = (
+            net_layout(plan, rank),
+            lower(plan, rank),
+            slot_wire_bytes(plan),
+        )
         self.ends: list[_Outlet | _Inlet] = []
-        self._senders: list[tuple[int, int, int]] = []  # by end: the sender's rank, the channel and the number of its end there
+        # by end: the sender's rank, the channel and the number of its end there
+        self._senders: list[tuple[int, int, int]] = []
         for channel in range(plan.channels):
             for k, (is_sending, number) in enumerate(where.ends):
                 end = (program.sending if is_sending else program.receiving)[number]
                 peer = peer_of(plan, rank, end)
-                edge = plan.numbers[(channel, rank, peer, end.port) if is_sending else (channel, peer, rank, end.port)]
+                edge = plan.numbers[
+                    (
+                        (channel, rank, peer, end.port)
+                        if is_sending
+                        else (channel, peer, rank, end.port)
+                    )
+                ]
                 heard = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
                 first = channel * where.slots_stride + k * where.fifo_bytes
-                mine, its_words = slots[first : first + plan.slots * slot_bytes], (heard // _WORD, (heard + LINE_BYTES) // _WORD)
+                mine, its_words = (
+                    slots[first : first + plan.slots * slot_bytes],
+                    (heard // _WORD, (heard + LINE_BYTES) // _WORD),
+                )
                 outlet = _LineOutlet if plan.proto != "simple" else _Outlet
                 inlet = _TakingInlet if peer in near and slot_bytes >= TAKEN_FROM else _Inlet
                 kind: type[_Outlet] | type[_Inlet] = outlet if is_sending else inlet
@@ -166,7 +260,11 @@ class GpuProxy:
                 if isinstance(made, _TakingInlet) and is_worth_threads(plan):
                     made.receivers = receivers
                 self.ends.append(made)
-                self._senders.append((rank, channel, number) if is_sending else (peer, channel, other_end(plan, rank, end, is_sending=False)))
+                self._senders.append(
+                    (rank, channel, number)
+                    if is_sending
+                    else (peer, channel, other_end(plan, rank, end, is_sending=False))
+                )
         self._launched = [messages(plan, *sender) for sender in self._senders]
 
     def clear(self) -> None:
@@ -192,7 +290,9 @@ class GpuProxy:
             for end in self.ends:
                 end.turn(words)
         except self.fault as error:
-            raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None
+            raise RankLostError(
+                f"rank {self.rank} lost its connection to rank {end.peer}: {error}"
+            ) from None
 
     def is_sent(self) -> bool:
         """Whether nothing is on its way to others."""
@@ -204,20 +304,36 @@ class GpuProxy:
 
 
 class Outside:
-    """What a rank on a GPU has to do with ranks that do not share its memory: words and slots, the proxy of the plan that runs, meetings, and aborts.
+    """What a rank on a GPU has to do with ranks that do not share its memory: words and slots, the
+    proxy of the plan that runs, meetings, and aborts.
 
     It has control words of its own, like an arena's, so that its kernels need no other rank's.
     """
 
     def __init__(
-        self, road: Road, address: int, words_bytes: int, slots_bytes: int, gpu_slots: int = 0, gpu_slots_bytes: int = 0, *,
-        near: Collection[int] = (), receivers: Receivers | None = None,
+        self,
+        road: Road,
+        address: int,
+        words_bytes: int,
+        slots_bytes: int,
+        gpu_slots: int = 0,
+        gpu_slots_bytes: int = 0,
+        *,
+        near: Collection[int] = (),
+        receivers: Receivers | None = None,
     ) -> None:
-        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of the GPU for the slots of plans that may have theirs there.
+        """address: of host memory for so many bytes of words, then slots; gpu_slots: of memory of
+        the GPU for the slots of plans that may have theirs there.
 
-        near: the ranks of this host, whose messages to host memory this process copies; receivers: threads for the large ones, until close().
+        near: the ranks of this host, whose messages to host memory this process copies; receivers:
+        threads for the large ones, until close().
         """
-        self.road, self.address, self.slots, self.gpu_slots = road, address, address + slots_offset(words_bytes), gpu_slots
+        self.road, self.address, self.slots, self.gpu_slots = (
+            road,
+            address,
+            address + slots_offset(words_bytes),
+            gpu_slots,
+        )
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
@@ -238,18 +354,24 @@ class Outside:
         return self.address + MEETING_AT
 
     def meeting_table(self) -> tuple[int, int]:
-        """Where the kernel sets words when it has come: one that it waits for itself, and one that nobody looks at."""
+        """Where the kernel sets words when it has come: one that it waits for itself, and one that
+        nobody looks at.
+        """
         return self.meeting_word, self.meeting_word + LINE_BYTES
 
     def slots_of(self, plan: Plan) -> int:
-        """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not look at them."""
+        """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not
+        look at them.
+        """
         return self.gpu_slots if self.gpu_slots and may_be_on_gpu(plan) else self.slots
 
     def proxy_of(self, plan: Plan) -> GpuProxy:
         """A proxy for a plan."""
         if self.slots_of(plan) != self.slots:
             return GpuProxy(self.road, plan, self.road.rank, self.words, self._gpu_slots)
-        return GpuProxy(self.road, plan, self.road.rank, self.words, self._slots, self._near, self._receivers)
+        return GpuProxy(
+            self.road, plan, self.road.rank, self.words, self._slots, self._near, self._receivers
+        )
 
     def clear(self, proxy: GpuProxy) -> None:
         """Clear what a plan's launches have left, before any rank runs more."""
@@ -274,7 +396,9 @@ class Outside:
             self.road.abort()
 
     def turns(self) -> None:
-        """Some turns of the proxy, and now and then a look at the other ranks. Raises RankLostError."""
+        """Some turns of the proxy, and now and then a look at the other ranks. Raises
+        RankLostError.
+        """
         assert self.proxy is not None
         if not self.is_aborted():
             for _ in range(TURNS):
@@ -294,7 +418,9 @@ class Outside:
         return self.is_aborted()
 
     def wait(self, card: Card, deadline_s: float, meeting_s: float) -> None:
-        """Meet if kernels do, and give turns until the stream is empty and all messages have left. Raises StuckError, RankLostError."""
+        """Meet if kernels do, and give turns until the stream is empty and all messages have left.
+        Raises StuckError, RankLostError.
+        """
         assert self.proxy is not None
         end = time.monotonic() + deadline_s
         try:
@@ -324,11 +450,16 @@ class Outside:
         if missing == [self.road.rank]:
             raise StuckError(self._holds_back())
         if missing:
-            raise StuckError(f"rank {self.road.rank} waited for rank {missing[0]} to begin", suspect=((-1,), missing[0]))
+            raise StuckError(
+                f"rank {self.road.rank} waited for rank {missing[0]} to begin",
+                suspect=((-1,), missing[0]),
+            )
         self.words[MEETING_AT // _WORD + _OUTSIDE] = self._met
 
     def close(self) -> bool:
-        """Give the communicator back. Returns whether the memory may be given back, too: not while a message may still come."""
+        """Give the communicator back. Returns whether the memory may be given back, too: not while
+        a message may still come.
+        """
         if self._receivers is not None:
             self._receivers.close()
         is_quiet = self.proxy is None or not any(end.pending for end in self.proxy.ends)
@@ -348,7 +479,9 @@ def may_be_on_gpu(plan: Plan) -> bool:
 
 
 def net_bytes(plans: Sequence[Plan], *, has_gpu_slots: bool) -> tuple[int, int, int]:
-    """Bytes of words, of slots in host memory and of slots in GPU memory that ranks need for any of the plans."""
+    """Bytes of words, of slots in host memory and of slots in GPU memory that ranks need for any of
+    the plans.
+    """
     words = slots = gpu_slots = 0
     for plan in plans:
         for where in (net_layout(plan, rank) for rank in range(plan.n)):
@@ -388,13 +521,23 @@ def has_threads() -> bool:
 
 
 def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
-    """Why messages of the MPI library cannot lie in a GPU's memory, as far as it says, or an empty text."""
+    """Why messages of the MPI library cannot lie in a GPU's memory, as far as it says, or an empty
+    text.
+    """
     from mpi4py import MPI
 
     loaded = ctypes.CDLL(MPI.__file__)  # and what it is linked with
-    if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":  # MVAPICH's switch
+    # MVAPICH's switch
+    if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":
         return ""
-    name, asked = library_name(MPI.Get_library_version()), getattr(loaded, "MPIX_Query_cuda_support", None)
+    name, asked = (
+        library_name(MPI.Get_library_version()),
+        getattr(loaded, "MPIX_Query_cuda_support", None),
+    )
     if asked is None:
         return f"{name} does not say whether it takes GPU memory"
-    return "" if asked() else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"
+    return (
+        ""
+        if asked()
+        else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"
+    )

@@ -1,15 +1,19 @@
-"""The proxy of a rank on processors: it owns the communicator that data takes, and moves the slots of all connections that leave the rank's island.
+"""The proxy of a rank on processors: it owns the communicator that data takes, and moves the slots
+of all connections that leave the rank's island.
 
-Of each connection it counts what was posted and what is done. The sending rank posts a slot, or what it lends, as soon as it is filled; the
-receiving one posts a receive into every free slot. Counts go into the flags that the interpreter polls, which so cannot tell a slot that came
-by message from one in shared memory.
+Of each connection it counts what was posted and what is done. The sending rank posts a slot, or
+what it lends, as soon as it is filled; the receiving one posts a receive into every free slot.
+Counts go into the flags that the interpreter polls, which so cannot tell a slot that came by
+message from one in shared memory.
 
-It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted at once. A thread of its own would need Python's
-lock, which the waiting interpreter holds: measured with 2 ranks on 2 cores, ring allreduce in a loop of its own / in a thread takes 25 / 296 us
-at 64 KiB, 106 / 332 at 1 MiB, 1470 / 4000 at 16 MiB.
+It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted
+at once. A thread of its own would need Python's lock, which the waiting interpreter holds: measured
+with 2 ranks on 2 cores, ring allreduce in a loop of its own / in a thread takes 25 / 296 us at 64
+KiB, 106 / 332 at 1 MiB, 1470 / 4000 at 16 MiB.
 
-MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th message is synchronous: it is done once
-its receive is posted, and messages keep their order, so no more than 2 x slots messages of a connection wait at their receiver.
+MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th
+message is synchronous: it is done once its receive is posted, and messages keep their order, so no
+more than 2 x slots messages of a connection wait at their receiver.
 """
 
 import os
@@ -31,7 +35,9 @@ _WORD = 8
 
 
 class Road:
-    """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective, and so is close(). fault: what MPI raises."""
+    """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective,
+    and so is close(). fault: what MPI raises.
+    """
 
     def __init__(self, comm: Any, fault: type[Exception]) -> None:
         self.comm, self.fault = comm.Dup(), fault
@@ -55,12 +61,16 @@ class Road:
         """Tell the other ranks to give up."""
         for rank in range(self.n):
             if rank != self.rank:
-                self._notices.append(self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG))
+                self._notices.append(
+                    self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG)
+                )
 
     def meet(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
-        """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError if MPI lost one.
+        """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError
+        if MPI lost one.
 
-        Returns the ranks that have not come after limit_s, or until others gave up; this one if its messages do not leave.
+        Returns the ranks that have not come after limit_s, or until others gave up; this one if its
+        messages do not leave.
         """
         others = [rank for rank in range(self.n) if rank != self.rank]
         try:
@@ -79,7 +89,9 @@ class Road:
                     if polls % YIELDS_A_LOOK == 0 and (time.monotonic() > deadline or is_aborted()):
                         return [*missing] or [self.rank]
         except self.fault as error:
-            raise RankLostError(f"rank {self.rank} lost a connection of MPI at a barrier: {error}") from None
+            raise RankLostError(
+                f"rank {self.rank} lost a connection of MPI at a barrier: {error}"
+            ) from None
 
     def close(self) -> None:
         """Free the communicator."""
@@ -102,7 +114,9 @@ class Moving(Protocol):
 
 
 class End:
-    """What both ends of a connection have. pending: requests, oldest first; done: how many of those before are; word: the flag that says so."""
+    """What both ends of a connection have. pending: requests, oldest first; done: how many of those
+    before are; word: the flag that says so.
+    """
 
     def __init__(self, comm: Any, peer: int, tag: int, word: int) -> None:
         self.comm, self.peer, self.tag, self.word = comm, peer, tag, word
@@ -119,7 +133,9 @@ class End:
 
 
 class Sending(End):
-    """The sending end. done: the first so many of the posted messages have left the rank's memory."""
+    """The sending end. done: the first so many of the posted messages have left the rank's
+    memory.
+    """
 
     def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: int) -> None:
         super().__init__(comm, peer, tag, word)
@@ -133,9 +149,13 @@ class Sending(End):
 
 
 class _Receiving(End):
-    """The receiving end. posted: receives; done: messages that have come; freed: slots that the interpreter has read."""
+    """The receiving end. posted: receives; done: messages that have come; freed: slots that the
+    interpreter has read.
+    """
 
-    def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int) -> None:
+    def __init__(
+        self, comm: Any, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int
+    ) -> None:
         super().__init__(comm, peer, tag, word)
         self.slots = slots
         self.wanted = [room_wanted(Turn(0, number), slices, len(slots)) for number in range(slices)]
@@ -153,33 +173,59 @@ class _Receiving(End):
             number = self.posted % slices
             if self.freed < self.posted - number + self.wanted[number]:
                 return
-            self.pending.append(self.comm.Irecv(self.slots[number % len(self.slots)], self.peer, self.tag))
+            self.pending.append(
+                self.comm.Irecv(self.slots[number % len(self.slots)], self.peer, self.tag)
+            )
             self.posted += 1
 
 
 def ends(plan: Plan, rank: int) -> list[int]:
     """The connections of a rank that go to other islands."""
-    return [number for number, c in enumerate(plan.connections) if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)] if plan.islands else []
+    return (
+        [
+            number
+            for number, c in enumerate(plan.connections)
+            if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)
+        ]
+        if plan.islands
+        else []
+    )
 
 
 class Proxy:
     """Moves the slots of one plan for one rank.
 
-    flags: the words that the interpreter polls. slot: the memory of a connection's slot at this rank, by the connection's number and the slot's.
+    flags: the words that the interpreter polls. slot: the memory of a connection's slot at this
+    rank, by the connection's number and the slot's.
     """
 
-    def __init__(self, road: Road, plan: Plan, rank: int, flags: "memoryview[int]", slot: Callable[[int, int], "Array"]) -> None:
+    def __init__(
+        self,
+        road: Road,
+        plan: Plan,
+        rank: int,
+        flags: "memoryview[int]",
+        slot: Callable[[int, int], "Array"],
+    ) -> None:
         self.fault, self.rank, self.flags = road.fault, rank, flags
         self.sending: dict[int, Sending] = {}
         self.receiving: dict[int, _Receiving] = {}
         for edge in ends(plan, rank):
             connection = plan.connections[edge]
             if rank == connection.src:
-                self.sending[edge] = Sending(road.comm, connection.dst, FIRST_TAG + edge, freed(plan, edge, at_src=True), plan.slots)
+                self.sending[edge] = Sending(
+                    road.comm,
+                    connection.dst,
+                    FIRST_TAG + edge,
+                    freed(plan, edge, at_src=True),
+                    plan.slots,
+                )
             else:
                 slots = [slot(edge, number) for number in range(plan.slots)]
                 word = filled(plan, edge, at_src=False)
-                self.receiving[edge] = _Receiving(road.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices)
+                self.receiving[edge] = _Receiving(
+                    road.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices
+                )
         self._ends: tuple[End, ...] = (*self.sending.values(), *self.receiving.values())
 
     def post(self, edge: int, message: "Array") -> Call:
@@ -213,4 +259,6 @@ class Proxy:
             for end in self._ends:
                 end.settle(self.flags)
         except self.fault as error:
-            raise RankLostError(f"rank {self.rank} lost its connection to rank {end.peer}: {error}") from None
+            raise RankLostError(
+                f"rank {self.rank} lost its connection to rank {end.peer}: {error}"
+            ) from None

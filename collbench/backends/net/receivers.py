@@ -1,14 +1,18 @@
-"""Messages that this process copies: of ranks of the same host, MPI reads the sender's memory in the thread that asks for them, as Open MPI does.
+"""Messages that this process copies: of ranks of the same host, MPI reads the sender's memory in
+the thread that asks for them, as Open MPI does.
 
-A receive that is posted ahead is then copied whenever MPI next gets on, all that have come at once, and the first is not seen before the last. So
-the proxy looks which messages have come (matched probes keep their order) and takes them one by one, so that kernels read one while the
-next is copied: two H200s, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, 2 channels, us posted ahead / one by one: ring allreduce of 1
-MiB by 256K 246 / 177, of 4 MiB by 512K 876 / 543; sendrecv of 1 MiB by 256K 253 / 186, of 4 MiB by 512K 940 / 601.
+A receive that is posted ahead is then copied whenever MPI next gets on, all that have come at once,
+and the first is not seen before the last. So the proxy looks which messages have come (matched
+probes keep their order) and takes them one by one, so that kernels read one while the next is
+copied: two H200s, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, 2 channels, us posted
+ahead / one by one: ring allreduce of 1 MiB by 256K 246 / 177, of 4 MiB by 512K 876 / 543; sendrecv
+of 1 MiB by 256K 253 / 186, of 4 MiB by 512K 940 / 601.
 
-One core copies less than a few do: large ones are handed to threads, Python's lock being free while they copy, and the proxy asks whether
-they are done, so that no thread ever waits inside MPI. Ring allreduce of 64 MiB, 4 channels by 2M: 3.4 ms with 4 threads, 4.1 with 2, 7.5 with none;
-of 4 MiB by 512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain nothing. What other hosts
-send is posted ahead: that was not tried otherwise.
+One core copies less than a few do: large ones are handed to threads, Python's lock being free while
+they copy, and the proxy asks whether they are done, so that no thread ever waits inside MPI. Ring
+allreduce of 64 MiB, 4 channels by 2M: 3.4 ms with 4 threads, 4.1 with 2, 7.5 with none; of 4 MiB by
+512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain
+nothing. What other hosts send is posted ahead: that was not tried otherwise.
 """
 
 import sys
@@ -23,7 +27,8 @@ from collbench.planning.plan import Plan
 TAKEN_FROM = 64 << 10  # bytes of a slot: a probe takes 1 to 3 us, to copy so many about 5
 RECEIVED_FROM = 1 << 20  # by a thread, which must be woken and get Python's lock first
 THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which there are cores
-# After which a thread gets Python's lock from one that runs on, as a proxy does: with the default of 5 ms a sweep had no row after a minute.
+# After which a thread gets Python's lock from one that runs on, as a proxy does: with the default
+# of 5 ms a sweep had no row after a minute.
 _SWITCH_S = 1e-5
 
 
@@ -35,11 +40,14 @@ def is_worth_threads(plan: Plan) -> bool:
 def may_take_threads(plan: Plan, hosts: Sequence[str]) -> bool:
     """Whether some messages are; hosts: of the ranks, one alone for all."""
     places = hosts if len(hosts) >= plan.n else [""] * plan.n
-    return is_worth_threads(plan) and any(plan.is_apart(c.src, c.dst) and places[c.src] == places[c.dst] for c in plan.connections)
+    return is_worth_threads(plan) and any(
+        plan.is_apart(c.src, c.dst) and places[c.src] == places[c.dst] for c in plan.connections
+    )
 
 
 def receivers_for(cores: int) -> int:
-    """Threads of a rank that has so many cores, one of which its proxy needs; one thread alone would gain nothing.
+    """Threads of a rank that has so many cores, one of which its proxy needs; one thread alone
+    would gain nothing.
 
     >>> receivers_for(16), receivers_for(3), receivers_for(2)
     (4, 2, 0)

@@ -1,6 +1,8 @@
-"""What this host is, found out without root: NVML, sysfs and /proc as a recording; a recording, of here or elsewhere, as a topology.
+"""What this host is, found out without root: NVML, sysfs and /proc as a recording; a recording, of
+here or elsewhere, as a topology.
 
-record() gives a Recording, topology_of() turns one or many into a Topology; a Recording travels as JSON.
+record() gives a Recording, topology_of() turns one or many into a Topology; a Recording travels as
+JSON.
 """
 
 from collbench.machine.discovery._gather import gather
@@ -9,4 +11,13 @@ from collbench.machine.discovery.build import topology_of
 from collbench.machine.discovery.links import LinkRow, links_table
 from collbench.machine.discovery.recording import Recording, dumps, loads
 
-__all__ = ["LinkRow", "Recording", "dumps", "gather", "links_table", "loads", "record", "topology_of"]
+__all__ = [
+    "LinkRow",
+    "Recording",
+    "dumps",
+    "gather",
+    "links_table",
+    "loads",
+    "record",
+    "topology_of",
+]

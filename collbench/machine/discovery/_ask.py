@@ -1,4 +1,6 @@
-"""Asking for one value after another: what cannot be told is None, and the reason is kept by the value's name."""
+"""Asking for one value after another: what cannot be told is None, and the reason is kept by the
+value's name.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -7,7 +9,9 @@ T = TypeVar("T")
 
 
 class Asker:
-    """Collects values of one object, and why some are missing. errors: what a failing question raises."""
+    """Collects values of one object, and why some are missing. errors: what a failing question
+    raises.
+    """
 
     def __init__(self, errors: tuple[type[Exception], ...]) -> None:
         self.errors = errors

@@ -1,6 +1,8 @@
-"""Frozen dataclasses to JSON and back: every value is checked against its declared type, and what is wrong is said with its place.
+"""Frozen dataclasses to JSON and back: every value is checked against its declared type, and what
+is wrong is said with its place.
 
-Known are str, int, float, bool, None in unions, tuples of any length, mappings by strings, and dataclasses of these. Not a schema language.
+Known are str, int, float, bool, None in unions, tuples of any length, mappings by strings, and
+dataclasses of these. Not a schema language.
 """
 
 import dataclasses
@@ -12,7 +14,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from collbench.util.errors import UsageError
 
 _MOST = 1 << 63
-_NAMES: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_NAMES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 def encode(value: object) -> Any:
@@ -46,7 +54,9 @@ def decode(kind: Any, value: object, place: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise _wrong(value, "a list", place)
-        return tuple(decode(get_args(kind)[0], one, f"{place}[{number}]") for number, one in enumerate(value))
+        return tuple(
+            decode(get_args(kind)[0], one, f"{place}[{number}]") for number, one in enumerate(value)
+        )
     if origin is Mapping:
         if not isinstance(value, dict):
             raise _wrong(value, "an object", place)
@@ -66,11 +76,26 @@ def _decode_fields(kind: Any, value: object, place: str) -> Any:
     fields = _fields(kind)
     strange = next((key for key in value if key not in fields), None)
     if strange is not None:
-        raise UsageError(f"{place} has an unknown key '{strange[:40]}'", f"known are {', '.join(fields)}")
-    lost = next((name for name, (_, has_default) in fields.items() if name not in value and not has_default), None)
+        raise UsageError(
+            f"{place} has an unknown key '{strange[:40]}'", f"known are {', '.join(fields)}"
+        )
+    lost = next(
+        (
+            name
+            for name, (_, has_default) in fields.items()
+            if name not in value and not has_default
+        ),
+        None,
+    )
     if lost is not None:
         raise UsageError(f"{place} lacks the key '{lost}'")
-    return kind(**{name: decode(of, value[name], f"{place}.{name}") for name, (of, _) in fields.items() if name in value})
+    return kind(
+        **{
+            name: decode(of, value[name], f"{place}.{name}")
+            for name, (of, _) in fields.items()
+            if name in value
+        }
+    )
 
 
 @lru_cache(maxsize=64)
@@ -78,9 +103,25 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
     """Fields of a dataclass: their types, and whether they may be left out."""
     hints = get_type_hints(kind)
     none = dataclasses.MISSING
-    return {field.name: (hints[field.name], field.default is not none or field.default_factory is not none) for field in dataclasses.fields(kind)}
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is not none or field.default_factory is not none,
+        )
+        for field in dataclasses.fields(kind)
+    }
 
 
 def _wrong(value: object, wanted: str, place: str) -> UsageError:
-    shown = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "null" if value is None else repr(value)[:40]
+    shown = (
+        "a list"
+        if isinstance(value, list)
+        else (
+            "an object"
+            if isinstance(value, dict)
+            else "null"
+            if value is None
+            else repr(value)[:40]
+        )
+    )
     return UsageError(f"{place} is {shown}, not {wanted}")

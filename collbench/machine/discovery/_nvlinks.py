@@ -1,6 +1,8 @@
-"""NVLinks of a recording: which are up, what is at the far end, bundled by neighbour; and which are down that should not be.
+"""NVLinks of a recording: which are up, what is at the far end, bundled by neighbour; and which are
+down that should not be.
 
-The generation follows from the compute capability, else from NVML's version code: NVML's version is a code of its own (6 is NVLink 4.0).
+The generation follows from the compute capability, else from NVML's version code: NVML's version is
+a code of its own (6 is NVLink 4.0).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +13,21 @@ from collbench.machine.topology.model import Link, spans
 from collbench.machine.topology.rates import nvlink_generation, nvlink_link
 
 # nvml.h, nvmlNvlinkVersion_enum: code -> (as NVIDIA writes it, generation)
-VERSIONS = {1: ("1.0", 1), 2: ("2.0", 2), 3: ("2.2", 2), 4: ("3.0", 3), 5: ("3.1", 3), 6: ("4.0", 4), 7: ("5.0", 5), 8: ("6.0", 6)}
+VERSIONS = {
+    1: ("1.0", 1),
+    2: ("2.0", 2),
+    3: ("2.2", 2),
+    4: ("3.0", 3),
+    5: ("3.1", 3),
+    6: ("4.0", 4),
+    7: ("5.0", 5),
+    8: ("6.0", 6),
+}
 SWITCH, PROCESSOR = "switch", "processor"  # far ends that are no GPU's address
 _GPU, _NPU, _SWITCH = 0, 1, 2  # NVML_NVLINK_DEVICE_TYPE_GPU, _IBMNPU, _SWITCH
 _ARCH_BY_FIELDS = 90  # from Hopper on the state of a link is a field value
-# What NVML tells may lie so far off the rates' table: it counts line code (26.562 for 25 GB/s). Beyond, it is another kind of link (A40's).
+# What NVML tells may lie so far off the rates' table: it counts line code (26.562 for 25 GB/s).
+# Beyond, it is another kind of link (A40's).
 _TOLERANCE = 0.15
 
 
@@ -30,7 +42,9 @@ class Bundle:
 def is_up(link: NvLink, arch: int | None) -> bool | None:
     """Whether a link is active; None if NVML does not tell."""
     by_field = None if link.state is None else link.state == 1
-    first, second = (by_field, link.is_active) if (arch or 0) >= _ARCH_BY_FIELDS else (link.is_active, by_field)
+    first, second = (
+        (by_field, link.is_active) if (arch or 0) >= _ARCH_BY_FIELDS else (link.is_active, by_field)
+    )
     return second if first is None else first
 
 
@@ -48,7 +62,8 @@ def version_of(link: NvLink) -> int | None:
 def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
     """What a link leads to: a GPU's address, SWITCH, PROCESSOR, or nothing if NVML does not tell.
 
-    An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch, as NCCL does.
+    An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch,
+    as NCCL does.
     """
     address = link.remote_address or ""
     if link.remote_type == _SWITCH:
@@ -63,7 +78,9 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
         return PROCESSOR
     if (link.remote_class or "").startswith("0x03"):
         return address
-    return SWITCH if address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff") else ""
+    return (
+        SWITCH if address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff") else ""
+    )
 
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
@@ -80,15 +97,29 @@ def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
 
 
 def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
-    """Links that are down here and up on another GPU of that name, on a GPU that uses NVLink at all."""
+    """Links that are down here and up on another GPU of that name, on a GPU that uses NVLink at
+    all.
+    """
     if not any(is_up(link, gpu.arch) for link in gpu.links):
         return []
-    elsewhere = {link.number for one in recording.gpus if one.name == gpu.name for link in one.links if is_up(link, one.arch)}
-    return [link.number for link in gpu.links if is_up(link, gpu.arch) is False and link.number in elsewhere]
+    elsewhere = {
+        link.number
+        for one in recording.gpus
+        if one.name == gpu.name
+        for link in one.links
+        if is_up(link, one.arch)
+    }
+    return [
+        link.number
+        for link in gpu.links
+        if is_up(link, gpu.arch) is False and link.number in elsewhere
+    ]
 
 
 def wire(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph; its rates are scaled where NVML tells a speed that is not the generation's."""
+    """A bundle as a link of the graph; its rates are scaled where NVML tells a speed that is not
+    the generation's.
+    """
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
     told = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
     if bundle.raw_gbs is None or not told:
@@ -97,7 +128,12 @@ def wire(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = ""
     if abs(share - 1) <= _TOLERANCE:
         return bundle
     source = f"NVML: {min(told) / 1000:g} GB/s a link; {bundle.source}"
-    return replace(bundle, raw_gbs=bundle.raw_gbs * share, usable_gbs=(bundle.usable_gbs or 0.0) * share, source=source)
+    return replace(
+        bundle,
+        raw_gbs=bundle.raw_gbs * share,
+        usable_gbs=(bundle.usable_gbs or 0.0) * share,
+        source=source,
+    )
 
 
 def _speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:

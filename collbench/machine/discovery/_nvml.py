@@ -1,6 +1,8 @@
-"""What NVML tells of GPUs, links and pairs, call by call: a call that the driver, the binding or the GPU lacks gives None and a reason.
+"""What NVML tells of GPUs, links and pairs, call by call: a call that the driver, the binding or
+the GPU lacks gives None and a reason.
 
-Numbers of NVML are stored as they come. Source: NVML API reference 13; nvml.h for the field ids' scopes and units.
+Numbers of NVML are stored as they come. Source: NVML API reference 13; nvml.h for the field ids'
+scopes and units.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +20,18 @@ _MOST_LINKS = 64  # no GPU has so many; NVML says where the last one is
 _AFFINITY_WORDS = 64  # of 64 processors each
 # Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions looked at.
 _P2P = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
-_ERROR_COUNTERS = {"replay": 0, "recovery": 1, "crc": 2}  # NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
-# Field ids: NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE, _VERSION: of a link, which is their scope.
-_LINK_FIELDS = {"replay": 161, "recovery": 162, "crc": 163, "speed_mbps": 164, "state": 165, "field_version": 166}
+# NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
+_ERROR_COUNTERS = {"replay": 0, "recovery": 1, "crc": 2}
+# Field ids: NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE,
+# _VERSION: of a link, which is their scope.
+_LINK_FIELDS = {
+    "replay": 161,
+    "recovery": 162,
+    "crc": 163,
+    "speed_mbps": 164,
+    "state": 165,
+    "field_version": 166,
+}
 _COMMON_SPEED, _LINK_COUNT = 90, 91
 _C2C_COUNT, _C2C_STATUS, _C2C_MAX_MBPS = 170, 171, 172
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by value type
@@ -30,7 +41,8 @@ def asker() -> Asker:
     """For NVML's calls."""
     import pynvml
 
-    return Asker((pynvml.NVMLError, ValueError))  # ValueError: what ctypes and decoding make of an answer that is none
+    # ValueError: what ctypes and decoding make of an answer that is none
+    return Asker((pynvml.NVMLError, ValueError))
 
 
 def call(function: str, *args: Any) -> Any:
@@ -66,7 +78,10 @@ def gpu(index: int, handle: Any, root: Path) -> GpuRecord:
     mig = tell("has_mig", "nvmlDeviceGetMigMode")
     affinity = tell("cpu_affinity", "nvmlDeviceGetCpuAffinity", _AFFINITY_WORDS)
     fields = _fields(handle, [(_LINK_COUNT, None), (_COMMON_SPEED, None), (_C2C_COUNT, None)])
-    count, speed, c2c = (_answer(asked, name, value) for name, value in zip(("link_count", "common_speed_mbps", "c2c"), fields, strict=True))
+    count, speed, c2c = (
+        _answer(asked, name, value)
+        for name, value in zip(("link_count", "common_speed_mbps", "c2c"), fields, strict=True)
+    )
     return GpuRecord(
         index=index,
         uuid=tell("uuid", "nvmlDeviceGetUUID"),
@@ -78,8 +93,14 @@ def gpu(index: int, handle: Any, root: Path) -> GpuRecord:
         pcie_width=tell("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
         pcie_max_generation=tell("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration"),
         pcie_max_width=tell("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth"),
-        gpu_max_pcie_generation=tell("gpu_max_pcie_generation", "nvmlDeviceGetGpuMaxPcieLinkGeneration"),
-        cpu_affinity=None if affinity is None else spans(k for k in range(64 * _AFFINITY_WORDS) if affinity[k // 64] >> k % 64 & 1),
+        gpu_max_pcie_generation=tell(
+            "gpu_max_pcie_generation", "nvmlDeviceGetGpuMaxPcieLinkGeneration"
+        ),
+        cpu_affinity=(
+            None
+            if affinity is None
+            else spans(k for k in range(64 * _AFFINITY_WORDS) if affinity[k // 64] >> k % 64 & 1)
+        ),
         numa_node=tell("numa_node", "nvmlDeviceGetNumaNodeId"),
         link_count=count,
         common_speed_mbps=speed,
@@ -94,7 +115,10 @@ def pair(a: int, b: int, first: Any, second: Any) -> PairRecord:
     """What NVML says of a GPU and another, from the first one's side."""
     asked = asker()
     ancestor = asked.ask("ancestor", call, "nvmlDeviceGetTopologyCommonAncestor", first, second)
-    status = {name: asked.ask(name, call, "nvmlDeviceGetP2PStatus", first, second, literal) for name, literal in _P2P.items()}
+    status = {
+        name: asked.ask(name, call, "nvmlDeviceGetP2PStatus", first, second, literal)
+        for name, literal in _P2P.items()
+    }
     return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=asked.unknown)
 
 
@@ -103,7 +127,11 @@ def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> t
     import pynvml
 
     found: list[int] = []
-    past_the_end = (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
+    past_the_end = (
+        pynvml.NVMLError_InvalidArgument,
+        pynvml.NVMLError_NotSupported,
+        pynvml.NVMLError_FunctionNotFound,
+    )
     for link in range(_MOST_LINKS if count is None else min(count, _MOST_LINKS)):
         try:
             call("nvmlDeviceGetNvLinkState", handle, link)
@@ -116,7 +144,10 @@ def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> t
         found.append(link)
     answers = _fields(handle, [(field, link) for link in found for field in _LINK_FIELDS.values()])
     width = len(_LINK_FIELDS)
-    return tuple(_link(handle, link, answers[place * width : (place + 1) * width], root) for place, link in enumerate(found))
+    return tuple(
+        _link(handle, link, answers[place * width : (place + 1) * width], root)
+        for place, link in enumerate(found)
+    )
 
 
 def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> NvLink:
@@ -127,7 +158,9 @@ def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> N
     def tell(name: str, function: str, *args: int) -> Any:
         return asked.ask(name, call, function, handle, link, *args)
 
-    told = {name: _answer(asked, name, value) for name, value in zip(_LINK_FIELDS, answers, strict=True)}
+    told = {
+        name: _answer(asked, name, value) for name, value in zip(_LINK_FIELDS, answers, strict=True)
+    }
     for name, counter in _ERROR_COUNTERS.items():
         if told[name] is None:
             told[name] = tell(name, "nvmlDeviceGetNvLinkErrorCounter", counter)
@@ -135,7 +168,10 @@ def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> N
                 asked.unknown.pop(name, None)
     is_active = tell("is_active", "nvmlDeviceGetNvLinkState")
     can_p2p = tell("can_p2p", "nvmlDeviceGetNvLinkCapability", pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED)
-    remote = asked.ask("remote_address", lambda: as_sysfs(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link).busId))
+    remote = asked.ask(
+        "remote_address",
+        lambda: as_sysfs(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link).busId),
+    )
     return NvLink(
         number=link,
         is_active=None if is_active is None else bool(is_active),
@@ -154,7 +190,14 @@ def _c2c(handle: Any, count: int) -> tuple[C2c, ...]:
     for link in range(min(count, _MOST_LINKS)):
         asked = asker()
         status, speed = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
-        found.append(C2c(number=link, status=_answer(asked, "status", status), max_mbps=_answer(asked, "max_mbps", speed), unknown=asked.unknown))
+        found.append(
+            C2c(
+                number=link,
+                status=_answer(asked, "status", status),
+                max_mbps=_answer(asked, "max_mbps", speed),
+                unknown=asked.unknown,
+            )
+        )
     return tuple(found)
 
 
@@ -173,7 +216,13 @@ def _fields(handle: Any, wanted: Sequence[tuple[int, int | None]]) -> list[int |
     if not wanted:
         return []
     asked = asker()
-    values = asked.ask("fields", call, "nvmlDeviceGetFieldValues", handle, [field if scope is None else (field, scope) for field, scope in wanted])
+    values = asked.ask(
+        "fields",
+        call,
+        "nvmlDeviceGetFieldValues",
+        handle,
+        [field if scope is None else (field, scope) for field, scope in wanted],
+    )
     if values is None:
         return [asked.unknown["fields"]] * len(wanted)
     found: list[int | str] = []
@@ -188,11 +237,14 @@ def _fields(handle: Any, wanted: Sequence[tuple[int, int | None]]) -> list[int |
 
 
 def _fabric(handle: Any) -> Fabric:
-    """The newest form of the answer that binding and driver share. Raises NVMLError or ValueError."""
+    """The newest form of the answer that binding and driver share. Raises NVMLError or
+    ValueError.
+    """
     import pynvml
 
     forms = (
-        ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"), ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+        ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+        ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
         ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
     )
     asked = asker()
@@ -203,5 +255,11 @@ def _fabric(handle: Any) -> Fabric:
         told = info()
         if asked.ask(form, call, function, handle, byref(told)) is not None:
             mask = getattr(told, "healthMask", None)
-            return Fabric(state=told.state, status=told.status, cluster=bytes(told.clusterUuid).hex(), clique=told.cliqueId, health_mask=mask)
+            return Fabric(
+                state=told.state,
+                status=told.status,
+                cluster=bytes(told.clusterUuid).hex(),
+                clique=told.cliqueId,
+                health_mask=mask,
+            )
     raise ValueError(next(iter(asked.unknown.values()), "this nvidia-ml-py has no form of it"))

@@ -1,6 +1,8 @@
-"""What Linux tells without root: processors, NUMA nodes, PCI functions and NICs. Only files of /sys and /proc under a root.
+"""What Linux tells without root: processors, NUMA nodes, PCI functions and NICs. Only files of /sys
+and /proc under a root.
 
-Source: the kernel's Documentation/ABI (sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband, stable/sysfs-devices-node).
+Source: the kernel's Documentation/ABI (sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband,
+stable/sysfs-devices-node).
 """
 
 import re
@@ -8,12 +10,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from collbench.machine.discovery._ask import Asker
-from collbench.machine.discovery.recording import Nic, NumaNode, PciDevice, Port, Processor, SwitchLink
+from collbench.machine.discovery.recording import (
+    Nic,
+    NumaNode,
+    PciDevice,
+    Port,
+    Processor,
+    SwitchLink,
+)
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ERRORS = (OSError, ValueError)
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor; what classes of GPUs begin with
-# Who made an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: one word for all of them, as for other makers.
+# Who made an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: one word for all of
+# them, as for other makers.
 _ARM, _IBM = "ARM", "IBM"
 
 
@@ -30,38 +40,57 @@ def number(file: Path) -> int:
 def processor(root: Path) -> Processor:
     """The first core of /proc/cpuinfo."""
     asker = Asker(_ERRORS)
-    lines = asker.ask("name", lambda: (root / "proc/cpuinfo").read_text(errors="replace").splitlines()) or []
+    lines = (
+        asker.ask("name", lambda: (root / "proc/cpuinfo").read_text(errors="replace").splitlines())
+        or []
+    )
     facts: dict[str, str] = {}
     for line in lines:
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), value.strip())
-    vendor = facts.get("vendor_id") or (_ARM if "CPU implementer" in facts else _IBM if "POWER" in facts.get("cpu", "") else None)
+    vendor = facts.get("vendor_id") or (
+        _ARM if "CPU implementer" in facts else _IBM if "POWER" in facts.get("cpu", "") else None
+    )
     return Processor(
         vendor=vendor,
         family=_whole(facts.get("cpu family")),
         model=_whole(facts.get("model")),
         name=facts.get("model name") or facts.get("cpu"),
         has_hypervisor="hypervisor" in facts["flags"].split() if "flags" in facts else None,
-        unknown=asker.unknown | ({} if not lines or facts.get("model name") or facts.get("cpu") else {"name": "/proc/cpuinfo does not tell it"}),
+        unknown=asker.unknown
+        | (
+            {}
+            if not lines or facts.get("model name") or facts.get("cpu")
+            else {"name": "/proc/cpuinfo does not tell it"}
+        ),
     )
 
 
 def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     """NUMA nodes that have cores; none where the kernel knows no NUMA."""
     found = []
-    for folder in sorted((root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: _natural(one.name)):
+    for folder in sorted(
+        (root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: _natural(one.name)
+    ):
         asker = Asker(_ERRORS)
         cpulist = asker.ask("cpulist", text, folder / "cpulist")
         if cpulist:
             first = re.match(r"\d+", cpulist)
-            package = root / f"sys/devices/system/cpu/cpu{first[0] if first else 0}/topology/physical_package_id"
+            cpu = root / f"sys/devices/system/cpu/cpu{first[0] if first else 0}"
+            package = cpu / "topology/physical_package_id"
             told = asker.ask("package", number, package)
-            found.append(NumaNode(index=int(folder.name[4:]), cpulist=cpulist, package=told, unknown=asker.unknown))
+            found.append(
+                NumaNode(
+                    index=int(folder.name[4:]), cpulist=cpulist, package=told, unknown=asker.unknown
+                )
+            )
     return tuple(found)
 
 
 def real_path(root: Path, link: Path) -> str:
-    """Where a link of /sys leads, relative to /sys. Raises OSError if it leads nowhere, or out of /sys."""
+    """Where a link of /sys leads, relative to /sys. Raises OSError if it leads nowhere, or out of
+    /sys.
+    """
     target, base = link.resolve(strict=True), (root / "sys").resolve()
     if not target.is_relative_to(base):
         raise FileNotFoundError(2, "it leads out of /sys")
@@ -82,7 +111,9 @@ def nvidia_gpus(root: Path) -> list[str]:
     found = []
     for folder in _entries(root / "sys/bus/pci/devices"):
         asker = Asker(_ERRORS)
-        if asker.ask("vendor", text, folder / "vendor") == _NVIDIA and (asker.ask("class", text, folder / "class") or "").startswith(_DISPLAY):
+        if asker.ask("vendor", text, folder / "vendor") == _NVIDIA and (
+            asker.ask("class", text, folder / "class") or ""
+        ).startswith(_DISPLAY):
             found.append(folder.name)
     return found
 
@@ -130,7 +161,15 @@ def nics(root: Path) -> tuple[Nic, ...]:
         address = _address_of(root, folder)
         if address:
             ports = tuple(_port(port) for port in _entries(folder / "ports") if port.name.isdigit())
-            found.append(Nic(name=folder.name, address=address, is_rdma=True, is_virtual=(folder / "device/physfn").exists(), ports=ports))
+            found.append(
+                Nic(
+                    name=folder.name,
+                    address=address,
+                    is_rdma=True,
+                    is_virtual=(folder / "device/physfn").exists(),
+                    ports=ports,
+                )
+            )
     for folder in _entries(root / "sys/class/net"):
         address = _address_of(root, folder)
         if address:
@@ -139,17 +178,31 @@ def nics(root: Path) -> tuple[Nic, ...]:
             state = asker.ask("operstate", text, folder / "operstate")
             is_virtual = (folder / "device/physfn").exists()
             found.append(
-                Nic(name=folder.name, address=address, is_rdma=False, is_virtual=is_virtual, speed_mbps=speed, operstate=state, unknown=asker.unknown)
+                Nic(
+                    name=folder.name,
+                    address=address,
+                    is_rdma=False,
+                    is_virtual=is_virtual,
+                    speed_mbps=speed,
+                    operstate=state,
+                    unknown=asker.unknown,
+                )
             )
     return tuple(found)
 
 
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
-    """Links inside split switches, each once: told by Broadcom's module, by addresses of upstream ports."""
+    """Links inside split switches, each once: told by Broadcom's module, by addresses of upstream
+    ports.
+    """
     found = set()
     for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links"):
         for peer in _entries(folder):
-            if _ADDRESS.fullmatch(folder.name) and _ADDRESS.fullmatch(peer.name) and folder.name != peer.name:
+            if (
+                _ADDRESS.fullmatch(folder.name)
+                and _ADDRESS.fullmatch(peer.name)
+                and folder.name != peer.name
+            ):
                 found.add((min(folder.name, peer.name), max(folder.name, peer.name)))
     return tuple(SwitchLink(a=a, b=b) for a, b in sorted(found))
 
@@ -167,7 +220,9 @@ def _port(folder: Path) -> Port:
 
 
 def _speed(file: Path) -> int:
-    """Mb/s of an interface; the kernel says -1 (or that as unsigned) where the device does not tell."""
+    """Mb/s of an interface; the kernel says -1 (or that as unsigned) where the device does not
+    tell.
+    """
     speed = number(file)
     if speed in (-1, 0xFFFFFFFF, 0):
         raise ValueError(f"the kernel says {speed}")

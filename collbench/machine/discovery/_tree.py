@@ -1,7 +1,9 @@
-"""The PCIe tree of a recording: which switches are above a function, which NUMA node is near, and what each link between them can do.
+"""The PCIe tree of a recording: which switches are above a function, which NUMA node is near, and
+what each link between them can do.
 
-A root port is no switch; the upstream port of a switch and the downstream port beneath it are one switch. What kinds of ports bridges are
-only root may read, so this follows from their order: below the root port they come in pairs.
+A root port is no switch; the upstream port of a switch and the downstream port beneath it are one
+switch. What kinds of ports bridges are only root may read, so this follows from their order: below
+the root port they come in pairs.
 """
 
 import re
@@ -29,7 +31,9 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A PCIe link by what is at its ends: 'root', the address of a switch's upstream port, or of a function; most: what both ends can."""
+    """A PCIe link by what is at its ends: 'root', the address of a switch's upstream port, or of a
+    function; most: what both ends can.
+    """
 
     above: str
     below: str
@@ -39,7 +43,9 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a function hangs: its host bridge, the switches above it (by upstream ports) from the root down, and the hops to it."""
+    """Where a function hangs: its host bridge, the switches above it (by upstream ports) from the
+    root down, and the hops to it.
+    """
 
     bridge: str
     switches: tuple[str, ...]
@@ -52,7 +58,9 @@ class Tree:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.devices: Mapping[str, PciDevice] = {device.address: device for device in recording.pci}
-        self._gpus: Mapping[str, GpuRecord] = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
+        self._gpus: Mapping[str, GpuRecord] = {
+            gpu.address: gpu for gpu in recording.gpus if gpu.address
+        }
 
     def place(self, address: str) -> Place | None:
         """Where a function hangs; None if sysfs does not show it."""
@@ -72,11 +80,20 @@ class Tree:
         return Place(bridge=bridge, switches=tuple(pair[0] for pair in pairs), hops=tuple(hops))
 
     def numa_of(self, address: str) -> int | None:
-        """The NUMA node that is near to a function: as itself says, a bridge above it, its list of near cores, others on its bus; None if none does."""
+        """The NUMA node that is near to a function: as itself says, a bridge above it, its list of
+        near cores, others on its bus; None if none does.
+        """
         device = self.devices.get(address)
         if device is None:
             return None
-        for one in (device, *(self.devices[port] for port in reversed(chain(device.path)[1]) if port in self.devices)):
+        for one in (
+            device,
+            *(
+                self.devices[port]
+                for port in reversed(chain(device.path)[1])
+                if port in self.devices
+            ),
+        ):
             if one.numa_node is not None and one.numa_node >= 0:
                 return one.numa_node
         gpu = self._gpus.get(address)
@@ -85,11 +102,16 @@ class Tree:
         if len(near) == 1 < len(self.recording.numa):
             return near[0]
         bridge = chain(device.path)[0]
-        siblings = {one.numa_node for one in self.recording.pci if (one.numa_node or 0) >= 0 and chain(one.path)[0] == bridge} - {None}
+        siblings = {
+            one.numa_node
+            for one in self.recording.pci
+            if (one.numa_node or 0) >= 0 and chain(one.path)[0] == bridge
+        } - {None}
         return siblings.pop() if len(siblings) == 1 else None
 
     def level(self, a: str, b: str) -> int | None:
-        """What two functions meet at, in NVML's numbers: 10 one switch, 20 several, 30 a host bridge, 40 a NUMA node, 50 none of these; None: unknown.
+        """What two functions meet at, in NVML's numbers: 10 one switch, 20 several, 30 a host
+        bridge, 40 a NUMA node, 50 none of these; None: unknown.
 
         In NVML's sense, that is without links inside split switches.
         """
@@ -97,7 +119,9 @@ class Tree:
         if first is None or second is None:
             return None
         if first.bridge == second.bridge:
-            shared = sum(one == two for one, two in zip(first.switches, second.switches, strict=False))
+            shared = sum(
+                one == two for one, two in zip(first.switches, second.switches, strict=False)
+            )
             if not shared:
                 return 30
             return 10 if len(first.switches) == len(second.switches) == shared else 20
@@ -110,14 +134,23 @@ class Tree:
         """A link between two ports; the upper one may be no function at all."""
         upper, lower = self.devices.get(upper_port), self.devices.get(lower_port)
         ends = [_most(device) for device in (upper, lower) if device is not None]
-        now = Speed() if lower is None else _speed(lower.current_link_speed, lower.current_link_width)
+        now = (
+            Speed() if lower is None else _speed(lower.current_link_speed, lower.current_link_width)
+        )
         gpu = self._gpus.get(lower_port)
         if gpu is not None:
-            ends.append(Speed(generation=gpu.pcie_max_generation or 0, lanes=_lanes(gpu.pcie_max_width)))
+            ends.append(
+                Speed(generation=gpu.pcie_max_generation or 0, lanes=_lanes(gpu.pcie_max_width))
+            )
             if now == Speed():
                 now = Speed(generation=gpu.pcie_generation or 0, lanes=_lanes(gpu.pcie_width))
         # A port that claims less than what runs over it is a hypervisor's invention, as QEMU's are.
-        real = [end for end in ends if (not end.generation or end.generation >= now.generation) and (not end.lanes or end.lanes >= now.lanes)]
+        real = [
+            end
+            for end in ends
+            if (not end.generation or end.generation >= now.generation)
+            and (not end.lanes or end.lanes >= now.lanes)
+        ]
         most = Speed(
             generation=min((end.generation for end in real if end.generation), default=0),
             lanes=min((end.lanes for end in real if end.lanes), default=0),
@@ -132,7 +165,9 @@ def chain(path: str) -> tuple[str, Sequence[str]]:
     ('pci0000:16', ['0000:16:01.0', '0000:17:00.0'])
     """
     parts = path.split("/")
-    last = max((number for number, part in enumerate(parts) if _HOST_BRIDGE.fullmatch(part)), default=-1)
+    last = max(
+        (number for number, part in enumerate(parts) if _HOST_BRIDGE.fullmatch(part)), default=-1
+    )
     return (parts[last] if last >= 0 else ""), addresses("/".join(parts[last + 1 :]))
 
 

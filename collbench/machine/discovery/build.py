@@ -1,6 +1,8 @@
-"""A graph out of recordings: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and links with rates. Pure: nothing is asked here.
+"""A graph out of recordings: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and
+links with rates. Pure: nothing is asked here.
 
-Where sources disagree the PCIe tree decides, and a note says so. What a recording does not tell is left out or has no rate.
+Where sources disagree the PCIe tree decides, and a note says so. What a recording does not tell is
+left out or has no rate.
 """
 
 from collections import Counter
@@ -23,10 +25,15 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
     links: list[Link] = []
     notes: list[tuple[int, str]] = []
     p2p: dict[tuple[str, str, str], str] = {}
-    names = tuple(recording.hostname or f"host{number}" for number, recording in enumerate(recordings))
+    names = tuple(
+        recording.hostname or f"host{number}" for number, recording in enumerate(recordings)
+    )
     fabrics = _shared_fabrics(recordings)
     for host, recording in enumerate(recordings):
-        first = {kind: sum(node.kind == kind for node in nodes) for kind in ("gpu", "cpu", "root", "nic", "nvswitch")}
+        first = {
+            kind: sum(node.kind == kind for node in nodes)
+            for kind in ("gpu", "cpu", "root", "nic", "nvswitch")
+        }
         draft = _host.draft(recording, host, first, fabrics.get(_fabric_of(recording), ""))
         taken = {node.id for node in nodes}  # a switch that hosts share
         nodes += [node for node in draft.nodes if node.id not in taken]
@@ -35,23 +42,47 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
         p2p |= _p2p(recording, draft.gpu_ids)
     if len(recordings) > 1:
         _join(nodes, links, notes)
-    topology = Topology(name=names[0] if len(names) == 1 else f"{len(names)} hosts", nodes=tuple(nodes), links=tuple(links), hosts=names, p2p=p2p)
+    topology = Topology(
+        name=names[0] if len(names) == 1 else f"{len(names)} hosts",
+        nodes=tuple(nodes),
+        links=tuple(links),
+        hosts=names,
+        p2p=p2p,
+    )
     return Topology(
-        name=topology.name, nodes=topology.nodes, links=topology.links, hosts=names, p2p=p2p, notes=tuple(_said(notes, names, equal_hosts(topology)))
+        name=topology.name,
+        nodes=topology.nodes,
+        links=topology.links,
+        hosts=names,
+        p2p=p2p,
+        notes=tuple(_said(notes, names, equal_hosts(topology))),
     )
 
 
-def _said(notes: Sequence[tuple[int, str]], names: Sequence[str], equal: Sequence[Sequence[int]]) -> Iterator[str]:
+def _said(
+    notes: Sequence[tuple[int, str]], names: Sequence[str], equal: Sequence[Sequence[int]]
+) -> Iterator[str]:
     """Notes with the hosts that they are about; each text once."""
     by_text: dict[str, list[int]] = {}
     for host, note in notes:
         by_text.setdefault(note, []).append(host)
     for note, hosts in by_text.items():
-        whose = "" if len(names) == 1 or -1 in hosts else "all hosts: " if len(hosts) == len(names) else f"{', '.join(names[host] for host in hosts)}: "
+        whose = (
+            ""
+            if len(names) == 1 or -1 in hosts
+            else (
+                "all hosts: "
+                if len(hosts) == len(names)
+                else f"{', '.join(names[host] for host in hosts)}: "
+            )
+        )
         yield whose + note
     for group in equal:
         if len(group) > 1:
-            yield f"{', '.join(names[host] for host in group)} are equal, apart from names and addresses"
+            yield (
+                f"{', '.join(names[host] for host in group)} are equal, apart from names and"
+                " addresses"
+            )
 
 
 def _join(nodes: list[Node], links: list[Link], notes: list[tuple[int, str]]) -> None:
@@ -64,9 +95,26 @@ def _join(nodes: list[Node], links: list[Link], notes: list[tuple[int, str]]) ->
             nodes.append(Node(id=networks[layer], kind="net", name=layer, host=-1))
         rate = float(node.fact("gbps")) / 8 if node.fact("gbps") else None
         source = f"{node.fact('gbps')} Gb/s, as the kernel tells" if rate else ""
-        links.append(Link(a=node.id, b=networks[layer], kind="network", raw_gbs=rate, usable_gbs=rate, source=source))
+        links.append(
+            Link(
+                a=node.id,
+                b=networks[layer],
+                kind="network",
+                raw_gbs=rate,
+                usable_gbs=rate,
+                source=source,
+            )
+        )
     if networks:
-        notes.append((-1, "what is between the hosts is not known: NICs of one kind that are up are drawn as one network"))
+        notes.append(
+            (
+                -1,
+                (
+                    "what is between the hosts is not known: NICs of one kind that are up are drawn"
+                    " as one network"
+                ),
+            )
+        )
 
 
 def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, str], str]:
@@ -77,23 +125,39 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
         if pair.a in gpu_ids and pair.b in gpu_ids:
             for what in P2P:
                 status: int | None = getattr(pair, what)
-                word = _P2P_WORDS[status] if status is not None and 0 <= status < len(_P2P_WORDS) else "U"
-                found[gpu_ids[pair.a], gpu_ids[pair.b], what] = "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
+                word = (
+                    _P2P_WORDS[status]
+                    if status is not None and 0 <= status < len(_P2P_WORDS)
+                    else "U"
+                )
+                found[gpu_ids[pair.a], gpu_ids[pair.b], what] = (
+                    "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
+                )
     return found
 
 
 def _fabric_of(recording: Recording) -> tuple[str, int]:
-    """The NVLink fabric of a host that more hosts may share: cluster and clique; nothing where a GPU says otherwise."""
+    """The NVLink fabric of a host that more hosts may share: cluster and clique; nothing where a
+    GPU says otherwise.
+    """
     found = {_key(gpu.fabric) for gpu in recording.gpus}
     return found.pop() if len(found) == 1 else ("", 0)
 
 
 def _key(fabric: Fabric | None) -> tuple[str, int]:
-    is_up = fabric is not None and fabric.state == 3 and fabric.cluster is not None and fabric.cluster.strip("0")
+    is_up = (
+        fabric is not None
+        and fabric.state == 3
+        and fabric.cluster is not None
+        and fabric.cluster.strip("0")
+    )
     return (fabric.cluster or "", fabric.clique or 0) if fabric is not None and is_up else ("", 0)
 
 
 def _shared_fabrics(recordings: Sequence[Recording]) -> dict[tuple[str, int], str]:
     """Ids of the switches that several hosts hang on, by fabric."""
     hosts = Counter(_fabric_of(recording) for recording in recordings)
-    return {key: f"fabric{number}" for number, key in enumerate(key for key, count in hosts.items() if key[0] and count > 1)}
+    return {
+        key: f"fabric{number}"
+        for number, key in enumerate(key for key, count in hosts.items() if key[0] and count > 1)
+    }

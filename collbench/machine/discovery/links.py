@@ -8,7 +8,9 @@ from collbench.machine.discovery.recording import Recording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRow:
-    """One NVLink; gpu: CUDA's number. None is what nobody told; speed_gbs: as NVML tells, line code included, per direction."""
+    """One NVLink; gpu: CUDA's number. None is what nobody told; speed_gbs: as NVML tells, line code
+    included, per direction.
+    """
 
     gpu: int
     link: int
@@ -23,9 +25,15 @@ class LinkRow:
 
 
 def links_table(recording: Recording) -> list[LinkRow]:
-    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs where that is not known."""
+    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs where that is not
+    known.
+    """
     by_index = {gpu.index: gpu for gpu in recording.gpus}
-    order = [gpu.index for gpu in recording.gpus if "handle" not in gpu.unknown] if recording.cuda is None else recording.cuda
+    order = (
+        [gpu.index for gpu in recording.gpus if "handle" not in gpu.unknown]
+        if recording.cuda is None
+        else recording.cuda
+    )
     shown = [by_index[index] for index in order]
     known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
@@ -37,10 +45,16 @@ def links_table(recording: Recording) -> list[LinkRow]:
             speed = link.speed_mbps if link.speed_mbps is not None else gpu.common_speed_mbps
             rows.append(
                 LinkRow(
-                    gpu=number, link=link.number, is_active=_nvlinks.is_up(link, gpu.arch),
+                    gpu=number,
+                    link=link.number,
+                    is_active=_nvlinks.is_up(link, gpu.arch),
                     version=_nvlinks.VERSIONS.get(_nvlinks.version_of(link) or 0, (None, 0))[0],
-                    generation=_nvlinks.generation(gpu, link) or None, remote=names.get(end, end) or None,
-                    speed_gbs=None if speed is None else speed / 1000, replay=link.replay, recovery=link.recovery, crc=link.crc,
+                    generation=_nvlinks.generation(gpu, link) or None,
+                    remote=names.get(end, end) or None,
+                    speed_gbs=None if speed is None else speed / 1000,
+                    replay=link.replay,
+                    recovery=link.recovery,
+                    crc=link.crc,
                 )
             )
     return rows

@@ -1,7 +1,9 @@
-"""What one host says of itself, as data: read once, saved as JSON, replayed anywhere. What it means for a graph is the build's business.
+"""What one host says of itself, as data: read once, saved as JSON, replayed anywhere. What it means
+for a graph is the build's business.
 
-A value that could not be read is None, and `unknown` of the object that it belongs to says why, by the field's name. PCI addresses are
-spelled as sysfs spells them. Names of sources: sysfs files by their kernel names, the rest by NVML's.
+A value that could not be read is None, and `unknown` of the object that it belongs to says why, by
+the field's name. PCI addresses are spelled as sysfs spells them. Names of sources: sysfs files by
+their kernel names, the rest by NVML's.
 """
 
 import json
@@ -15,7 +17,16 @@ from collbench.util.errors import UsageError
 FORMAT, VERSION = "collbench-recording", 1
 _MOST_CHARACTERS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
 
-_MOST_OF = {"gpus": 256, "numa": 1024, "pci": 8192, "nics": 8192, "switch_links": 8192, "pairs": 256 * 255, "links": 64, "c2c": 64}
+_MOST_OF = {
+    "gpus": 256,
+    "numa": 1024,
+    "pci": 8192,
+    "nics": 8192,
+    "switch_links": 8192,
+    "pairs": 256 * 255,
+    "links": 64,
+    "c2c": 64,
+}
 
 Reasons = Mapping[str, str]
 
@@ -44,7 +55,9 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciDevice:
-    """A PCI function. path: its real path under /sys, parents included; speeds as in 16.0 GT/s PCIe."""
+    """A PCI function. path: its real path under /sys, parents included; speeds as in 16.0 GT/s
+    PCIe.
+    """
 
     address: str
     path: str
@@ -64,7 +77,9 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, as text of the kernel: rate 400 Gb/sec (4X NDR), state 4: ACTIVE."""
+    """A port of an RDMA device, as text of the kernel: rate 400 Gb/sec (4X NDR), state 4:
+    ACTIVE.
+    """
 
     number: int
     rate: str | None = None
@@ -75,7 +90,9 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """A network interface (speed in Mb/s) or an RDMA device (ports) of a PCI function. is_virtual: a part (SR-IOV) of one that is listed too."""
+    """A network interface (speed in Mb/s) or an RDMA device (ports) of a PCI function. is_virtual:
+    a part (SR-IOV) of one that is listed too.
+    """
 
     name: str
     address: str
@@ -97,10 +114,11 @@ class SwitchLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvLink:
-    """One NVLink of a GPU, as NVML counts it. state, version, speed_mbps: by field values; is_active, nvml_version: by functions of older GPUs.
+    """One NVLink of a GPU, as NVML counts it. state, version, speed_mbps: by field values;
+    is_active, nvml_version: by functions of older GPUs.
 
-    remote_type: NVML_NVLINK_DEVICE_TYPE. remote_class: sysfs's class of what is at the remote address, if it is there. The last three are
-    error counters.
+    remote_type: NVML_NVLINK_DEVICE_TYPE. remote_class: sysfs's class of what is at the remote
+    address, if it is there. The last three are error counters.
     """
 
     number: int
@@ -131,7 +149,9 @@ class C2c:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; GPUs of one cluster and one clique reach each other by NVLink."""
+    """nvmlDeviceGetGpuFabricInfo: state 3 is completed; GPUs of one cluster and one clique reach
+    each other by NVLink.
+    """
 
     state: int | None = None
     status: int | None = None
@@ -142,7 +162,9 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRecord:
-    """A GPU as NVML tells it. arch: 90 for compute capability 9.0. numa_node: the one that the GPU's own memory is, where it is one."""
+    """A GPU as NVML tells it. arch: 90 for compute capability 9.0. numa_node: the one that the
+    GPU's own memory is, where it is one.
+    """
 
     index: int
     uuid: str | None = None
@@ -167,7 +189,9 @@ class GpuRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """Two GPUs by NVML's numbers, in one direction: NVML's common ancestor (0 to 50 in tens) and four P2P statuses (0: OK)."""
+    """Two GPUs by NVML's numbers, in one direction: NVML's common ancestor (0 to 50 in tens) and
+    four P2P statuses (0: OK).
+    """
 
     a: int
     b: int
@@ -181,7 +205,9 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One host. cuda: NVML's numbers of the GPUs that CUDA shows, in CUDA's order. product: what the host is sold as (DMI)."""
+    """One host. cuda: NVML's numbers of the GPUs that CUDA shows, in CUDA's order. product: what
+    the host is sold as (DMI).
+    """
 
     hostname: str | None = None
     boot_id: str | None = None
@@ -205,32 +231,53 @@ class Recording:
 
 def dumps(recordings: Sequence[Recording]) -> str:
     """One host or several as a file."""
-    return json.dumps({"format": FORMAT, "version": VERSION, "hosts": encode(tuple(recordings))}, indent=1) + "\n"
+    return (
+        json.dumps(
+            {"format": FORMAT, "version": VERSION, "hosts": encode(tuple(recordings))}, indent=1
+        )
+        + "\n"
+    )
 
 
 def loads(text: str, name: str) -> list[Recording]:
-    """The hosts of a file, one at least; `name` is for messages. Raises UsageError with the place if it is broken.
+    """The hosts of a file, one at least; `name` is for messages. Raises UsageError with the place
+    if it is broken.
 
-    >>> loads('{"format": "collbench-recording", "version": 1, "hosts": [{"gpus": [{"index": "0"}]}]}', "bug.json")
+    >>> hosts = '[{"gpus": [{"index": "0"}]}]'
+    >>> loads(f'{{"format": "collbench-recording", "version": 1, "hosts": {hosts}}}', "bug.json")
     Traceback (most recent call last):
     collbench.util.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
     """
     if len(text) > _MOST_CHARACTERS:
-        raise UsageError(f"{name} has {len(text) >> 20} MB; a recording has less than {_MOST_CHARACTERS >> 20}")
+        raise UsageError(
+            f"{name} has {len(text) >> 20} MB; a recording has less than {_MOST_CHARACTERS >> 20}"
+        )
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}", "is the file cut off?") from None
+        raise UsageError(
+            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}",
+            "is the file cut off?",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: not a recording: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"{name}: not a recording: its format is not {FORMAT}", "collbench topo --record FILE writes one")
+        raise UsageError(
+            f"{name}: not a recording: its format is not {FORMAT}",
+            "collbench topo --record FILE writes one",
+        )
     if data.get("version") != VERSION:
-        raise UsageError(f"{name}: version {str(data.get('version'))[:20]} of {FORMAT}; this collbench reads {VERSION}")
+        raise UsageError(
+            f"{name}: version {str(data.get('version'))[:20]} of {FORMAT}; this collbench reads"
+            f" {VERSION}"
+        )
     hosts = data.get("hosts")
     if not isinstance(hosts, list) or not hosts:
         raise UsageError(f"{name}: hosts is not a list of at least one host")
-    return [_checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]") for number, host in enumerate(hosts)]
+    return [
+        _checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]")
+        for number, host in enumerate(hosts)
+    ]
 
 
 def _refuse_constant(constant: str) -> float:
@@ -243,14 +290,24 @@ def _is_at_its_address(device: PciDevice) -> bool:
 
 
 def _checked(recording: Recording, place: str) -> Recording:
-    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once; nothing is more than a host can have."""
-    of_gpus = [("links", max((len(gpu.links) for gpu in recording.gpus), default=0)), ("c2c", max((len(gpu.c2c) for gpu in recording.gpus), default=0))]
-    for what, count in [(what, len(getattr(recording, what))) for what in _MOST_OF if hasattr(recording, what)] + of_gpus:
+    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once; nothing
+    is more than a host can have.
+    """
+    of_gpus = [
+        ("links", max((len(gpu.links) for gpu in recording.gpus), default=0)),
+        ("c2c", max((len(gpu.c2c) for gpu in recording.gpus), default=0)),
+    ]
+    for what, count in [
+        (what, len(getattr(recording, what))) for what in _MOST_OF if hasattr(recording, what)
+    ] + of_gpus:
         if count > _MOST_OF[what]:
             raise UsageError(f"{place}.{what}: {count} are more than a host has ({_MOST_OF[what]})")
     strange = next((device for device in recording.pci if not _is_at_its_address(device)), None)
     if strange is not None:
-        raise UsageError(f"{place}.pci: {strange.address[:40]} is not at the end of its path, or a part of that comes twice")
+        raise UsageError(
+            f"{place}.pci: {strange.address[:40]} is not at the end of its path, or a part of that"
+            " comes twice"
+        )
     for what, keys in (
         ("gpus", [gpu.index for gpu in recording.gpus]),
         ("numa", [node.index for node in recording.numa]),
@@ -261,7 +318,9 @@ def _checked(recording: Recording, place: str) -> Recording:
             twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise UsageError(f"{place}.{what}: {twice} comes twice")
     known = {gpu.index for gpu in recording.gpus}
-    named = [("cuda", number) for number in recording.cuda or ()] + [("pairs", end) for pair in recording.pairs for end in (pair.a, pair.b)]
+    named = [("cuda", number) for number in recording.cuda or ()] + [
+        ("pairs", end) for pair in recording.pairs for end in (pair.a, pair.b)
+    ]
     lost = next(((what, number) for what, number in named if number not in known), None)
     if lost is not None:
         raise UsageError(f"{place}.{lost[0]}: {lost[1]} is the number of no GPU")

@@ -1,7 +1,9 @@
-"""Topologies in files of other tools and of ours: one format a file, found by the file's name; which one it is, the content tells.
+"""Topologies in files of other tools and of ours: one format a file, found by the file's name;
+which one it is, the content tells.
 
-Not what machines look like (topology) nor asking one (discovery). A file comes from anyone: whatever it holds, reading it gives a topology or
-one UsageError with the place, in bounded time and memory.
+Not what machines look like (topology) nor asking one (discovery). A file comes from anyone:
+whatever it holds, reading it gives a topology or one UsageError with the place, in bounded time and
+memory.
 """
 
 import re
@@ -14,8 +16,13 @@ from collbench.util.errors import UsageError
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
-MAX_FILE_BYTES = 64 << 20  # the largest dumps we know of, NCCL's of 72 GPUs and hwloc's of a thousand cores, have less than 4 MiB
-_KNOWN = "known are NCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s, hwloc's XML, and collbench's own JSON"
+# the largest dumps we know of, NCCL's of 72 GPUs and hwloc's of a thousand cores, have less than 4
+# MiB
+MAX_FILE_BYTES = 64 << 20
+_KNOWN = (
+    "known are NCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s, hwloc's XML,"
+    " and collbench's own JSON"
+)
 _OWN = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
 
 
@@ -24,7 +31,9 @@ class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but no
 
 
 def read(file: Path | str) -> Topology:
-    """The topology that a file describes. Raises UsageError with the place and what is wrong; IsRecording for what discovery has to read."""
+    """The topology that a file describes. Raises UsageError with the place and what is wrong;
+    IsRecording for what discovery has to read.
+    """
     text = _text_of(Path(file))
     topology = FAMILY.load(detect(text, str(file))).read(text, str(file))
     assert isinstance(topology, Topology)
@@ -32,9 +41,11 @@ def read(file: Path | str) -> Topology:
 
 
 def described(name: str) -> Topology | None:
-    """The wires of a machine: of a shipped profile, a profile's file, or any file that read() takes; None for a profile of processors.
+    """The wires of a machine: of a shipped profile, a profile's file, or any file that read()
+    takes; None for a profile of processors.
 
-    Raises UsageError if there is no such machine, or if the file is a recording: making wires of one is discovery's work.
+    Raises UsageError if there is no such machine, or if the file is a recording: making wires of
+    one is discovery's work.
 
     >>> len(described("dgx-1v").gpus), described("cpu-2")
     (8, None)
@@ -45,13 +56,15 @@ def described(name: str) -> Topology | None:
         return read(name)
     except IsRecording:
         raise UsageError(
-            f"{name} is a recording of what a machine said of itself, not yet a description of its wires",
+            f"{name} is a recording of what a machine said of itself, not yet a description of its"
+            " wires",
             f"write that with: collbench topo --from {name} --json > wires.json",
         ) from None
 
 
 def detect(text: str, name: str) -> str:
-    """The name of the format of a text. Raises UsageError if it is none of them, IsRecording for a recording; `name` is for the message.
+    """The name of the format of a text. Raises UsageError if it is none of them, IsRecording for a
+    recording; `name` is for the message.
 
     >>> detect('<system version="1"/>', "a.xml")
     'nccl_xml'
@@ -66,7 +79,8 @@ def detect(text: str, name: str) -> str:
         root = _xml.parse(text, name)
         if root.tag == "graphs":
             raise UsageError(
-                f"{name} is a graph dump of NCCL (NCCL_GRAPH_DUMP_FILE): the rings and trees that it chose, not what is wired to what",
+                f"{name} is a graph dump of NCCL (NCCL_GRAPH_DUMP_FILE): the rings and trees that"
+                " it chose, not what is wired to what",
                 "give the file that NCCL_TOPO_DUMP_FILE wrote",
             )
         raise UsageError(f"{root.place}: <{root.tag}> is not the root of a topology", _KNOWN)
@@ -87,7 +101,9 @@ def _text_of(file: Path) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"cannot read {file}: {error}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise UsageError(f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large", _KNOWN)
+        raise UsageError(
+            f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large", _KNOWN
+        )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UsageError(f"{file} is UTF-16 text, as Windows writes it", "save it as UTF-8")
     if b"\0" in data:
@@ -95,7 +111,9 @@ def _text_of(file: Path) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}, byte {error.start}: not UTF-8 text", "save it as UTF-8") from None
+        raise UsageError(
+            f"{file}, byte {error.start}: not UTF-8 text", "save it as UTF-8"
+        ) from None
     if not text.strip():
         raise UsageError(f"{file} is empty")
     return text

@@ -1,4 +1,6 @@
-"""What readers of several formats need to build a topology: numbered ids, processor masks, links between sockets."""
+"""What readers of several formats need to build a topology: numbered ids, processor masks, links
+between sockets.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,8 +14,20 @@ from collbench.util.errors import UsageError
 MAX_NODES = 4096
 MAX_CPUS = 256
 _MAX_MASK_DIGITS = 4096
-# Parts of names that nvidia-smi and hwloc give GPUs: their compute capability (NVIDIA's table of CUDA GPUs).
-_ARCHS = (("P100", 60), ("V100", 70), ("A100", 80), ("A800", 80), ("A30", 80), ("H100", 90), ("H200", 90), ("H800", 90), ("H20", 90), ("GH200", 90))
+# Parts of names that nvidia-smi and hwloc give GPUs: their compute capability (NVIDIA's table of
+# CUDA GPUs).
+_ARCHS = (
+    ("P100", 60),
+    ("V100", 70),
+    ("A100", 80),
+    ("A800", 80),
+    ("A30", 80),
+    ("H100", 90),
+    ("H200", 90),
+    ("H800", 90),
+    ("H20", 90),
+    ("GH200", 90),
+)
 _ARCHS_BLACKWELL = (("B100", 100), ("B200", 100), ("GB200", 100), ("B300", 103), ("GB300", 103))
 
 
@@ -23,7 +37,11 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Jb"), printable("fine")
     ('a\ufffd[2Jb', 'fine')
     """
-    return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else "\ufffd" for one in text)
+    )
 
 
 class Ids:
@@ -58,27 +76,41 @@ def number_of(id_: str) -> int:
 
 
 def mask_processors(mask: str) -> str | None:
-    """Processors of a mask in hexadecimal words of 32 bits, the highest first, as the kernel (00ff,ffffffff) and hwloc (0x3,,0x1) write it.
+    """Processors of a mask in hexadecimal words of 32 bits, the highest first, as the kernel
+    (00ff,ffffffff) and hwloc (0x3,,0x1) write it.
 
     None if it is no such mask.
 
-    >>> mask_processors("000000ff,ffff0000"), mask_processors("0x00000003,,0x1"), mask_processors("0-3")
+    >>> (
+    ...     mask_processors("000000ff,ffff0000"),
+    ...     mask_processors("0x00000003,,0x1"),
+    ...     mask_processors("0-3"),
+    ... )
     ('16-39', '0,64-65', None)
     """
     bits = mask_bits(mask)
-    return None if bits is None else spans(place for place in range(bits.bit_length()) if bits >> place & 1)
+    return (
+        None
+        if bits is None
+        else spans(place for place in range(bits.bit_length()) if bits >> place & 1)
+    )
 
 
 def mask_bits(mask: str) -> int | None:
     """A mask as one number; None if it is none."""
     words = [word.strip().lower().removeprefix("0x") for word in mask.split(",")]
-    if len(mask) > _MAX_MASK_DIGITS or not all(re.fullmatch("[0-9a-f]{0,8}", word) for word in words[1:]) or not re.fullmatch("[0-9a-f]*", words[0]):
+    if (
+        len(mask) > _MAX_MASK_DIGITS
+        or not all(re.fullmatch("[0-9a-f]{0,8}", word) for word in words[1:])
+        or not re.fullmatch("[0-9a-f]*", words[0])
+    ):
         return None
     return int("".join([words[0], *(word.rjust(8, "0") for word in words[1:])]) or "0", 16)
 
 
 def processors_mask(processors: str) -> str:
-    """The opposite of mask_processors, in the kernel's way; nothing for what is no list of processors.
+    """The opposite of mask_processors, in the kernel's way; nothing for what is no list of
+    processors.
 
     >>> processors_mask("16-39"), processors_mask("")
     ('000000ff,ffff0000', '')
@@ -86,7 +118,11 @@ def processors_mask(processors: str) -> str:
     bits = 0
     for run in filter(None, processors.split(",")):
         first, _, last = run.partition("-")
-        if not re.fullmatch(r"\d{1,5}", first) or not re.fullmatch(r"\d{1,5}", last or first) or int(first) > int(last or first):
+        if (
+            not re.fullmatch(r"\d{1,5}", first)
+            or not re.fullmatch(r"\d{1,5}", last or first)
+            or int(first) > int(last or first)
+        ):
             return ""
         bits |= (1 << int(last or first) + 1) - (1 << int(first))
     text = f"{bits:x}"
@@ -95,9 +131,17 @@ def processors_mask(processors: str) -> str:
 
 
 def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
-    """Links between all processors of each host, with rates where their facts (arch, vendor, familyid, modelid) tell what they are."""
+    """Links between all processors of each host, with rates where their facts (arch, vendor,
+    familyid, modelid) tell what they are.
+    """
     return tuple(
-        Link(a=a.id, b=b.id, kind="socket", usable_gbs=rate[0] if rate else None, source=rate[1] if rate else "")
+        Link(
+            a=a.id,
+            b=b.id,
+            kind="socket",
+            usable_gbs=rate[0] if rate else None,
+            source=rate[1] if rate else "",
+        )
         for a, b in combinations(cpus, 2)
         if a.host == b.host
         for rate in (_socket_rate(a),)
@@ -106,17 +150,26 @@ def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
 
 def _socket_rate(cpu: Node) -> tuple[float, str] | None:
     # NCCL tells Arm's and IBM's processors by their architecture alone (topo.cc).
-    vendor = {"arm64": "ARM", "aarch64": "ARM", "ppc64": "IBM", "ppc64le": "IBM"}.get(cpu.fact("arch"), cpu.fact("vendor"))
+    vendor = {"arm64": "ARM", "aarch64": "ARM", "ppc64": "IBM", "ppc64le": "IBM"}.get(
+        cpu.fact("arch"), cpu.fact("vendor")
+    )
     if vendor != "GenuineIntel":
         return rates.socket(vendor, 0, 0)
-    family, model = (int(text) if text.isdecimal() and len(text) < 10 else -1 for text in (cpu.fact("familyid"), cpu.fact("modelid")))
+    family, model = (
+        int(text) if text.isdecimal() and len(text) < 10 else -1
+        for text in (cpu.fact("familyid"), cpu.fact("modelid"))
+    )
     return rates.socket(vendor, family, model) if model >= 0 else None
 
 
 def arch_of_name(name: str) -> int:
     """The compute capability of a GPU of that name; 0 if the name tells none that has NVLink.
 
-    >>> arch_of_name("Tesla V100-SXM3-32GB-H"), arch_of_name("NVIDIA H200"), arch_of_name("NVIDIA L40S")
+    >>> (
+    ...     arch_of_name("Tesla V100-SXM3-32GB-H"),
+    ...     arch_of_name("NVIDIA H200"),
+    ...     arch_of_name("NVIDIA L40S"),
+    ... )
     (70, 90, 0)
     """
     words = set(re.split(r"[^A-Z0-9]+", name.upper()))

@@ -1,4 +1,6 @@
-"""hwloc's matrix NVLinkBandwidth: MB/s between GPUs, ports of NVSwitches and packages, each value a whole bundle. Source: topology-nvml.c."""
+"""hwloc's matrix NVLinkBandwidth: MB/s between GPUs, ports of NVSwitches and packages, each value a
+whole bundle. Source: topology-nvml.c.
+"""
 
 from collections.abc import Mapping
 
@@ -11,8 +13,12 @@ _MAX_OBJECTS = 1024
 _LINKS = {1: 4, 2: 6, 3: 12, 4: 18, 5: 18}  # of a GPU, by generation (NVIDIA's whitepapers)
 
 
-def nvlinks(root: _xml.Element, nodes: Mapping[str, Node], by_object: Mapping[str, str]) -> tuple[list[Link], list[str]]:
-    """Bundles, and remarks. by_object: nodes by kind and gp_index. Raises UsageError for a matrix that is none."""
+def nvlinks(
+    root: _xml.Element, nodes: Mapping[str, Node], by_object: Mapping[str, str]
+) -> tuple[list[Link], list[str]]:
+    """Bundles, and remarks. by_object: nodes by kind and gp_index. Raises UsageError for a matrix
+    that is none.
+    """
     links: list[Link] = []
     unknown = 0
     for matrix in root.of("distances2", "distances2hetero"):
@@ -29,9 +35,23 @@ def nvlinks(root: _xml.Element, nodes: Mapping[str, Node], by_object: Mapping[st
                     told[a, b] = told.get((a, b), 0) + value
         for (a, b), mbs in told.items():
             if (b, a) not in told or a < b:
-                links.append(_link(nodes[a], a, b, mbs, sum(value for (end, _), value in told.items() if end == a)))
-    notes = [f"{unknown} ends of NVLinks are not among the file's objects: left out"] if unknown else []
-    notes += ["how many NVLinks a bundle has is unknown: the GPUs' names tell no generation"] if any(not link.count for link in links) else []
+                links.append(
+                    _link(
+                        nodes[a],
+                        a,
+                        b,
+                        mbs,
+                        sum(value for (end, _), value in told.items() if end == a),
+                    )
+                )
+    notes = (
+        [f"{unknown} ends of NVLinks are not among the file's objects: left out"] if unknown else []
+    )
+    notes += (
+        ["how many NVLinks a bundle has is unknown: the GPUs' names tell no generation"]
+        if any(not link.count for link in links)
+        else []
+    )
     return links, notes
 
 
@@ -40,8 +60,15 @@ def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
     if matrix.get("type"):
         ends = [f"{matrix.get('type')}:{word}" for word in ends]
     words = [word for element in matrix.of("u64values") for word in element.words]
-    if len(ends) > _MAX_OBJECTS or matrix.number("nbobjs", -1) != len(ends) or len(words) != len(ends) ** 2:
-        raise UsageError(f"{matrix.place}: {len(ends)} indexes and {len(words)} values are no matrix of {matrix.get('nbobjs')[:10] or '?'} objects")
+    if (
+        len(ends) > _MAX_OBJECTS
+        or matrix.number("nbobjs", -1) != len(ends)
+        or len(words) != len(ends) ** 2
+    ):
+        raise UsageError(
+            f"{matrix.place}: {len(ends)} indexes and {len(words)} values are no matrix of"
+            f" {matrix.get('nbobjs')[:10] or '?'} objects"
+        )
     if not all(word.isdecimal() and len(word) < 13 for word in words):
         raise UsageError(f"{matrix.place}: a value of NVLinkBandwidth is no whole number of MB/s")
     return ends, [int(word) for word in words]
@@ -51,7 +78,9 @@ def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:
     """A bundle; from the GPU's generation comes how many links it has."""
     generation = rates.nvlink_generation(int(gpu.fact("sm") or 0))
     if not generation:
-        return Link(a=a, b=b, kind="nvlink", count=0, raw_gbs=mbs / 1000, source="hwloc's NVLinkBandwidth")
+        return Link(
+            a=a, b=b, kind="nvlink", count=0, raw_gbs=mbs / 1000, source="hwloc's NVLinkBandwidth"
+        )
     one_mbs = rates.nvlink(generation, 1).raw_gbs * 1000
     # hwloc before 2.9.1 counted both directions of generations 3 and 4: more than the GPU has.
     if total_mbs > _LINKS[generation] * one_mbs:

@@ -3,9 +3,31 @@
 import re
 
 CPU = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
-PCI = ("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width")
+PCI = (
+    "busid",
+    "class",
+    "vendor",
+    "device",
+    "subsystem_vendor",
+    "subsystem_device",
+    "link_speed",
+    "link_width",
+)
 GPU = ("dev", "sm", "mlopart", "rank", "gdr")
-NET = ("name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "net", "gin", "keep")
+NET = (
+    "name",
+    "dev",
+    "latency",
+    "speed",
+    "port",
+    "guid",
+    "maxconn",
+    "gdr",
+    "coll",
+    "net",
+    "gin",
+    "keep",
+)
 HIDDEN = "fffffff:ff"  # how bus addresses begin that a virtual machine does not show
 
 
@@ -15,5 +37,7 @@ def bus_key(address: str) -> tuple[int, ...] | None:
     >>> bus_key("00000000:1A:00.0"), bus_key("eth0")
     ((0, 26, 0, 0), None)
     """
-    parts = re.fullmatch(r"([0-9a-f]{1,8}):([0-9a-f]{1,4}):([0-9a-f]{1,2})\.([0-9a-f])", address.strip().lower())
+    parts = re.fullmatch(
+        r"([0-9a-f]{1,8}):([0-9a-f]{1,4}):([0-9a-f]{1,2})\.([0-9a-f])", address.strip().lower()
+    )
     return tuple(int(part, 16) for part in parts.groups()) if parts else None

@@ -1,6 +1,8 @@
-"""A machine that has the classes of a matrix: devices that are PIX share a switch, those that are PXB a tree of them, PHB a root, NODE a CPU.
+"""A machine that has the classes of a matrix: devices that are PIX share a switch, those that are
+PXB a tree of them, PHB a root, NODE a CPU.
 
-The switches, roots and processors are made up and say so (fact hidden); links have no rates, for the text tells none.
+The switches, roots and processors are made up and say so (fact hidden); links have no rates, for
+the text tells none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +33,32 @@ class Device:
 
 
 def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> Topology:
-    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: of the matrix, for messages."""
+    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: of the matrix, for
+    messages.
+    """
     tree = _Tree(devices, cells)
     limit_cpus((node for node in tree.nodes if node.kind == "cpu"), place)
     bundles, notes = _bundles(devices, cells)
-    nodes = [*tree.nodes, *([Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN)] if any("nvs0" in (link.a, link.b) for link in bundles) else [])]
-    plain = Topology(name=name, nodes=tuple(nodes), links=(*tree.links, *socket_links([node for node in tree.nodes if node.kind == "cpu"])))
+    nodes = [
+        *tree.nodes,
+        *(
+            [Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN)]
+            if any("nvs0" in (link.a, link.b) for link in bundles)
+            else []
+        ),
+    ]
+    plain = Topology(
+        name=name,
+        nodes=tuple(nodes),
+        links=(*tree.links, *socket_links([node for node in tree.nodes if node.kind == "cpu"])),
+    )
     notes += _mismatches(plain, devices, cells)
-    return Topology(name=name, nodes=plain.nodes, links=(*plain.links, *bundles), notes=("nvidia-smi's matrix tells no widths and no speeds", *notes))
+    return Topology(
+        name=name,
+        nodes=plain.nodes,
+        links=(*plain.links, *bundles),
+        notes=("nvidia-smi's matrix tells no widths and no speeds", *notes),
+    )
 
 
 class _Tree:
@@ -47,14 +67,27 @@ class _Tree:
     def __init__(self, devices: Sequence[Device], cells: Cells) -> None:
         self.cells = cells
         # Those of which more than NVLink and SYS is told.
-        self.placed = {label for (label, _), cell in cells.items() if cell in ("PIX", "PXB", "PHB", "NODE")}
+        self.placed = {
+            label for (label, _), cell in cells.items() if cell in ("PIX", "PXB", "PHB", "NODE")
+        }
         self.ids = Ids()
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         for cpu in self.sockets(devices):
-            numa = next((int(device.numa) for device in cpu if device.numa.isdecimal() and len(device.numa) < 6), -1)
+            numa = next(
+                (
+                    int(device.numa)
+                    for device in cpu
+                    if device.numa.isdecimal() and len(device.numa) < 6
+                ),
+                -1,
+            )
             node = Node(
-                id=self.ids.take("cpu", numa), kind="cpu", index=numa, facts=_HIDDEN, affinity=next((device.affinity for device in cpu if device.affinity), "")
+                id=self.ids.take("cpu", numa),
+                kind="cpu",
+                index=numa,
+                facts=_HIDDEN,
+                affinity=next((device.affinity for device in cpu if device.affinity), ""),
             )
             self.nodes.append(node)
             for root in self.groups(cpu, ("PIX", "PXB", "PHB")):
@@ -66,14 +99,22 @@ class _Tree:
         return _groups(devices, lambda a, b: self.cells[a.label, b.label] in classes)
 
     def sockets(self, devices: Sequence[Device]) -> list[list[Device]]:
-        """Devices by processor: those that are not SYS, and where only NVLink is told, those with one NUMA node or affinity."""
+        """Devices by processor: those that are not SYS, and where only NVLink is told, those with
+        one NUMA node or affinity.
+        """
         found: list[list[Device]] = []
         for group in self.groups(devices, ("PIX", "PXB", "PHB", "NODE")):
             near = next((device for device in group if device.affinity), None)
             for other in found:
                 its = next((device for device in other if device.affinity), None)
-                is_same = near is not None and its is not None and (near.affinity, near.numa) == (its.affinity, its.numa)
-                if is_same and all(self.cells[a.label, b.label] != "SYS" for a in group for b in other):
+                is_same = (
+                    near is not None
+                    and its is not None
+                    and (near.affinity, near.numa) == (its.affinity, its.numa)
+                )
+                if is_same and all(
+                    self.cells[a.label, b.label] != "SYS" for a in group for b in other
+                ):
                     other += group
                     break
             else:
@@ -102,12 +143,21 @@ class _Tree:
 def _node(device: Device) -> Node:
     facts = (("numa", device.numa), ("gpu_numa", device.gpu_numa))
     return Node(
-        id=device.id, kind=device.kind, name=device.name, index=device.index, affinity=device.affinity, facts=tuple(fact for fact in facts if fact[1])
+        id=device.id,
+        kind=device.kind,
+        name=device.name,
+        index=device.index,
+        affinity=device.affinity,
+        facts=tuple(fact for fact in facts if fact[1]),
     )
 
 
-def _groups(devices: Sequence[Device], is_near: Callable[[Device, Device], bool]) -> list[list[Device]]:
-    """Devices that are near, or near to one that is, and so on: in the order in which they first come."""
+def _groups(
+    devices: Sequence[Device], is_near: Callable[[Device, Device], bool]
+) -> list[list[Device]]:
+    """Devices that are near, or near to one that is, and so on: in the order in which they first
+    come.
+    """
     left, found = list(devices), []
     while left:
         group, left = [left[0]], left[1:]
@@ -120,15 +170,29 @@ def _groups(devices: Sequence[Device], is_near: Callable[[Device, Device], bool]
 
 
 def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[str]]:
-    """NVLinks, and remarks. More than 4 between all pairs is more than a GPU of that time could wire directly: a switch."""
+    """NVLinks, and remarks. More than 4 between all pairs is more than a GPU of that time could
+    wire directly: a switch.
+    """
     gpus = [device for device in devices if device.kind == "gpu"]
-    counts = {(a.id, b.id): int(cell[2:]) for a, b in combinations(gpus, 2) if (cell := cells[a.label, b.label]).startswith("NV")}
+    counts = {
+        (a.id, b.id): int(cell[2:])
+        for a, b in combinations(gpus, 2)
+        if (cell := cells[a.label, b.label]).startswith("NV")
+    }
     if not counts:
         return [], []
     notes = ["where NVLink joins two GPUs, their way over PCIe is not told"]
     first = next(iter(counts.values()))
-    if len(gpus) > 2 and first > 4 and len(counts) == len(gpus) * (len(gpus) - 1) // 2 and set(counts.values()) == {first}:
-        notes.append(f"all GPUs have {first} NVLinks to all others: taken as an NVSwitch, which the text does not name")
+    if (
+        len(gpus) > 2
+        and first > 4
+        and len(counts) == len(gpus) * (len(gpus) - 1) // 2
+        and set(counts.values()) == {first}
+    ):
+        notes.append(
+            f"all GPUs have {first} NVLinks to all others: taken as an NVSwitch, which the text"
+            " does not name"
+        )
         return [nvlink_link(gpu.id, "nvs0", 0, first) for gpu in gpus], notes
     return [nvlink_link(a, b, 0, count) for (a, b), count in counts.items()], notes
 
@@ -140,4 +204,8 @@ def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> lis
         told, found = cells[a.label, b.label], path(plain, a.id, b.id).label
         if not told.startswith("NV") and told != found:
             wrong.append(f"{a.label} to {b.label} is {told}, here {found}")
-    return [f"the matrix is that of no tree: {len(wrong)} pairs differ here, such as {wrong[0]}"] if wrong else []
+    return (
+        [f"the matrix is that of no tree: {len(wrong)} pairs differ here, such as {wrong[0]}"]
+        if wrong
+        else []
+    )

@@ -1,4 +1,5 @@
-"""XML as a tree of elements that know their lines, for files from anyone: bounded, and no entity is ever defined or fetched.
+"""XML as a tree of elements that know their lines, for files from anyone: bounded, and no entity is
+ever defined or fetched.
 
 Not ElementTree: it forgets where an element stood, and has no bound on depth or number.
 """
@@ -15,14 +16,18 @@ _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core
 _MAX_ATTRIBUTES = 64
 _MAX_WORDS = 1_000_000  # hwloc's matrices: NUMA nodes squared
 _CHARACTERS = 1 << 16  # fed to expat at once, so that it stops soon after what is refused
-_MAX_TOKEN_BYTES = 1 << 20  # a tag or a comment: expat before 2.6 looks through an unfinished one again with every piece
-# hwloc's files open with their document type, which says where a definition would be; nobody fetches it.
+# a tag or a comment: expat before 2.6 looks through an unfinished one again with every piece
+_MAX_TOKEN_BYTES = 1 << 20
+# hwloc's files open with their document type, which says where a definition would be; nobody
+# fetches it.
 _DOCTYPES = {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd"), ("topology", "hwloc3.dtd")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """An element: its attributes in their order, its children, the words between them, and where it stands."""
+    """An element: its attributes in their order, its children, the words between them, and where it
+    stands.
+    """
 
     tag: str
     attributes: dict[str, str]
@@ -45,7 +50,9 @@ class Element:
         return self.attributes.get(key, "")
 
     def number(self, key: str, default: int) -> int:
-        """An attribute that is a whole number, decimal or 0x..; the default if it is missing or empty. Raises UsageError for another."""
+        """An attribute that is a whole number, decimal or 0x..; the default if it is missing or
+        empty. Raises UsageError for another.
+        """
         text = self.get(key).strip()
         if not text:
             return default
@@ -56,7 +63,9 @@ class Element:
 
     def wrong(self, key: str, why: str) -> UsageError:
         """The error that an attribute is."""
-        return UsageError(f"{self.place}: {key} of <{self.tag}> is '{self.get(key)[:40]}', which {why}")
+        return UsageError(
+            f"{self.place}: {key} of <{self.tag}> is '{self.get(key)[:40]}', which {why}"
+        )
 
 
 class _Stop(Exception):  # noqa: N818 - not an error
@@ -82,7 +91,9 @@ def root_tag(text: str) -> str:
 
 
 def parse(text: str, name: str) -> Element:
-    """The root element of a file. Raises UsageError with line and column for what is not XML, and for a document type that defines things."""
+    """The root element of a file. Raises UsageError with line and column for what is not XML, and
+    for a document type that defines things.
+    """
     tree = _Tree(name)
     tree.feed(text)
     return tree.root[0]
@@ -108,7 +119,8 @@ class _Tree:
         return self.parser.CurrentLineNumber + self.skipped
 
     def feed(self, text: str) -> None:
-        start = len(text) - len(text.lstrip())  # an empty line before <?xml is common in pasted files, and harmless
+        # an empty line before <?xml is common in pasted files, and harmless
+        start = len(text) - len(text.lstrip())
         self.skipped = text.count("\n", 0, start)
         fed = 0
         try:
@@ -117,24 +129,40 @@ class _Tree:
                 fed += len(piece)
                 self.parser.Parse(piece, False)
                 if fed - max(self.parser.CurrentByteIndex, 0) > _MAX_TOKEN_BYTES:
-                    raise UsageError(f"{self.name}, line {self.line}: a tag or a comment of more than {_MAX_TOKEN_BYTES >> 20} MiB")
+                    raise UsageError(
+                        f"{self.name}, line {self.line}: a tag or a comment of more than"
+                        f" {_MAX_TOKEN_BYTES >> 20} MiB"
+                    )
             self.parser.Parse(b"", True)
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code)
-            raise UsageError(f"{self.name}, line {error.lineno + self.skipped}, column {error.offset + 1}: not XML: {what}", self.hint(error.code)) from None
+            raise UsageError(
+                f"{self.name}, line {error.lineno + self.skipped}, column {error.offset + 1}: not"
+                f" XML: {what}",
+                self.hint(error.code),
+            ) from None
         except UnicodeEncodeError:
             raise UsageError(f"{self.name}: holds characters that no file can hold") from None
 
     def hint(self, code: int) -> str:
-        ended = expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS], expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN]
+        ended = (
+            expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS],
+            expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
+        )
         if not self.open:
             return "is the file cut off?" if code in ended else ""
-        return f"<{self.open[-1].tag}> of line {self.open[-1].line} is still open: is the file cut off?"
+        return (
+            f"<{self.open[-1].tag}> of line {self.open[-1].line} is still open: is the file cut"
+            " off?"
+        )
 
-    def doctype(self, name: str, system: str | None, public: str | None, has_internal_subset: int) -> None:
+    def doctype(
+        self, name: str, system: str | None, public: str | None, has_internal_subset: int
+    ) -> None:
         if has_internal_subset or public or (name, system) not in _DOCTYPES:
             raise UsageError(
-                f"{self.name}, line {self.line}: a document type (<!DOCTYPE {name[:40]}) that could define entities is refused",
+                f"{self.name}, line {self.line}: a document type (<!DOCTYPE {name[:40]}) that could"
+                " define entities is refused",
                 "no tool that describes machines writes one but hwloc, whose own is accepted",
             )
 
@@ -147,7 +175,10 @@ class _Tree:
         if self.count > _MAX_ELEMENTS:
             raise UsageError(f"{element.place}: more than {_MAX_ELEMENTS} elements")
         if len(attributes) > _MAX_ATTRIBUTES:
-            raise UsageError(f"{element.place}: <{tag[:40]}> has {len(attributes)} attributes, more than {_MAX_ATTRIBUTES}")
+            raise UsageError(
+                f"{element.place}: <{tag[:40]}> has {len(attributes)} attributes, more than"
+                f" {_MAX_ATTRIBUTES}"
+            )
         if self.open:
             self.open[-1].children.append(element)
         else:
@@ -164,5 +195,7 @@ class _Tree:
             words = text.split()
             self.words += len(words)
             if self.words > _MAX_WORDS:
-                raise UsageError(f"{self.name}, line {self.line}: more than {_MAX_WORDS} words between elements")
+                raise UsageError(
+                    f"{self.name}, line {self.line}: more than {_MAX_WORDS} words between elements"
+                )
             self.open[-1].words.extend(words)

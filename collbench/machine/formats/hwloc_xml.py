@@ -1,7 +1,10 @@
-"""hwloc's XML (`lstopo --of xml`, versions 2 and 3): NUMA nodes, PCIe bridges, GPUs, NICs, and the matrix NVLinkBandwidth.
+"""hwloc's XML (`lstopo --of xml`, versions 2 and 3): NUMA nodes, PCIe bridges, GPUs, NICs, and the
+matrix NVLinkBandwidth.
 
-A PCIe switch is two levels of bridges, its upstream port and its downstream ports: one node here, as for NCCL; a root port is part of its root.
-Link speeds are GB/s of what was negotiated when lstopo ran, which a sleeping GPU lowers. Source: hwloc 2.9's topology-xml.c, pci-common.c, topology-nvml.c.
+A PCIe switch is two levels of bridges, its upstream port and its downstream ports: one node here,
+as for NCCL; a root port is part of its root. Link speeds are GB/s of what was negotiated when
+lstopo ran, which a sleeping GPU lowers. Source: hwloc 2.9's topology-xml.c, pci-common.c,
+topology-nvml.c.
 """
 
 import re
@@ -9,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from collbench.machine.formats import _xml
-from collbench.machine.formats._build import Ids, arch_of_name, limit_cpus, mask_bits, mask_processors, number_of, socket_links
+from collbench.machine.formats._build import (
+    Ids,
+    arch_of_name,
+    limit_cpus,
+    mask_bits,
+    mask_processors,
+    number_of,
+    socket_links,
+)
 from collbench.machine.formats._hwloc_nvlinks import nvlinks
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
@@ -20,7 +31,11 @@ _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one fo
 # osdev_type by the file's version: network and OpenFabrics, numbered in hwloc 2, bits in hwloc 3.
 _NETWORKS = {"2": (("2", "3"), ("3",)), "3": (("16", "32", "48"), ("32", "48"))}
 _NVIDIA = "10de"
-_CPU_FACTS = (("vendor", "CPUVendor"), ("familyid", "CPUFamilyNumber"), ("modelid", "CPUModelNumber"))
+_CPU_FACTS = (
+    ("vendor", "CPUVendor"),
+    ("familyid", "CPUFamilyNumber"),
+    ("modelid", "CPUModelNumber"),
+)
 
 
 def is_mine(text: str) -> bool:
@@ -34,13 +49,19 @@ def read(text: str, name: str) -> Topology:
     if root.tag != "topology":
         raise UsageError(f"{root.place}: the root is <{root.tag}>, not <topology>")
     if not re.match(r"[23]\.", root.get("version")):
-        raise UsageError(f"{root.place}: version of <topology> is '{root.get('version')[:20]}', not 2 or 3 of hwloc", "lstopo --of xml of hwloc 2 writes it")
+        raise UsageError(
+            f"{root.place}: version of <topology> is '{root.get('version')[:20]}', not 2 or 3 of"
+            " hwloc",
+            "lstopo --of xml of hwloc 2 writes it",
+        )
     return _Reader(name, root.get("version")[0]).topology(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Near:
-    """Where an object stands: the processors of the last object that has some, and that object's package."""
+    """Where an object stands: the processors of the last object that has some, and that object's
+    package.
+    """
 
     processors: int
     package: _xml.Element | None
@@ -76,11 +97,21 @@ class _Reader:
         if any("nvs0" in (link.a, link.b) for link in links):
             self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0))
         cpus = [node for node in self.nodes if node.kind == "cpu"]
-        host = next((info.get("value") for info in [*root.of("info"), *machine.of("info")] if info.get("name") == "HostName"), "")
+        host = next(
+            (
+                info.get("value")
+                for info in [*root.of("info"), *machine.of("info")]
+                if info.get("name") == "HostName"
+            ),
+            "",
+        )
         return Topology(
-            name=self.name.rpartition("/")[2], nodes=tuple(self.nodes), links=(*self.links, *links, *socket_links(cpus)), hosts=(host,),
+            name=self.name.rpartition("/")[2],
+            nodes=tuple(self.nodes),
+            links=(*self.links, *links, *socket_links(cpus)),
+            hosts=(host,),
             notes=(*notes, *self.remarks()),
-        )  # fmt: skip
+        )
 
     def find_cpus(self, objects: list[tuple[_xml.Element, _Near]], root: _xml.Element) -> None:
         """NUMA nodes that have processors; packages where there are none."""
@@ -91,12 +122,18 @@ class _Reader:
                     continue
                 number = element.number("os_index", -1)
                 package = near.package or element
-                facts = [("arch", _info(root, "Architecture") or _info(objects[0][0], "Architecture"))]
+                facts = [
+                    ("arch", _info(root, "Architecture") or _info(objects[0][0], "Architecture"))
+                ]
                 facts += [(key, _info(package, told)) for key, told in _CPU_FACTS]
                 node = Node(
-                    id=self.ids.take("cpu", number), kind="cpu", index=max(number, -1), name=_info(package, "CPUModel"),
-                    affinity=mask_processors(element.get("cpuset")) or "", facts=tuple(fact for fact in facts if fact[1]),
-                )  # fmt: skip
+                    id=self.ids.take("cpu", number),
+                    kind="cpu",
+                    index=max(number, -1),
+                    name=_info(package, "CPUModel"),
+                    affinity=mask_processors(element.get("cpuset")) or "",
+                    facts=tuple(fact for fact in facts if fact[1]),
+                )
                 self.nodes.append(node)
                 self.cpus.append((node.id, bits))
                 self.by_object[f"{kind}:{element.get('gp_index')}"] = node.id
@@ -107,16 +144,25 @@ class _Reader:
         limit_cpus(self.nodes, self.name)
         for element, _ in objects:
             if element.get("type") == "Package":
-                self.by_object.setdefault(f"Package:{element.get('gp_index')}", self.cpu_of(mask_bits(element.get("cpuset")) or 0)[0])
+                self.by_object.setdefault(
+                    f"Package:{element.get('gp_index')}",
+                    self.cpu_of(mask_bits(element.get("cpuset")) or 0)[0],
+                )
 
     def look_through(self, element: _xml.Element) -> bool:
-        """Notes which elements hold a GPU or a NIC, NVSwitches, and what is left out; whether this one does."""
-        kind = _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
+        """Notes which elements hold a GPU or a NIC, NVSwitches, and what is left out; whether this
+        one does.
+        """
+        kind = (
+            _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
+        )
         if kind == "nvswitch":
             self.by_object[f"PCIDev:{element.get('gp_index')}"] = "nvs0"
         elif kind == "other" and element.get("pci_type").startswith("03"):
             self.left_out.append(element.get("pci_busid"))
-        below = [self.look_through(child) for child in element.of("object")] if kind == "other" else []
+        below = (
+            [self.look_through(child) for child in element.of("object")] if kind == "other" else []
+        )
         if kind in ("gpu", "nic") or any(below):
             self.wanted.add(id(element))
         return id(element) in self.wanted
@@ -139,7 +185,10 @@ class _Reader:
             self.nodes.append(root)
             place = len(self.links)
             self.below(element, root.id)
-            self.links.insert(place, _feed(cpu, root.id, [link for link in self.links[place:] if link.a == root.id]))
+            self.links.insert(
+                place,
+                _feed(cpu, root.id, [link for link in self.links[place:] if link.a == root.id]),
+            )
         else:
             self.bridge(element, cpu, None)
 
@@ -155,10 +204,17 @@ class _Reader:
 
     def bridge(self, bridge: _xml.Element, above: str, port: _xml.Element | None) -> None:
         """A bridge below a node, or below a port of it: the port's other end then, a switch."""
-        inner = [child for child in bridge.of("object") if child.get("type") in ("Bridge", "PCIDev")]
+        inner = [
+            child for child in bridge.of("object") if child.get("type") in ("Bridge", "PCIDev")
+        ]
         slots = {child.get("pci_busid").rpartition(".")[0] for child in inner}
         if port is not None or len(slots) > 1:
-            node = Node(id=self.ids.take("pci"), kind="pci", address=bridge.get("pci_busid"), facts=_ids(bridge))
+            node = Node(
+                id=self.ids.take("pci"),
+                kind="pci",
+                address=bridge.get("pci_busid"),
+                facts=_ids(bridge),
+            )
             self.nodes.append(node)
             self.link(above, node.id, [_speed(bridge), 0.0 if port is None else _speed(port)])
             self.below(bridge, node.id)
@@ -171,21 +227,61 @@ class _Reader:
 
     def device(self, device: _xml.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
-        kind, address, systems = _kind(device, self.networks), device.get("pci_busid"), _systems(device)
+        kind, address, systems = (
+            _kind(device, self.networks),
+            device.get("pci_busid"),
+            _systems(device),
+        )
         names = [system.get("name") for system in systems]
         if kind == "gpu":
-            number = next((int(found[1]) for prefix in ("nvml", "cuda") for name in names if (found := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))), -1)
-            model, uuid = (next((told for system in systems if (told := _info(system, key))), "") for key in ("GPUModel", "NVIDIAUUID"))
+            number = next(
+                (
+                    int(found[1])
+                    for prefix in ("nvml", "cuda")
+                    for name in names
+                    if (found := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))
+                ),
+                -1,
+            )
+            model, uuid = (
+                next((told for system in systems if (told := _info(system, key))), "")
+                for key in ("GPUModel", "NVIDIAUUID")
+            )
             sm = arch_of_name(model)
-            facts = *_ids(device), *((("uuid", uuid),) if uuid else ()), *((("sm", str(sm)),) if sm else ())
-            node = Node(id=f"?{len(self.nodes)}", kind="gpu", name=model, index=number, address=address, facts=facts)
+            facts = (
+                *_ids(device),
+                *((("uuid", uuid),) if uuid else ()),
+                *((("sm", str(sm)),) if sm else ()),
+            )
+            node = Node(
+                id=f"?{len(self.nodes)}",
+                kind="gpu",
+                name=model,
+                index=number,
+                address=address,
+                facts=facts,
+            )
         else:
-            fabrics = [system.get("name") for system in systems if system.get("osdev_type") in self.fabrics]
+            fabrics = [
+                system.get("name") for system in systems if system.get("osdev_type") in self.fabrics
+            ]
             id_ = self.ids.take("nic")
             name = (fabrics or names or [""])[0]
             others = tuple(("netdev", other) for other in names if other not in (name, *fabrics))
-            node = Node(id=id_, kind="nic", name=name, index=number_of(id_), address=address, facts=(*_ids(device), *others[:1]))
-        node = replace(node, affinity=next((cpu.affinity for cpu in self.nodes if cpu.id == self.cpu_above(above)), ""))
+            node = Node(
+                id=id_,
+                kind="nic",
+                name=name,
+                index=number_of(id_),
+                address=address,
+                facts=(*_ids(device), *others[:1]),
+            )
+        node = replace(
+            node,
+            affinity=next(
+                (cpu.affinity for cpu in self.nodes if cpu.id == self.cpu_above(above)), ""
+            ),
+        )
         self.nodes.append(node)
         for element in (device, *systems):
             self.by_object[f"{element.get('type')}:{element.get('gp_index')}"] = node.id
@@ -202,24 +298,58 @@ class _Reader:
         known = [speed for speed in speeds if speed > 0]
         raw = min(known) if known else None
         usable = raw * _EFFICIENCY if raw else None
-        self.links.append(Link(a=above, b=below, kind="pcie", count=0, raw_gbs=raw, usable_gbs=usable, source=_SOURCE if raw else ""))
+        self.links.append(
+            Link(
+                a=above,
+                b=below,
+                kind="pcie",
+                count=0,
+                raw_gbs=raw,
+                usable_gbs=usable,
+                source=_SOURCE if raw else "",
+            )
+        )
 
     def number_gpus(self) -> None:
-        """Ids of GPUs: what nvidia-smi, else CUDA, counts them by; what is free for those that neither saw."""
-        gpus = sorted((node for node in self.nodes if node.kind == "gpu"), key=lambda node: node.index < 0)
+        """Ids of GPUs: what nvidia-smi, else CUDA, counts them by; what is free for those that
+        neither saw.
+        """
+        gpus = sorted(
+            (node for node in self.nodes if node.kind == "gpu"), key=lambda node: node.index < 0
+        )
         ids = {node.id: self.ids.take("gpu", node.index) for node in gpus}
-        self.nodes = [replace(node, id=ids[node.id], index=number_of(ids[node.id])) if node.id in ids else node for node in self.nodes]
-        self.links = [replace(link, a=ids.get(link.a, link.a), b=ids.get(link.b, link.b)) for link in self.links]
+        self.nodes = [
+            (
+                replace(node, id=ids[node.id], index=number_of(ids[node.id]))
+                if node.id in ids
+                else node
+            )
+            for node in self.nodes
+        ]
+        self.links = [
+            replace(link, a=ids.get(link.a, link.a), b=ids.get(link.b, link.b))
+            for link in self.links
+        ]
         self.by_object = {key: ids.get(id_, id_) for key, id_ in self.by_object.items()}
 
     def remarks(self) -> Iterator[str]:
-        unknown = [link.b for link in self.links if link.kind == "pcie" and link.raw_gbs is None and not link.note]
+        unknown = [
+            link.b
+            for link in self.links
+            if link.kind == "pcie" and link.raw_gbs is None and not link.note
+        ]
         if unknown:
             yield f"the speed of {len(unknown)} PCIe links is unknown, as under a hypervisor"
         if self.unplaced:
-            yield f"{self.unplaced} host bridges are near to several NUMA nodes, or nobody told to which: they hang at the first"
+            yield (
+                f"{self.unplaced} host bridges are near to several NUMA nodes, or nobody told to"
+                " which: they hang at the first"
+            )
         if self.left_out:
-            yield f"display adapters that are no GPUs to compute with are left out: {', '.join(self.left_out[:4])}"
+            yield (
+                "display adapters that are no GPUs to compute with are left out:"
+                f" {', '.join(self.left_out[:4])}"
+            )
 
 
 def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element, _Near]]:
@@ -228,38 +358,70 @@ def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element,
     if element.get("type") in ("Bridge", "PCIDev", "OSDev"):
         return
     bits = mask_bits(element.get("cpuset")) or near.processors
-    inner = _Near(processors=bits, package=element if element.get("type") == "Package" else near.package)
+    inner = _Near(
+        processors=bits, package=element if element.get("type") == "Package" else near.package
+    )
     for child in element.of("object"):
         yield from _objects(child, inner)
 
 
 def _feed(cpu: str, root: str, below: list[Link]) -> Link:
-    """The link of a host bridge to its processor: no file tells its rate; it is taken to carry what hangs below it, so that it limits no way."""
+    """The link of a host bridge to its processor: no file tells its rate; it is taken to carry what
+    hangs below it, so that it limits no way.
+    """
     known = [link for link in below if link.raw_gbs is not None and link.usable_gbs is not None]
-    raw, usable = sum(link.raw_gbs or 0.0 for link in known) or None, sum(link.usable_gbs or 0.0 for link in known) or None
+    raw, usable = (
+        sum(link.raw_gbs or 0.0 for link in known) or None,
+        sum(link.usable_gbs or 0.0 for link in known) or None,
+    )
     note = "a host bridge, taken for no limit"
-    return Link(a=cpu, b=root, kind="pcie", count=0, raw_gbs=raw, usable_gbs=usable, source=f"{len(known)} links below it" if known else "", note=note)
+    return Link(
+        a=cpu,
+        b=root,
+        kind="pcie",
+        count=0,
+        raw_gbs=raw,
+        usable_gbs=usable,
+        source=f"{len(known)} links below it" if known else "",
+        note=note,
+    )
 
 
 def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     class_, vendor = device.get("pci_type")[:4], device.get("pci_type")[6:10].lower()
     systems = _systems(device)
-    if any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems) or class_ == "0302" or (class_[:2] == "03" and vendor == _NVIDIA):
+    if (
+        any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems)
+        or class_ == "0302"
+        or (class_[:2] == "03" and vendor == _NVIDIA)
+    ):
         return "gpu"
     if class_[:2] == "02" or any(system.get("osdev_type") in networks for system in systems):
         return "nic"
-    return "nvswitch" if class_ == "0680" and (vendor == _NVIDIA or device.get("subtype") == "NVSwitch") else "other"
+    return (
+        "nvswitch"
+        if class_ == "0680" and (vendor == _NVIDIA or device.get("subtype") == "NVSwitch")
+        else "other"
+    )
 
 
 def _systems(device: _xml.Element) -> list[_xml.Element]:
     """What the operating system makes of a device: objects below it, or itself."""
-    return [device] if device.get("type") == "OSDev" else [child for child in device.of("object") if child.get("type") == "OSDev"]
+    return (
+        [device]
+        if device.get("type") == "OSDev"
+        else [child for child in device.of("object") if child.get("type") == "OSDev"]
+    )
 
 
 def _ids(device: _xml.Element) -> tuple[tuple[str, str], ...]:
     """Class, vendor and device as NCCL writes them."""
     found = re.match(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", device.get("pci_type"))
-    return (("class", f"0x{found[1]}00"), ("vendor", f"0x{found[2]}"), ("device", f"0x{found[3]}")) if found else ()
+    return (
+        (("class", f"0x{found[1]}00"), ("vendor", f"0x{found[2]}"), ("device", f"0x{found[3]}"))
+        if found
+        else ()
+    )
 
 
 def _speed(device: _xml.Element) -> float:

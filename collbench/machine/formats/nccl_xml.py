@@ -1,14 +1,23 @@
-"""NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE): system > cpu > pci ... > gpu > nvlink | c2c, and pci > nic > net.
+"""NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE): system > cpu > pci ... > gpu > nvlink
+| c2c, and pci > nic > net.
 
-An attribute becomes a fact of the node under the attribute's own name: class, link_speed, link_width and the other _PCI ones are the PCI
-device's, dev, sm, rank and gdr the GPU's, dev, speed and so on the NIC's, arch, vendor, familyid and modelid a processor's. Unknown ones are kept
-as xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write). Source: NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
+An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
+link_width and the other _PCI ones are the PCI device's, dev, sm, rank and gdr the GPU's, dev, speed
+and so on the NIC's, arch, vendor, familyid and modelid a processor's. Unknown ones are kept as
+xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write). Source:
+NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
 """
 
 from dataclasses import replace
 
 from collbench.machine.formats import _xml
-from collbench.machine.formats._build import Ids, limit_cpus, mask_processors, number_of, socket_links
+from collbench.machine.formats._build import (
+    Ids,
+    limit_cpus,
+    mask_processors,
+    number_of,
+    socket_links,
+)
 from collbench.machine.formats._nccl_attributes import CPU, GPU, HIDDEN, NET, PCI, bus_key
 from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates
@@ -28,7 +37,9 @@ def is_mine(text: str) -> bool:
 def read(text: str, name: str) -> Topology:
     """The topology of a file. Raises UsageError with the line.
 
-    >>> read('<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200"/></cpu></system>', "a").gpus[0].address
+    >>> pci = '<pci busid="0000:01:00.0" class="0x030200"/>'
+    >>> text = f'<system version="1"><cpu numaid="0">{pci}</cpu></system>'
+    >>> read(text, "a").gpus[0].address
     '0000:01:00.0'
     """
     system = _xml.parse(text, name)
@@ -63,7 +74,13 @@ class _Reader:
         notes = [*self.nvlinks(), *self.remarks()]
         self.links += self.pcilinks(system)
         hosts = tuple(self.hosts) if len(self.hosts) > 1 else ("",)
-        return Topology(name=self.name.rpartition("/")[2], nodes=tuple(self.nodes), links=(*self.links, *socket_links(cpus)), hosts=hosts, notes=tuple(notes))
+        return Topology(
+            name=self.name.rpartition("/")[2],
+            nodes=tuple(self.nodes),
+            links=(*self.links, *socket_links(cpus)),
+            hosts=hosts,
+            notes=tuple(notes),
+        )
 
     def cpu(self, cpu: _xml.Element) -> None:
         hash_ = cpu.get("host_hash")
@@ -75,7 +92,12 @@ class _Reader:
         if near is None:
             raise cpu.wrong("affinity", "is no mask of processors")
         node = Node(
-            id=self.ids.take("cpu", numa), kind="cpu", index=max(numa, -1), host=self.hosts.index(hash_), affinity=near, facts=_facts(cpu, CPU, "xml:")
+            id=self.ids.take("cpu", numa),
+            kind="cpu",
+            index=max(numa, -1),
+            host=self.hosts.index(hash_),
+            affinity=near,
+            facts=_facts(cpu, CPU, "xml:"),
         )
         self.nodes.append(node)
         self.above = node
@@ -86,24 +108,46 @@ class _Reader:
             if child.tag == "pci":
                 self.pci(child, parent)
             else:
-                for net in child.of("net"):  # a NIC that is on no PCI bus: virtual, or NCCL could not tell
+                # a NIC that is on no PCI bus: virtual, or NCCL could not tell
+                for net in child.of("net"):
                     self.nic(net, parent, Node(id="nic", kind="nic", host=parent.host), 0, 0)
 
     def pci(self, pci: _xml.Element, parent: Node) -> None:
         address = pci.get("busid")
         if bus_key(address) is None:
             raise pci.wrong("busid", "is no PCI address such as 0000:17:00.0")
-        generation, width = rates.pcie_generation(pci.get("link_speed")), pci.number("link_width", 0)
+        generation, width = (
+            rates.pcie_generation(pci.get("link_speed")),
+            pci.number("link_width", 0),
+        )
         if not 0 <= width <= 32:
             raise pci.wrong("link_width", "is no number of lanes")
         self.no_width += not width and "class" in pci.attributes
         of_class = pci.get("class")
         gpus, nets = list(pci.of("gpu")), [net for nic in pci.of("nic") for net in nic.of("net")]
-        common = Node(id="", kind="pci", address=address, host=parent.host, affinity=self.above.affinity, facts=_facts(pci, PCI, "xml-pci:"))
+        common = Node(
+            id="",
+            kind="pci",
+            address=address,
+            host=parent.host,
+            affinity=self.above.affinity,
+            facts=_facts(pci, PCI, "xml-pci:"),
+        )
         implied = {"numbered": "by order of appearance"}
-        for gpu in gpus or ([_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)] if of_class.startswith("0x03") else ()):
+        for gpu in gpus or (
+            [_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)]
+            if of_class.startswith("0x03")
+            else ()
+        ):
             # Numbered when all are known: those without a number get what is left.
-            self.nodes.append(replace(common, id=f"?{len(self.gpus)}", kind="gpu", facts=(*common.facts, *_facts(gpu, (*GPU, "numbered"), "xml:"))))
+            self.nodes.append(
+                replace(
+                    common,
+                    id=f"?{len(self.gpus)}",
+                    kind="gpu",
+                    facts=(*common.facts, *_facts(gpu, (*GPU, "numbered"), "xml:")),
+                )
+            )
             self.gpus.append((self.nodes[-1].id, gpu))
             self.cpu_of[self.nodes[-1].id] = self.above.id
             self.link(parent, self.nodes[-1].id, generation, width)
@@ -126,7 +170,14 @@ class _Reader:
     def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
         dev = net.number("dev", -1)
         facts = *node.facts, *_facts(net, NET, "xml:")
-        node = replace(node, id=self.ids.take("nic", dev), name=net.get("name"), index=dev, affinity=self.above.affinity, facts=facts)
+        node = replace(
+            node,
+            id=self.ids.take("nic", dev),
+            name=net.get("name"),
+            index=dev,
+            affinity=self.above.affinity,
+            facts=facts,
+        )
         self.nodes.append(node)
         self.link(parent, node.id, generation, width)
 
@@ -140,86 +191,165 @@ class _Reader:
             if not 0 < count < 1000 or not 0 <= mbs < 10**9:
                 raise c2c.wrong("count" if 0 <= mbs < 10**9 else "bw", "is out of range")
             gbs = mbs * count / 1000
-            self.links.append(Link(a=self.nodes[-1].id, b=self.above.id, kind="c2c", count=count, raw_gbs=gbs or None, source="NCCL's dump" if gbs else ""))
+            self.links.append(
+                Link(
+                    a=self.nodes[-1].id,
+                    b=self.above.id,
+                    kind="c2c",
+                    count=count,
+                    raw_gbs=gbs or None,
+                    source="NCCL's dump" if gbs else "",
+                )
+            )
 
     def number_gpus(self) -> None:
-        """Ids of GPUs: the number that CUDA counts it by, or its rank where two hosts use the same, or what is free."""
+        """Ids of GPUs: the number that CUDA counts it by, or its rank where two hosts use the same,
+        or what is free.
+        """
         told = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
         ids: dict[str, tuple[str, int]] = {}
         for id_, gpu in sorted(self.gpus, key=lambda entry: told[entry[0]] < 0):
             wanted = told[id_] if len(self.hosts) < 2 else gpu.number("rank", -1)
             taken = self.ids.take("gpu", wanted)
             ids[id_] = taken, told[id_] if told[id_] >= 0 else int(taken.removeprefix("gpu"))
-        self.nodes = [replace(node, id=ids[node.id][0], index=ids[node.id][1]) if node.id in ids else node for node in self.nodes]
+        self.nodes = [
+            replace(node, id=ids[node.id][0], index=ids[node.id][1]) if node.id in ids else node
+            for node in self.nodes
+        ]
         self.cpu_of = {ids[id_][0]: cpu for id_, cpu in self.cpu_of.items()}
-        self.links = [replace(link, a=ids.get(link.a, (link.a,))[0], b=ids.get(link.b, (link.b,))[0]) for link in self.links]
+        self.links = [
+            replace(link, a=ids.get(link.a, (link.a,))[0], b=ids.get(link.b, (link.b,))[0])
+            for link in self.links
+        ]
         self.gpus = [(ids[id_][0], gpu) for id_, gpu in self.gpus]
 
     def nvlinks(self) -> list[str]:
-        """Adds bundles: a pair of GPUs lists its one at both ends; all NVSwitches are one, as for NCCL. Returns remarks."""
+        """Adds bundles: a pair of GPUs lists its one at both ends; all NVSwitches are one, as for
+        NCCL. Returns remarks.
+        """
         by_id = {node.id: node for node in self.nodes}
-        by_bus = {(node.host, bus_key(node.address)): node.id for node in reversed(self.nodes) if node.kind == "gpu"}
+        by_bus = {
+            (node.host, bus_key(node.address)): node.id
+            for node in reversed(self.nodes)
+            if node.kind == "gpu"
+        }
         told: dict[tuple[str, str], int] = {}
         switched: dict[str, str] = {}
         for id_, gpu in self.gpus:
             for nvlink in gpu.of("nvlink"):
-                count, target, class_ = nvlink.number("count", 1), "".join(nvlink.get("target").split()), nvlink.get("tclass")
+                count, target, class_ = (
+                    nvlink.number("count", 1),
+                    "".join(nvlink.get("target").split()),
+                    nvlink.get("tclass"),
+                )
                 if not 0 < count < 1000:
                     raise nvlink.wrong("count", "is no number of links")
-                far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(class_, target, id_)
+                far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(
+                    class_, target, id_
+                )
                 if far is None:
                     self.unknown_targets += 1
                     continue
                 told[id_, far] = told.get((id_, far), 0) + count
                 if far == "nvs0":
                     switched[id_] = f"{switched.get(id_, '')} {target}*{count}".strip()
-        self.nodes = [replace(node, facts=(*node.facts, ("nvswitches", switched[node.id]))) if node.id in switched else node for node in self.nodes]
+        self.nodes = [
+            (
+                replace(node, facts=(*node.facts, ("nvswitches", switched[node.id])))
+                if node.id in switched
+                else node
+            )
+            for node in self.nodes
+        ]
         if switched:
             hosts = {by_id[id_].host for id_ in switched}
-            self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0, host=min(hosts) if len(hosts) == 1 else -1))
-        uneven = [(a, b) for (a, b), count in told.items() if a < b and told.get((b, a), count) != count]
+            self.nodes.append(
+                Node(
+                    id="nvs0", kind="nvswitch", index=0, host=min(hosts) if len(hosts) == 1 else -1
+                )
+            )
+        uneven = [
+            (a, b) for (a, b), count in told.items() if a < b and told.get((b, a), count) != count
+        ]
         # In the order of the file, so that it is written so.
         for a, b in dict.fromkeys((b, a) if (b, a) in told and b < a else (a, b) for a, b in told):
             generation = rates.nvlink_generation(_arch(by_id[a]))
-            self.links.append(rates.nvlink_link(a, b, generation, min(told[a, b], told.get((b, a), told[a, b]))))
-        remarks = [f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken" for a, b in uneven]
+            self.links.append(
+                rates.nvlink_link(a, b, generation, min(told[a, b], told.get((b, a), told[a, b])))
+            )
+        remarks = [
+            f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
+            for a, b in uneven
+        ]
         if any(HIDDEN in targets for targets in switched.values()):
-            remarks.append("the far ends of the NVLinks are hidden, as under a hypervisor: taken as one NVSwitch, as NCCL takes them")
+            remarks.append(
+                "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one"
+                " NVSwitch, as NCCL takes them"
+            )
         return remarks
 
     def far(self, class_: str, target: str, gpu: str) -> str | None:
-        """What an NVLink ends at that is no GPU of the file: the NVSwitch, the processor of a POWER machine, or None."""
+        """What an NVLink ends at that is no GPU of the file: the NVSwitch, the processor of a POWER
+        machine, or None.
+        """
         if class_.startswith("0x068001"):
             return self.cpu_of[gpu]
-        return "nvs0" if class_.startswith("0x0680") or (not class_ and target.lower().startswith(HIDDEN)) else None
+        return (
+            "nvs0"
+            if class_.startswith("0x0680") or (not class_ and target.lower().startswith(HIDDEN))
+            else None
+        )
 
     def pcilinks(self, system: _xml.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which Broadcom's tell of; both ends list it."""
-        by_bus = {bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"}
+        """Links between PCIe switches beside the tree, which Broadcom's tell of; both ends list
+        it.
+        """
+        by_bus = {
+            bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
+        }
         pairs: dict[tuple[str, str], None] = {}
         for pci in _below(system, "pci"):
             for link in pci.of("pcilink"):
-                a, b = by_bus.get(bus_key(pci.get("busid"))), by_bus.get(bus_key(link.get("target")))
+                a, b = (
+                    by_bus.get(bus_key(pci.get("busid"))),
+                    by_bus.get(bus_key(link.get("target"))),
+                )
                 if a and b and a != b:
                     pairs[min(a, b), max(a, b)] = None
         ups = {link.b: link for link in self.links if link.kind == "pcie"}
-        slower = {(a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs}
-        # Parts of one switch: the rate between them is not told, that of the narrower way up stands for it.
+        slower = {
+            (a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs
+        }
+        # Parts of one switch: the rate between them is not told, that of the narrower way up stands
+        # for it.
         return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
 
     def remarks(self) -> list[str]:
         found = []
         if self.no_width:
-            found.append(f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown (NCCL counts 16 lanes)")
+            found.append(
+                f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are"
+                " unknown (NCCL counts 16 lanes)"
+            )
         if self.no_class:
-            found.append(f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks the machine that it runs on")
+            found.append(
+                f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks"
+                " the machine that it runs on"
+            )
         if self.unknown_targets:
-            found.append(f"{self.unknown_targets} NVLinks end at something that the file does not hold: left out")
+            found.append(
+                f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
+                " left out"
+            )
         return found
 
 
 def _facts(element: _xml.Element, known: tuple[str, ...], prefix: str) -> Facts:
-    return tuple((key if key in known else f"{prefix}{key}", value) for key, value in element.attributes.items() if key != "busid")
+    return tuple(
+        (key if key in known else f"{prefix}{key}", value)
+        for key, value in element.attributes.items()
+        if key != "busid"
+    )
 
 
 def _arch(node: Node) -> int:
@@ -228,4 +358,8 @@ def _arch(node: Node) -> int:
 
 
 def _below(element: _xml.Element, tag: str) -> list[_xml.Element]:
-    return [found for child in element.children for found in ([child] if child.tag == tag else []) + _below(child, tag)]
+    return [
+        found
+        for child in element.children
+        for found in ([child] if child.tag == tag else []) + _below(child, tag)
+    ]

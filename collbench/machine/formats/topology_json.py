@@ -1,7 +1,8 @@
-"""Our own JSON of a topology: every field of the model, in a stable order, so that equal topologies are equal bytes.
+"""Our own JSON of a topology: every field of the model, in a stable order, so that equal topologies
+are equal bytes.
 
-An object with format, version, name, hosts, notes, nodes (the fields of Node, facts as an object), links (the fields of Link) and p2p (a, b,
-what: read, write, atomics or nvlink, and status).
+An object with format, version, name, hosts, notes, nodes (the fields of Node, facts as an object),
+links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, and status).
 """
 
 import json
@@ -18,10 +19,35 @@ FORMAT, VERSION = "collbench-topology", 1
 _MARK = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
 _MAX_LINKS = 1 << 16
 _MAX_CHARACTERS = 24 << 20  # of as many nodes and links as are allowed
-_NODE = {"id": str, "kind": str, "name": str, "index": int, "address": str, "host": int, "affinity": str, "facts": dict}
-_LINK = {"a": str, "b": str, "kind": str, "count": int, "generation": int, "raw_gbs": float, "usable_gbs": float, "source": str, "note": str}
+_NODE = {
+    "id": str,
+    "kind": str,
+    "name": str,
+    "index": int,
+    "address": str,
+    "host": int,
+    "affinity": str,
+    "facts": dict,
+}
+_LINK = {
+    "a": str,
+    "b": str,
+    "kind": str,
+    "count": int,
+    "generation": int,
+    "raw_gbs": float,
+    "usable_gbs": float,
+    "source": str,
+    "note": str,
+}
 _P2P = {"a": str, "b": str, "what": str, "status": str}
-_NAMES = {str: "a string", int: "a whole number", float: "a number, or null", dict: "an object of strings", list: "a list"}
+_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number, or null",
+    dict: "an object of strings",
+    list: "a list",
+}
 
 
 def is_mine(text: str) -> bool:
@@ -52,15 +78,23 @@ def write(topology: Topology) -> str:
         "name": topology.name,
         "hosts": topology.hosts,
         "notes": topology.notes,
-        "nodes": [{key: dict(node.facts) if key == "facts" else getattr(node, key) for key in _NODE} for node in topology.nodes],
+        "nodes": [
+            {key: dict(node.facts) if key == "facts" else getattr(node, key) for key in _NODE}
+            for node in topology.nodes
+        ],
         "links": [{key: getattr(link, key) for key in _LINK} for link in topology.links],
-        "p2p": [{"a": a, "b": b, "what": what, "status": status} for (a, b, what), status in sorted(topology.p2p.items())],
+        "p2p": [
+            {"a": a, "b": b, "what": what, "status": status}
+            for (a, b, what), status in sorted(topology.p2p.items())
+        ],
     }
     return json.dumps(value, indent=1) + "\n"
 
 
 def read(text: str, name: str) -> Topology:
-    """The topology of a file. Raises UsageError with line and column, or the path of the value, such as nodes[3].kind."""
+    """The topology of a file. Raises UsageError with line and column, or the path of the value,
+    such as nodes[3].kind.
+    """
     value = _parsed(text, name)
     try:
         return _topology(value)
@@ -77,11 +111,15 @@ def _parsed(text: str, name: str) -> object:
         raise UsageError(f"{name}: {word} is no number of JSON")
 
     if len(text) > _MAX_CHARACTERS:
-        raise UsageError(f"{name}: more than {_MAX_CHARACTERS >> 20} Mi characters: no topology is that large")
+        raise UsageError(
+            f"{name}: more than {_MAX_CHARACTERS >> 20} Mi characters: no topology is that large"
+        )
     try:
         return json.loads(text, parse_constant=no_number)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+        raise UsageError(
+            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+        ) from None
     except RecursionError:
         raise UsageError(f"{name}: nests too deep") from None
     except ValueError:
@@ -89,22 +127,51 @@ def _parsed(text: str, name: str) -> object:
 
 
 def _topology(value: object) -> Topology:
-    told = _object(value, "", {"format": str, "version": int, "name": str, "hosts": list, "notes": list, "nodes": list, "links": list, "p2p": list})
+    told = _object(
+        value,
+        "",
+        {
+            "format": str,
+            "version": int,
+            "name": str,
+            "hosts": list,
+            "notes": list,
+            "nodes": list,
+            "links": list,
+            "p2p": list,
+        },
+    )
     if told["format"] != FORMAT or told["version"] != VERSION:
-        raise _WrongError(f"format and version are {told['format']!s:.40} {told['version']!s:.10}, not {FORMAT} {VERSION}")
+        raise _WrongError(
+            f"format and version are {told['format']!s:.40} {told['version']!s:.10}, not {FORMAT}"
+            f" {VERSION}"
+        )
     hosts, notes = _strings(told["hosts"], "hosts"), _strings(told["notes"], "notes")
-    nodes = tuple(_node(node, f"nodes[{place}]", len(hosts)) for place, node in enumerate(_list(told["nodes"], "nodes", MAX_NODES)))
-    links = tuple(_link(link, f"links[{place}]") for place, link in enumerate(_list(told["links"], "links", _MAX_LINKS)))
+    nodes = tuple(
+        _node(node, f"nodes[{place}]", len(hosts))
+        for place, node in enumerate(_list(told["nodes"], "nodes", MAX_NODES))
+    )
+    links = tuple(
+        _link(link, f"links[{place}]")
+        for place, link in enumerate(_list(told["links"], "links", _MAX_LINKS))
+    )
     gpus = {node.id for node in nodes if node.kind == "gpu"}
-    p2p = dict(_p2p(entry, f"p2p[{place}]", gpus) for place, entry in enumerate(_list(told["p2p"], "p2p", _MAX_LINKS)))
-    return Topology(name=str(told["name"]), nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p)
+    p2p = dict(
+        _p2p(entry, f"p2p[{place}]", gpus)
+        for place, entry in enumerate(_list(told["p2p"], "p2p", _MAX_LINKS))
+    )
+    return Topology(
+        name=str(told["name"]), nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
+    )
 
 
 def _node(value: object, place: str, hosts: int) -> Node:
     told = _object(value, place, _NODE)
     kind = next((kind for kind in get_args(NodeKind) if kind == told["kind"]), None)
     if kind is None:
-        raise _WrongError(f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(NodeKind))}")
+        raise _WrongError(
+            f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(NodeKind))}"
+        )
     host = _int(told["host"])
     if not -1 <= host < hosts:
         raise _WrongError(f"{place}.host is {host}, which is none of the {hosts} hosts")
@@ -112,30 +179,47 @@ def _node(value: object, place: str, hosts: int) -> Node:
     assert isinstance(facts, dict)
     strings = _strings(list(facts.values()), f"{place}.facts")
     return Node(
-        id=str(told["id"]), kind=kind, name=str(told["name"]), index=_int(told["index"]), address=str(told["address"]), host=host,
-        affinity=str(told["affinity"]), facts=tuple(zip(facts, strings, strict=True)),
-    )  # fmt: skip
+        id=str(told["id"]),
+        kind=kind,
+        name=str(told["name"]),
+        index=_int(told["index"]),
+        address=str(told["address"]),
+        host=host,
+        affinity=str(told["affinity"]),
+        facts=tuple(zip(facts, strings, strict=True)),
+    )
 
 
 def _link(value: object, place: str) -> Link:
     told = _object(value, place, _LINK)
     kind = next((kind for kind in get_args(LinkKind) if kind == told["kind"]), None)
     if kind is None:
-        raise _WrongError(f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(LinkKind))}")
+        raise _WrongError(
+            f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(LinkKind))}"
+        )
     count, generation = _int(told["count"]), _int(told["generation"])
     if count < 0 or generation < 0:
         raise _WrongError(f"{place}.{'count' if count < 0 else 'generation'} is negative")
     return Link(
-        a=str(told["a"]), b=str(told["b"]), kind=kind, count=count, generation=generation, raw_gbs=_rate(told["raw_gbs"], f"{place}.raw_gbs"),
-        usable_gbs=_rate(told["usable_gbs"], f"{place}.usable_gbs"), source=str(told["source"]), note=str(told["note"]),
-    )  # fmt: skip
+        a=str(told["a"]),
+        b=str(told["b"]),
+        kind=kind,
+        count=count,
+        generation=generation,
+        raw_gbs=_rate(told["raw_gbs"], f"{place}.raw_gbs"),
+        usable_gbs=_rate(told["usable_gbs"], f"{place}.usable_gbs"),
+        source=str(told["source"]),
+        note=str(told["note"]),
+    )
 
 
 def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str], str]:
     told = {key: str(found) for key, found in _object(value, place, _P2P).items()}
     for end in ("a", "b"):
         if told[end] not in gpus:
-            raise _WrongError(f"{place}.{end} is '{told[end]:.40}', which is no GPU among the nodes")
+            raise _WrongError(
+                f"{place}.{end} is '{told[end]:.40}', which is no GPU among the nodes"
+            )
     if told["what"] not in P2P:
         raise _WrongError(f"{place}.what is '{told['what']:.40}', not one of {', '.join(P2P)}")
     return (told["a"], told["b"], told["what"]), told["status"]
@@ -150,7 +234,11 @@ def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, o
         if key not in value:
             raise _WrongError(f"{before}{key} is missing")
         found = value[key]
-        fits = found is None or isinstance(found, int | float) if type_ is float else isinstance(found, type_)
+        fits = (
+            found is None or isinstance(found, int | float)
+            if type_ is float
+            else isinstance(found, type_)
+        )
         if not fits or isinstance(found, bool):
             raise _WrongError(f"{before}{key} is not {_NAMES[type_]}")
         if isinstance(found, str) and not found.isprintable():

@@ -1,7 +1,9 @@
-"""The most that wires allow: which hop a schedule's own traffic loads most, and the bus bandwidth at which that hop is full.
+"""The most that wires allow: which hop a schedule's own traffic loads most, and the bus bandwidth
+at which that hop is full.
 
-No table of algorithms: bytes from rank to rank come from the schedule (passes.pair_traffic), the way of each pair from the wires, and every link
-is loaded in each direction by all pairs that pass over it. What a GPU sends and receives altogether is counted at the links that leave it.
+No table of algorithms: bytes from rank to rank come from the schedule (passes.pair_traffic), the
+way of each pair from the wires, and every link is loaded in each direction by all pairs that pass
+over it. What a GPU sends and receives altogether is counted at the links that leave it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,23 +17,37 @@ from collbench.machine.topology.rates import link_label
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """gbs: S over the time (algorithm bandwidth) in which the fullest link carries its share, before a protocol's own bytes. limit: that hop in words."""
+    """gbs: S over the time (algorithm bandwidth) in which the fullest link carries its share,
+    before a protocol's own bytes. limit: that hop in words.
+    """
 
     gbs: float
     limit: str
 
 
 def ceiling(
-    topology: Topology, gpus: Sequence[str], traffic: Mapping[tuple[int, int], Fraction], *, through_host: bool = False
+    topology: Topology,
+    gpus: Sequence[str],
+    traffic: Mapping[tuple[int, int], Fraction],
+    *,
+    through_host: bool = False,
 ) -> Ceiling | None:
-    """The ceiling of traffic between ranks, of which rank r runs on gpus[r]; None if a link on the way has no known rate, or nothing travels.
+    """The ceiling of traffic between ranks, of which rank r runs on gpus[r]; None if a link on the
+    way has no known rate, or nothing travels.
 
     through_host: it is written to memory at the receiver's processor, and read from there.
 
     >>> from collbench.machine.topology.model import Node
     >>> from collbench.machine.topology.rates import pcie_link
-    >>> nodes = (Node(id="pci", kind="pci"), *(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2)))
-    >>> switch = Topology(name="switch", nodes=nodes, links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(2)))
+    >>> nodes = (
+    ...     Node(id="pci", kind="pci"),
+    ...     *(Node(id=f"gpu{k}", kind="gpu", index=k) for k in range(2)),
+    ... )
+    >>> switch = Topology(
+    ...     name="switch",
+    ...     nodes=nodes,
+    ...     links=tuple(pcie_link("pci", f"gpu{k}", 3, 16) for k in range(2)),
+    ... )
     >>> found = ceiling(switch, ("gpu0", "gpu1"), {(0, 1): Fraction(1), (1, 0): Fraction(1)})
     >>> round(found.gbs, 1), found.limit
     (12.0, 'GPU0 -> GPU1, PCIe 3.0 x16')
@@ -39,7 +55,11 @@ def ceiling(
     loads: dict[tuple[str, str, Link], Fraction] = {}
     ways: dict[tuple[str, str, Link], tuple[int, int]] = {}
     for (source, target), share in traffic.items():
-        found = _through_host(topology, gpus[source], gpus[target]) if through_host else (path(topology, gpus[source], gpus[target]),)
+        found = (
+            _through_host(topology, gpus[source], gpus[target])
+            if through_host
+            else (path(topology, gpus[source], gpus[target]),)
+        )
         if not found or any(way.usable_gbs is None for way in found):
             return None
         for hop in (hop for way in found for hop in _hops(way)):
@@ -49,10 +69,14 @@ def ceiling(
         return None
     fullest = max(loads, key=lambda hop: float(loads[hop]) / (hop[2].usable_gbs or 0.0))
     here, there, link = fullest
-    if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):  # a link of switches or processors: say for whom it matters
+    # a link of switches or processors: say for whom it matters
+    if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):
         source, target = ways[fullest]
         here, there = gpus[source], gpus[target]
-    return Ceiling(gbs=(link.usable_gbs or 0.0) / float(loads[fullest]), limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}")
+    return Ceiling(
+        gbs=(link.usable_gbs or 0.0) / float(loads[fullest]),
+        limit=f"{here.upper()} -> {there.upper()}, {link_label(link)}",
+    )
 
 
 def _through_host(topology: Topology, source: str, target: str) -> tuple[Path, ...]:

@@ -1,23 +1,32 @@
-"""Machines that nobody here has, from profiles/machines/*.toml: their wires, each with its source. Not what was measured on them.
+"""Machines that nobody here has, from profiles/machines/*.toml: their wires, each with its source.
+Not what was measured on them.
 
-A profile's [topology] says how one host is wired. Rates come from collbench.machine.topology.rates by generation and width; a profile states one only
-where a document states it of that very link. No profile holds what collectives reach there: that is what the wires are judged by. Every
-table needs a `source`; keys other than these are refused:
+A profile's [topology] says how one host is wired. Rates come from collbench.machine.topology.rates
+by generation and width; a profile states one only where a document states it of that very link. No
+profile holds what collectives reach there: that is what the wires are judged by. Every table needs
+a `source`; keys other than these are refused:
 
-    [topology]          title; hosts = 1 (that many, all alike); notes = ["what a reader must know", ...]
+    [topology]          title; hosts = 1 (that many, all alike);
+                        notes = ["what a reader must know", ...]
     [topology.gpu]      count (of a host); name; sm = 70 (compute capability)
-    [topology.cpu]      name; vendor, family, model (as CPUID says; vendor is ARM or IBM elsewhere); affinity = {cpu0 = "0-19,40-59"}
+    [topology.cpu]      name; vendor, family, model (as CPUID says; vendor is ARM or IBM
+                        elsewhere); affinity = {cpu0 = "0-19,40-59"}
     [topology.nic]      name; gbits (of a port)
-    [topology.pcie]     generation; lanes = 16; tree = ["cpu0 > root0 > pci0 > gpu0 gpu1 nic0", "cpu0 > gpu2:3x8"]
-                        From parent to children; :3x8 is generation and lanes of the link above where they differ; pci: a switch, root: a
-                        host bridge, needed only where a CPU has several.
+    [topology.pcie]     generation; lanes = 16;
+                        tree = ["cpu0 > root0 > pci0 > gpu0 gpu1 nic0", "cpu0 > gpu2:3x8"]
+                        From parent to children; :3x8 is generation and lanes of the link above
+                        where they differ; pci: a switch, root: a host bridge, needed only where
+                        a CPU has several.
     [topology.nvlink]   generation; pairs = ["0-1 0-3x2", ...] (GPU numbers, and how many links), or
-                        switch_links = 18 (of each GPU to NVSwitches, drawn as one), switch_name, joins_hosts = false (true: one domain)
+                        switch_links = 18 (of each GPU to NVSwitches, drawn as one),
+                        switch_name, joins_hosts = false (true: one domain)
     [topology.c2c]      pairs = ["gpu0-cpu0", ...]; raw_gbs, usable_gbs (per direction)
-    [topology.socket]   pairs = ["cpu0-cpu1", ...], or mesh = true (every two); raw_gbs, usable_gbs (otherwise by the CPU's vendor, family and model)
+    [topology.socket]   pairs = ["cpu0-cpu1", ...], or mesh = true (every two); raw_gbs,
+                        usable_gbs (otherwise by the CPU's vendor, family and model)
     [topology.p2p]      status = "NS" (what nvidia-smi topo -p2p prints of every pair)
 
-Numbers of nodes count on from host to host: gpu4 is GPU 0 of the second of two hosts with 4 GPUs each.
+Numbers of nodes count on from host to host: gpu4 is GPU 0 of the second of two hosts with 4 GPUs
+each.
 """
 
 import re
@@ -37,23 +46,34 @@ _TABLES = ("gpu", "cpu", "nic", "pcie", "nvlink", "c2c", "socket", "p2p")
 _PLACE = re.compile(r"(cpu|root|pci|gpu|nic)(\d{1,4})(?::([1-6])x(1|2|4|8|12|16|32))?")
 _PAIR = re.compile(r"(\d{1,4})-(\d{1,4})(?:x([1-9]\d?))?")
 _ENDS = re.compile(r"((?:cpu|gpu)\d{1,4})-((?:cpu|gpu)\d{1,4})")
-_MAY_HOLD = {"cpu": ("root", "pci", "gpu", "nic"), "root": ("pci", "gpu", "nic"), "pci": ("pci", "gpu", "nic")}
+_MAY_HOLD = {
+    "cpu": ("root", "pci", "gpu", "nic"),
+    "root": ("pci", "gpu", "nic"),
+    "pci": ("pci", "gpu", "nic"),
+}
 _ORDER: tuple[NodeKind, ...] = ("gpu", "nvswitch", "nic", "pci", "root", "cpu", "net")
 _MOST_GPUS = 4096
 
 
 def machine_topology(name: str) -> Topology:
-    """The wires of a machine: a shipped profile by its name, or any file by its path. Raises UsageError for what is missing or wrong in it.
+    """The wires of a machine: a shipped profile by its name, or any file by its path. Raises
+    UsageError for what is missing or wrong in it.
 
     >>> machine = machine_topology("dgx-1v")
-    >>> len(machine.gpus), sum(link.count for link in machine.links_of["gpu0"] if link.kind == "nvlink")
+    >>> (
+    ...     len(machine.gpus),
+    ...     sum(link.count for link in machine.links_of["gpu0"] if link.kind == "nvlink"),
+    ... )
     (8, 6)
     """
     profile = catalog.load("machines", name)
     label = Path(name).stem
     found = profile.get("topology")
     if found is None:
-        raise UsageError(f"machine profile {label} has no [topology]: it does not say how the machine is wired", "choose another machine, or add the table")
+        raise UsageError(
+            f"machine profile {label} has no [topology]: it does not say how the machine is wired",
+            "choose another machine, or add the table",
+        )
     if not isinstance(found, dict):
         raise UsageError(f"machine profile {label}: topology = {found!r} is not a table")
     top = Table(where=f"machine profile {label}: [topology]", values=found)
@@ -74,8 +94,16 @@ def machine_topology(name: str) -> Topology:
     gpus = [node.id for node in nodes if node.kind == "gpu"]
     status = p2p.text("status") if p2p.values else ""
     return Topology(
-        name=title, nodes=tuple(nodes), links=tuple(links), hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",), notes=notes,
-        p2p={(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b} if status else {},
+        name=title,
+        nodes=tuple(nodes),
+        links=tuple(links),
+        hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",),
+        notes=notes,
+        p2p=(
+            {(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b}
+            if status
+            else {}
+        ),
     )
 
 
@@ -85,7 +113,12 @@ def _host(tables: dict[str, Table]) -> Topology:
     gpu.only("count", "name", "sm", "source")
     count = gpu.whole("count", 1, 256)
     facts = (("sm", str(gpu.whole("sm", 10, 999))),)
-    nodes = {f"gpu{number}": Node(id=f"gpu{number}", kind="gpu", name=gpu.text("name"), index=number, facts=facts) for number in range(count)}
+    nodes = {
+        f"gpu{number}": Node(
+            id=f"gpu{number}", kind="gpu", name=gpu.text("name"), index=number, facts=facts
+        )
+        for number in range(count)
+    }
     tree = list(_tree(tables["pcie"], count))
     cpus = sorted({link.b for link in tree if link.b.startswith("cpu")}, key=_parts)
     links = [*tree, *_direct(nvlink, count), *_stated(tables, count, cpus)]
@@ -96,7 +129,10 @@ def _host(tables: dict[str, Table]) -> Topology:
             nodes[end] = replace(make.get(kind, Node(id="", kind=kind)), id=end, index=number)
     affinity = tables["cpu"].mapping("affinity")
     if lost := sorted(set(affinity) - set(nodes)):
-        raise UsageError(f"{tables['cpu'].where} affinity names {', '.join(lost)}, which the machine does not have")
+        raise UsageError(
+            f"{tables['cpu'].where} affinity names {', '.join(lost)}, which the machine does not"
+            " have"
+        )
     wired = {end for link in links for end in (link.a, link.b)}
     lonely = [name for name in nodes if name not in wired]
     if lonely and "switch_links" not in nvlink.values:
@@ -108,9 +144,13 @@ def _host(tables: dict[str, Table]) -> Topology:
 
 
 def _root_of(links: list[Link], name: str) -> str:
-    """The CPU above a node of the PCIe tree, or at the other end of its C2C; nothing if there is none. Links of a tree run from child to parent."""
+    """The CPU above a node of the PCIe tree, or at the other end of its C2C; nothing if there is
+    none. Links of a tree run from child to parent.
+    """
     while name and not name.startswith("cpu"):
-        name = next((link.b for link in links if link.a == name and link.kind in ("pcie", "c2c")), "")
+        name = next(
+            (link.b for link in links if link.a == name and link.kind in ("pcie", "c2c")), ""
+        )
     return name
 
 
@@ -120,8 +160,14 @@ def _cpus(table: Table) -> Node:
     if not table.values:
         return Node(id="", kind="cpu")
     facts = [("vendor", table.text("vendor", ""))]
-    facts += [(f"{key}id", str(table.whole(key, 0, 1 << 16))) for key in ("family", "model") if key in table.values]
-    return Node(id="", kind="cpu", name=table.text("name"), facts=tuple(fact for fact in facts if fact[1]))
+    facts += [
+        (f"{key}id", str(table.whole(key, 0, 1 << 16)))
+        for key in ("family", "model")
+        if key in table.values
+    ]
+    return Node(
+        id="", kind="cpu", name=table.text("name"), facts=tuple(fact for fact in facts if fact[1])
+    )
 
 
 def _nics(table: Table) -> Node:
@@ -129,7 +175,12 @@ def _nics(table: Table) -> Node:
     table.only("name", "gbits", "source")
     if not table.values:
         return Node(id="", kind="nic")
-    return Node(id="", kind="nic", name=table.text("name"), facts=(("speed", str(table.whole("gbits", 1, 10_000) * 1000)),))
+    return Node(
+        id="",
+        kind="nic",
+        name=table.text("name"),
+        facts=(("speed", str(table.whole("gbits", 1, 10_000) * 1000)),),
+    )
 
 
 class _Above(NamedTuple):
@@ -152,27 +203,53 @@ def _tree(table: Table, gpus: int) -> Iterator[Link]:
         levels = [level.split() for level in line.split(">")]
         for depth, level in enumerate(levels):
             if not level or (len(level) > 1 and depth < len(levels) - 1) or len(levels) < 2:
-                raise UsageError(f"{table.where} tree: '{line}' is not parent > ... > children", "write it as in cpu0 > pci0 > gpu0 gpu1")
+                raise UsageError(
+                    f"{table.where} tree: '{line}' is not parent > ... > children",
+                    "write it as in cpu0 > pci0 > gpu0 gpu1",
+                )
             for word in level:
                 match = _PLACE.fullmatch(word)
                 if match is None:
-                    raise UsageError(f"{table.where} tree: '{word}' in '{line}' is no cpu, root, pci, gpu or nic with a number", "a width is written gpu0:3x8")
+                    raise UsageError(
+                        f"{table.where} tree: '{word}' in '{line}' is no cpu, root, pci, gpu or nic"
+                        " with a number",
+                        "a width is written gpu0:3x8",
+                    )
                 kind, name = match[1], f"{match[1]}{int(match[2])}"
                 is_last = depth == len(levels) - 1
-                if (kind == "cpu") != (not parent) or (parent and kind not in _MAY_HOLD[_parts(parent)[0]]) or is_last != (kind in ("gpu", "nic")):
-                    raise UsageError(f"{table.where} tree: {name} cannot stand where it does in '{line}'", "cpu > root > pci > gpu or nic")
+                if (
+                    (kind == "cpu") != (not parent)
+                    or (parent and kind not in _MAY_HOLD[_parts(parent)[0]])
+                    or is_last != (kind in ("gpu", "nic"))
+                ):
+                    raise UsageError(
+                        f"{table.where} tree: {name} cannot stand where it does in '{line}'",
+                        "cpu > root > pci > gpu or nic",
+                    )
                 if kind == "gpu" and int(match[2]) >= gpus:
-                    raise UsageError(f"{table.where} tree: {name} in '{line}' is not one of {gpus} GPUs")
+                    raise UsageError(
+                        f"{table.where} tree: {name} in '{line}' is not one of {gpus} GPUs"
+                    )
                 if parent and name in above and above[name].parent != parent:
-                    raise UsageError(f"{table.where} tree: {name} hangs below {above[name].parent} and below {parent}")
+                    raise UsageError(
+                        f"{table.where} tree: {name} hangs below {above[name].parent} and below"
+                        f" {parent}"
+                    )
                 if parent and (name not in above or match[3]):
-                    above[name] = _Above(parent, int(match[3] or generation), int(match[4] or lanes))
+                    above[name] = _Above(
+                        parent, int(match[3] or generation), int(match[4] or lanes)
+                    )
             parent = name  # of a level that others follow: its only word
     for name, here in above.items():
         if _parts(name)[0] == "root":
             below = [one for one in above.values() if one.parent == name]
-            generation, lanes = max(one.generation for one in below), sum(one.lanes for one in below)
-            yield rates.pcie_link(name, here.parent, generation, lanes, "inside the CPU: all lanes of its bridge")
+            generation, lanes = (
+                max(one.generation for one in below),
+                sum(one.lanes for one in below),
+            )
+            yield rates.pcie_link(
+                name, here.parent, generation, lanes, "inside the CPU: all lanes of its bridge"
+            )
         else:
             yield rates.pcie_link(name, here.parent, here.generation, here.lanes)
 
@@ -188,10 +265,16 @@ def _direct(table: Table, gpus: int) -> Iterator[Link]:
     for word in " ".join(table.texts("pairs", ())).split():
         match = _PAIR.fullmatch(word)
         if match is None:
-            raise UsageError(f"{table.where} pairs: '{word}' is no pair of GPUs", "write 0-1, or 0-1x2 for two links")
+            raise UsageError(
+                f"{table.where} pairs: '{word}' is no pair of GPUs",
+                "write 0-1, or 0-1x2 for two links",
+            )
         pair = tuple(sorted((int(match[1]), int(match[2]))))
         if pair[0] == pair[1] or pair[1] >= gpus or pair in seen:
-            raise UsageError(f"{table.where} pairs: '{word}' " + ("comes twice" if pair in seen else f"does not join two of {gpus} GPUs"))
+            raise UsageError(
+                f"{table.where} pairs: '{word}' "
+                + ("comes twice" if pair in seen else f"does not join two of {gpus} GPUs")
+            )
         seen.add(pair)
         yield rates.nvlink_link(f"gpu{pair[0]}", f"gpu{pair[1]}", generation, int(match[3] or 1))
 
@@ -200,34 +283,74 @@ def _stated(tables: dict[str, Table], gpus: int, cpus: list[str]) -> Iterator[Li
     """C2C and links between sockets."""
     for kind, ends in (("c2c", ("gpu", "cpu")), ("socket", ("cpu", "cpu"))):
         table = tables[kind]
-        table.only("pairs", "raw_gbs", "usable_gbs", "source", *(["mesh"] if kind == "socket" else []))
+        table.only(
+            "pairs", "raw_gbs", "usable_gbs", "source", *(["mesh"] if kind == "socket" else [])
+        )
         if not table.values:
             continue
         raw, usable, source = table.rate("raw_gbs"), table.rate("usable_gbs"), table.text("source")
         cpu = tables["cpu"]
         if kind == "socket" and usable is None and cpu.values.get("vendor"):
-            known = rates.socket(cpu.text("vendor"), cpu.whole("family", -1, 1 << 16, -1), cpu.whole("model", -1, 1 << 16, -1))
+            known = rates.socket(
+                cpu.text("vendor"),
+                cpu.whole("family", -1, 1 << 16, -1),
+                cpu.whole("model", -1, 1 << 16, -1),
+            )
             usable, source = known if known else (None, source)
-        for word in [f"{a}-{b}" for a, b in combinations(cpus, 2)] if table.truth("mesh") else table.texts("pairs"):
+        for word in (
+            [f"{a}-{b}" for a, b in combinations(cpus, 2)]
+            if table.truth("mesh")
+            else table.texts("pairs")
+        ):
             match = _ENDS.fullmatch(word)
-            if match is None or tuple(_parts(end)[0] for end in match.groups()) != ends or match[1] == match[2]:
-                raise UsageError(f"{table.where} pairs: '{word}' does not join a {ends[0]} and a {ends[1]}", f"write {ends[0]}0-{ends[1]}1")
+            if (
+                match is None
+                or tuple(_parts(end)[0] for end in match.groups()) != ends
+                or match[1] == match[2]
+            ):
+                raise UsageError(
+                    f"{table.where} pairs: '{word}' does not join a {ends[0]} and a {ends[1]}",
+                    f"write {ends[0]}0-{ends[1]}1",
+                )
             if ends[0] == "gpu" and _parts(match[1])[1] >= gpus:
                 raise UsageError(f"{table.where} pairs: {match[1]} is not one of {gpus} GPUs")
-            yield Link(a=match[1], b=match[2], kind="c2c" if kind == "c2c" else "socket", raw_gbs=raw, usable_gbs=usable, source=source)
+            yield Link(
+                a=match[1],
+                b=match[2],
+                kind="c2c" if kind == "c2c" else "socket",
+                raw_gbs=raw,
+                usable_gbs=usable,
+                source=source,
+            )
 
 
-def _joined(nodes: list[Node], links: list[Link], tables: dict[str, Table], hosts: int) -> tuple[list[Node], list[Link]]:
+def _joined(
+    nodes: list[Node], links: list[Link], tables: dict[str, Table], hosts: int
+) -> tuple[list[Node], list[Link]]:
     """Hosts with their NVSwitches and, if they are several, the network between them."""
     nvlink, nic = tables["nvlink"], tables["nic"]
     if "switch_links" in nvlink.values:
-        generation, count, is_one = nvlink.whole("generation", 1, 5), nvlink.whole("switch_links", 1, 64), nvlink.truth("joins_hosts")
+        generation, count, is_one = (
+            nvlink.whole("generation", 1, 5),
+            nvlink.whole("switch_links", 1, 64),
+            nvlink.truth("joins_hosts"),
+        )
         named = nvlink.text("switch_name", "NVSwitch")
         switches = [
-            Node(id=f"nvswitch{one}", kind="nvswitch", name=named, index=one, host=-1 if is_one and hosts > 1 else one)
+            Node(
+                id=f"nvswitch{one}",
+                kind="nvswitch",
+                name=named,
+                index=one,
+                host=-1 if is_one and hosts > 1 else one,
+            )
             for one in range(1 if is_one else hosts)
         ]
-        links = links + [rates.nvlink_link(node.id, switches[0 if is_one else node.host].id, generation, count) for node in nodes if node.kind == "gpu"]
+        links = links + [
+            rates.nvlink_link(node.id, switches[0 if is_one else node.host].id, generation, count)
+            for node in nodes
+            if node.kind == "gpu"
+        ]
         nodes = nodes + switches
     elif {"switch_name", "joins_hosts"} & set(nvlink.values):
         raise UsageError(f"{nvlink.where} has switch_name or joins_hosts without switch_links")
@@ -236,17 +359,30 @@ def _joined(nodes: list[Node], links: list[Link], tables: dict[str, Table], host
         raise UsageError(f"{nic.where} is missing, and the tree has {cards[0].id}")
     if cards and hosts > 1:
         raw = nic.whole("gbits", 1, 10_000) / 8
-        links = links + [Link(a=node.id, b="net0", kind="network", raw_gbs=raw, usable_gbs=raw, source=nic.text("source")) for node in cards]
+        links = links + [
+            Link(
+                a=node.id,
+                b="net0",
+                kind="network",
+                raw_gbs=raw,
+                usable_gbs=raw,
+                source=nic.text("source"),
+            )
+            for node in cards
+        ]
         nodes = [*nodes, Node(id="net0", kind="net", name="network", index=0, host=-1)]
     return nodes, links
 
 
 def _copy(host: Topology, number: int) -> Topology:
     """The host again, with numbers that count on."""
-    size = {kind: max((node.index for node in host.of_kind(kind)), default=-1) + 1 for kind in _ORDER}
+    size = {
+        kind: max((node.index for node in host.of_kind(kind)), default=-1) + 1 for kind in _ORDER
+    }
     new = {node.id: f"{node.kind}{node.index + number * size[node.kind]}" for node in host.nodes}
     return replace(
-        host, nodes=tuple(replace(node, id=new[node.id], host=number) for node in host.nodes),
+        host,
+        nodes=tuple(replace(node, id=new[node.id], host=number) for node in host.nodes),
         links=tuple(replace(link, a=new[link.a], b=new[link.b]) for link in host.links),
     )
 
@@ -254,7 +390,7 @@ def _copy(host: Topology, number: int) -> Topology:
 def _parts(name: str) -> tuple[NodeKind, int]:
     """The kind and the number of an id."""
     kind = next(kind for kind in _ORDER if name.rstrip("0123456789") == kind)
-    return kind, int(name[len(kind):])
+    return kind, int(name[len(kind) :])
 
 
 def is_wired(name: str) -> bool:

@@ -1,7 +1,9 @@
-"""A machine as a graph: nodes, and links with their rates. How it was found out is not its business (discovery, formats, profiles/machines).
+"""A machine as a graph: nodes, and links with their rates. How it was found out is not its business
+(discovery, formats, profiles/machines).
 
-Nodes have ids that are unique over all hosts, such as gpu0, nic1, cpu0; only gpu and nic ids are fixed by rule: the kind, and the number that
-CUDA, nvidia-smi or a file counts it by. A rate that nobody told is None, never a guess.
+Nodes have ids that are unique over all hosts, such as gpu0, nic1, cpu0; only gpu and nic ids are
+fixed by rule: the kind, and the number that CUDA, nvidia-smi or a file counts it by. A rate that
+nobody told is None, never a guess.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +13,8 @@ from typing import Literal
 
 from collbench.util.errors import UsageError
 
-# root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of several hosts are plugged into.
+# root: a PCIe host bridge; cpu: a NUMA node with its cores; pci: a PCIe switch; net: what NICs of
+# several hosts are plugged into.
 NodeKind = Literal["gpu", "nvswitch", "pci", "root", "cpu", "nic", "net"]
 LinkKind = Literal["nvlink", "c2c", "pcie", "socket", "network"]
 P2P = ("read", "write", "atomics", "nvlink")  # what statuses between two GPUs are about
@@ -31,8 +34,9 @@ P2P_MEANINGS = {
 class Node:
     """One thing that links end at.
 
-    index: what the kind is counted by: CUDA's number of a GPU, the NUMA node of a CPU. address: where it is: a PCI address. host: whose it
-    is; a switch between hosts has host -1. affinity: processors, as in 0-15,32-47, that are near. facts: what else was told, for people.
+    index: what the kind is counted by: CUDA's number of a GPU, the NUMA node of a CPU. address:
+    where it is: a PCI address. host: whose it is; a switch between hosts has host -1. affinity:
+    processors, as in 0-15,32-47, that are near. facts: what else was told, for people.
     """
 
     id: str
@@ -51,10 +55,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A link between two nodes, both directions alike. Rates are GB/s per direction of the whole bundle; None: nobody told.
+    """A link between two nodes, both directions alike. Rates are GB/s per direction of the whole
+    bundle; None: nobody told.
 
-    count: bonded links of a bundle (NVLink), or lanes (PCIe). generation: of NVLink or PCIe, 0: unknown. raw_gbs: what the wire carries after
-    its line code. usable_gbs: what kernels that store to a peer can move over it. source: where the rates come from.
+    count: bonded links of a bundle (NVLink), or lanes (PCIe). generation: of NVLink or PCIe, 0:
+    unknown. raw_gbs: what the wire carries after its line code. usable_gbs: what kernels that store
+    to a peer can move over it. source: where the rates come from.
     """
 
     a: str
@@ -74,9 +80,11 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Topology:
-    """Nodes and links. hosts: their names. notes: what a reader must know, such as that a hypervisor shows a flat tree.
+    """Nodes and links. hosts: their names. notes: what a reader must know, such as that a
+    hypervisor shows a flat tree.
 
-    Raises UsageError for a link to a node that is not there, an id that comes twice, or a P2P status that there is not.
+    Raises UsageError for a link to a node that is not there, an id that comes twice, or a P2P
+    status that there is not.
     """
 
     name: str
@@ -84,17 +92,28 @@ class Topology:
     links: tuple[Link, ...]
     hosts: tuple[str, ...] = ("",)
     notes: tuple[str, ...] = ()
-    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)  # (gpu, gpu, one of P2P) -> a code of P2P_MEANINGS
+    # (gpu, gpu, one of P2P) -> a code of P2P_MEANINGS
+    p2p: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ids = [node.id for node in self.nodes]
         twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
         lost = {end for link in self.links for end in (link.a, link.b)} - set(ids)
         if twice or lost:
-            raise UsageError(f"topology {self.name}: " + (f"{', '.join(sorted(twice))} comes twice" if twice else f"a link ends at {', '.join(sorted(lost))}"))
+            raise UsageError(
+                f"topology {self.name}: "
+                + (
+                    f"{', '.join(sorted(twice))} comes twice"
+                    if twice
+                    else f"a link ends at {', '.join(sorted(lost))}"
+                )
+            )
         strange = next((status for status in self.p2p.values() if status not in P2P_MEANINGS), None)
         if strange is not None:
-            raise UsageError(f"topology {self.name}: P2P status '{strange:.40}' is not one of {', '.join(P2P_MEANINGS)}")
+            raise UsageError(
+                f"topology {self.name}: P2P status '{strange:.40}' is not one of"
+                f" {', '.join(P2P_MEANINGS)}"
+            )
 
     @cached_property
     def by_id(self) -> dict[str, Node]:

@@ -1,6 +1,8 @@
-"""Rings and chains over wires between ranks that share no link: a search over Hamiltonian cycles of a multigraph. Pure; it knows no topology.
+"""Rings and chains over wires between ranks that share no link: a search over Hamiltonian cycles of
+a multigraph. Pure; it knows no topology.
 
-Steps are counted, not timed: the same wires give the same answer on every computer, the lexicographically smallest of those with as many rings.
+Steps are counted, not timed: the same wires give the same answer on every computer, the
+lexicographically smallest of those with as many rings.
 """
 
 from collections.abc import Iterator
@@ -9,8 +11,8 @@ from math import gcd
 
 Order = tuple[int, ...]
 
-# What one search may cost: a step looks at up to n * n links. Rings of DGX-1V and of all its parts are found in less than 0.05 s; the whole
-# budget lasts about 0.3 s of one core.
+# What one search may cost: a step looks at up to n * n links. Rings of DGX-1V and of all its parts
+# are found in less than 0.05 s; the whole budget lasts about 0.3 s of one core.
 LOOKS = 4_000_000
 
 
@@ -27,7 +29,8 @@ class Budget:
 
 
 def packed_rings(wires: list[list[int]]) -> tuple[Order, ...]:
-    """As many rings as links between ranks allow (wires[a][b] of them); nothing if they close no ring over all ranks.
+    """As many rings as links between ranks allow (wires[a][b] of them); nothing if they close no
+    ring over all ranks.
 
     >>> packed_rings([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
     ((0, 1, 2, 3), (0, 3, 2, 1))
@@ -45,7 +48,9 @@ def packed_rings(wires: list[list[int]]) -> tuple[Order, ...]:
 
 
 def _rings_of(wires: list[list[int]], most: int) -> tuple[Order, ...]:
-    """Rings that share no link: cycles walked both ways, or, where links are left over, walked one way each."""
+    """Rings that share no link: cycles walked both ways, or, where links are left over, walked one
+    way each.
+    """
     best: tuple[Order, ...] = ()
     for count in range(1, most // 2 + 1):
         found = _search(wires, count, is_directed=False)
@@ -61,7 +66,8 @@ def _rings_of(wires: list[list[int]], most: int) -> tuple[Order, ...]:
 
 
 def packed_chains(wires: list[list[int]]) -> tuple[Order, ...]:
-    """As many chains as links allow: rings through one more rank, wired to all the others, and cut there.
+    """As many chains as links allow: rings through one more rank, wired to all the others, and cut
+    there.
 
     >>> packed_chains([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     ((1, 0, 2),)
@@ -71,18 +77,27 @@ def packed_chains(wires: list[list[int]]) -> tuple[Order, ...]:
     for share in _shares(wires):
         thin = [[count // share for count in row] for row in wires]
         for chains in range(1, most // share + 1):
-            found = _search([[0, *[2 * chains] * n], *[[2 * chains, *row] for row in thin]], chains, is_directed=False)
+            found = _search(
+                [[0, *[2 * chains] * n], *[[2 * chains, *row] for row in thin]],
+                chains,
+                is_directed=False,
+            )
             if not found:
                 break
             if chains * share > worth:
-                best, worth = tuple(tuple(rank - 1 for rank in cycle[1:]) for cycle in found), chains * share
+                best, worth = (
+                    tuple(tuple(rank - 1 for rank in cycle[1:]) for cycle in found),
+                    chains * share,
+                )
         if worth == most or not worth:
             break
     return best
 
 
 def _shares(wires: list[list[int]]) -> list[int]:
-    """Into how many like channels all bundles can be cut, most first: 12 links between every two are one link in each of 12."""
+    """Into how many like channels all bundles can be cut, most first: 12 links between every two
+    are one link in each of 12.
+    """
     common = gcd(*(count for row in wires for count in row))
     return [share for share in range(common, 0, -1) if common % share == 0]
 
@@ -92,7 +107,9 @@ def _backwards(cycle: Order) -> Order:
 
 
 def _cut(wires: list[list[int]]) -> int:
-    """The fewest links between one part of the ranks and the rest: no more rings than that. Stoer and Wagner 1997."""
+    """The fewest links between one part of the ranks and the rest: no more rings than that. Stoer
+    and Wagner 1997.
+    """
     weights = [list(row) for row in wires]
     left = list(range(len(wires)))
     least = min(sum(row) for row in wires)
@@ -116,7 +133,9 @@ def _cut(wires: list[list[int]]) -> int:
 
 
 def _search(wires: list[list[int]], count: int, *, is_directed: bool) -> tuple[Order, ...]:
-    """That many cycles over all ranks that share no link, the lexicographically smallest; nothing if there are none, or none was found in time."""
+    """That many cycles over all ranks that share no link, the lexicographically smallest; nothing
+    if there are none, or none was found in time.
+    """
     free, budget = [list(row) for row in wires], Budget(LOOKS // len(wires) ** 2)
 
     def take(cycle: Order, by: int) -> None:
@@ -131,7 +150,9 @@ def _search(wires: list[list[int]], count: int, *, is_directed: bool) -> tuple[O
             return found
         if any(sum(row) < (left if is_directed else 2 * left) for row in free):
             return ()
-        for cycle in _cycles(free, budget, is_directed=is_directed, least=found[-1] if found else ()):
+        for cycle in _cycles(
+            free, budget, is_directed=is_directed, least=found[-1] if found else ()
+        ):
             take(cycle, 1)
             answer = more((*found, cycle))
             take(cycle, -1)
@@ -142,15 +163,23 @@ def _search(wires: list[list[int]], count: int, *, is_directed: bool) -> tuple[O
     return more(())
 
 
-def _cycles(free: list[list[int]], budget: Budget, *, is_directed: bool, least: Order) -> Iterator[Order]:
-    """Cycles over all ranks by free links, from rank 0, in lexicographic order, none before `least`; undirected ones one way round only."""
+def _cycles(
+    free: list[list[int]], budget: Budget, *, is_directed: bool, least: Order
+) -> Iterator[Order]:
+    """Cycles over all ranks by free links, from rank 0, in lexicographic order, none before
+    `least`; undirected ones one way round only.
+    """
     n = len(free)
     walk, visited = [0], [True] + [False] * (n - 1)
 
     def extend() -> Iterator[Order]:
         here = walk[-1]
         if len(walk) == n:
-            if free[here][0] > 0 and (is_directed or walk[1] < here or n < 3) and tuple(walk) >= least:
+            if (
+                free[here][0] > 0
+                and (is_directed or walk[1] < here or n < 3)
+                and tuple(walk) >= least
+            ):
                 yield tuple(walk)
             return
         for there in range(n):
@@ -165,7 +194,8 @@ def _cycles(free: list[list[int]], budget: Budget, *, is_directed: bool, least: 
             visited[there] = False
             walk.pop()
 
-    # A cycle is handed out while its links are still free here; the caller takes them and gives them back before it asks for the next.
+    # A cycle is handed out while its links are still free here; the caller takes them and gives
+    # them back before it asks for the next.
     yield from extend()
 
 

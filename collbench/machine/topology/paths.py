@@ -1,8 +1,9 @@
 """Ways between nodes: which links, of which class, and which hop limits them.
 
-Classes, near to far, as nvidia-smi and NCCL name them: NVL by NVLink (through a switch or not), NVB by NVLink through another GPU, C2C, PIX
-through one PCIe switch, PXB through several, PHB through a host bridge, NODE through host bridges of one NUMA node, SYS between NUMA nodes,
-NET between hosts. The best way is that of the nearest class, then the highest rate, then the fewest hops.
+Classes, near to far, as nvidia-smi and NCCL name them: NVL by NVLink (through a switch or not), NVB
+by NVLink through another GPU, C2C, PIX through one PCIe switch, PXB through several, PHB through a
+host bridge, NODE through host bridges of one NUMA node, SYS between NUMA nodes, NET between hosts.
+The best way is that of the nearest class, then the highest rate, then the fewest hops.
 """
 
 import heapq
@@ -18,7 +19,9 @@ _FAR: dict[str, int] = {name: place for place, name in enumerate(get_args(PathCl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """A way from `a` to `b`: the nodes on it, the links between them, its class. links is empty if there is none (DIS) or a is b (LOC)."""
+    """A way from `a` to `b`: the nodes on it, the links between them, its class. links is empty if
+    there is none (DIS) or a is b (LOC).
+    """
 
     a: str
     b: str
@@ -51,7 +54,11 @@ def path(topology: Topology, a: str, b: str) -> Path:
 
     >>> from collbench.machine.topology.model import Node
     >>> from collbench.machine.topology.rates import nvlink_link
-    >>> two = Topology(name="two", nodes=(Node(id="gpu0", kind="gpu"), Node(id="gpu1", kind="gpu")), links=(nvlink_link("gpu0", "gpu1", 3, 4),))
+    >>> two = Topology(
+    ...     name="two",
+    ...     nodes=(Node(id="gpu0", kind="gpu"), Node(id="gpu1", kind="gpu")),
+    ...     links=(nvlink_link("gpu0", "gpu1", 3, 4),),
+    ... )
     >>> path(two, "gpu0", "gpu1").label, path(two, "gpu1", "gpu0").usable_gbs
     ('NV4', 80.0)
     """
@@ -66,8 +73,12 @@ def to_processor(topology: Topology, gpu: str) -> Path | None:
 
 @lru_cache(maxsize=4096)
 def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
-    """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a further hop can better."""
-    found = {node.id: Path(a=start, b=node.id, nodes=(), links=(), kind="DIS") for node in topology.nodes}
+    """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a
+    further hop can better.
+    """
+    found = {
+        node.id: Path(a=start, b=node.id, nodes=(), links=(), kind="DIS") for node in topology.nodes
+    }
     found[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
     done: set[str] = set()
     queue: list[tuple[int, float, int, tuple[str, ...]]] = [(0, 0.0, 0, (start,))]
@@ -82,7 +93,13 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
             if there in done or not _may_pass(topology, found[here], link):
                 continue
             links = (*found[here].links, link)
-            way = Path(a=start, b=there, nodes=(*nodes, there), links=links, kind=_class(topology, (*nodes, there), links))
+            way = Path(
+                a=start,
+                b=there,
+                nodes=(*nodes, there),
+                links=links,
+                kind=_class(topology, (*nodes, there), links),
+            )
             if found[there].kind == "DIS" or _order(way) < _order(found[there]):
                 found[there] = way
                 heapq.heappush(queue, (*_order(way)[:3], way.nodes))
@@ -94,7 +111,9 @@ def _order(way: Path) -> tuple[int, float, int, tuple[str, ...]]:
 
 
 def _may_pass(topology: Topology, way: Path, link: Link) -> bool:
-    """Whether traffic can go on over that link: a NIC and a GPU end a way, but for one GPU in the middle of two NVLinks."""
+    """Whether traffic can go on over that link: a NIC and a GPU end a way, but for one GPU in the
+    middle of two NVLinks.
+    """
     here = topology.by_id[way.nodes[-1]]
     if len(way.nodes) == 1:
         return True

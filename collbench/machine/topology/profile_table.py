@@ -1,4 +1,6 @@
-"""A table of a profile: hands out values of the kind that is wanted, and says which key holds a wrong one."""
+"""A table of a profile: hands out values of the kind that is wanted, and says which key holds a
+wrong one.
+"""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +12,9 @@ from collbench.util.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """where: which profile and which table, for messages. Every method raises UsageError, naming the key and the value."""
+    """where: which profile and which table, for messages. Every method raises UsageError, naming
+    the key and the value.
+    """
 
     where: str
     values: Mapping[str, Any]
@@ -18,7 +22,10 @@ class Table:
     def only(self, *keys: str) -> None:
         """Refuse keys other than these, and a table without its source."""
         if unknown := sorted(set(self.values) - set(keys)):
-            raise UsageError(f"{self.where} has {', '.join(unknown)}, which nobody reads", f"it may have: {', '.join(keys)}")
+            raise UsageError(
+                f"{self.where} has {', '.join(unknown)}, which nobody reads",
+                f"it may have: {', '.join(keys)}",
+            )
         if self.values:
             self.text("source")
 
@@ -39,7 +46,11 @@ class Table:
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """A list of texts."""
         value = self._value(key, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one.strip() for one in value) or (not value and key in self.values):
+        if (
+            not isinstance(value, list | tuple)
+            or not all(isinstance(one, str) and one.strip() for one in value)
+            or (not value and key in self.values)
+        ):
             raise UsageError(f"{self.where} {key} = {value!r} is not a list of texts")
         return tuple(value)
 
@@ -54,7 +65,9 @@ class Table:
         """A whole number between two."""
         value = self._value(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise UsageError(f"{self.where} {key} = {value!r} is not a whole number from {least} to {most}")
+            raise UsageError(
+                f"{self.where} {key} = {value!r} is not a whole number from {least} to {most}"
+            )
         return value
 
     def rate(self, key: str) -> float | None:
@@ -62,7 +75,11 @@ class Table:
         value = self.values.get(key)
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not 0 < value < math.inf
+        ):
             raise UsageError(f"{self.where} {key} = {value!r} is not a positive number")
         return float(value)
 
@@ -76,5 +93,7 @@ class Table:
     def _value(self, key: str, default: Any) -> Any:
         value = self.values.get(key, default)
         if value is None:
-            raise UsageError(f"{self.where} has no {key}" if self.values else f"{self.where} is missing")
+            raise UsageError(
+                f"{self.where} has no {key}" if self.values else f"{self.where} is missing"
+            )
         return value

@@ -1,7 +1,9 @@
-"""How fast links are: PCIe from transfer rate, line code and width; NVLink and sockets from tables. GB/s are decimal and per direction.
+"""How fast links are: PCIe from transfer rate, line code and width; NVLink and sockets from tables.
+GB/s are decimal and per direction.
 
-raw is what the wire carries after its line code. usable is what kernels can move that store to a peer's memory, in packets of 128 bytes: one
-efficiency for each generation of a link, none for a machine.
+raw is what the wire carries after its line code. usable is what kernels can move that store to a
+peer's memory, in packets of 128 bytes: one efficiency for each generation of a link, none for a
+machine.
 """
 
 from dataclasses import dataclass
@@ -18,24 +20,40 @@ class Rate:
     source: str
 
 
-# generation: (GT/s of a lane, payload bits, line bits). PCI-SIG base specifications: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, from 64 GT/s
-# on PAM4 with FLITs of 256 bytes, of which 236 are transactions (6.0, 4.2.3.4).
-_PCIE = {1: (2.5, 8, 10), 2: (5.0, 8, 10), 3: (8.0, 128, 130), 4: (16.0, 128, 130), 5: (32.0, 128, 130), 6: (64.0, 236, 256)}
-# Of what the wire carries. A write of 128 bytes takes 24 to 28 more for its headers: 0.83 at most; NCCL's graph counts 12 of 15.75 GB/s for
-# 16 lanes of generation 3, and as much of the others (topo.h, PCI_BW): credits and both directions at once cost the rest.
+# generation: (GT/s of a lane, payload bits, line bits). PCI-SIG base specifications: 8b/10b up to 5
+# GT/s, 128b/130b up to 32 GT/s, from 64 GT/s on PAM4 with FLITs of 256 bytes, of which 236 are
+# transactions (6.0, 4.2.3.4).
+_PCIE = {
+    1: (2.5, 8, 10),
+    2: (5.0, 8, 10),
+    3: (8.0, 128, 130),
+    4: (16.0, 128, 130),
+    5: (32.0, 128, 130),
+    6: (64.0, 236, 256),
+}
+# Of what the wire carries. A write of 128 bytes takes 24 to 28 more for its headers: 0.83 at most;
+# NCCL's graph counts 12 of 15.75 GB/s for 16 lanes of generation 3, and as much of the others
+# (topo.h, PCI_BW): credits and both directions at once cost the rest.
 _PCIE_EFFICIENCY = 0.76
 # generation: GB/s of one link. NVIDIA's whitepapers of P100, V100, A100, H100, Blackwell.
 _NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
-# Of the line rate: stores go as packets of 128 bytes with 32 of headers and of their own answers: 0.8. NVLink 4 was measured: 364 of 450 GB/s
-# (4 x H200, ring of 132 CTAs that store); copy engines send 256 bytes a packet and reach 0.87.
+# Of the line rate: stores go as packets of 128 bytes with 32 of headers and of their own answers:
+# 0.8. NVLink 4 was measured: 364 of 450 GB/s (4 x H200, ring of 132 CTAs that store); copy engines
+# send 256 bytes a packet and reach 0.87.
 _NVLINK_EFFICIENCY = {1: 0.80, 2: 0.80, 3: 0.80, 4: 0.81, 5: 0.80}
 _NVLINK_SOURCE = "NVIDIA whitepapers; stores in packets of 128 bytes with 32 beside them"
 # Compute capability: generation of its NVLink.
 _NVLINK_OF_ARCH = {60: 1, 70: 2, 72: 2, 80: 3, 86: 3, 87: 3, 90: 4, 100: 5, 103: 5}
-# (vendor, family, least model, cores' name, GB/s): what GPUs get through between two sockets, by NCCL's graph (topo.h). Not the line rate.
+# (vendor, family, least model, cores' name, GB/s): what GPUs get through between two sockets, by
+# NCCL's graph (topo.h). Not the line rate.
 _SOCKETS = (
-    ("GenuineIntel", 6, 0xCF, "Emerald Rapids", 40.0), ("GenuineIntel", 6, 0x8F, "Sapphire Rapids", 22.0), ("GenuineIntel", 6, 0x55, "Skylake", 10.0),
-    ("GenuineIntel", 6, 0, "Broadwell or older", 6.0), ("AuthenticAMD", 0, 0, "AMD", 16.0), ("IBM", 0, 0, "POWER9", 32.0), ("ARM", 0, 0, "Arm", 6.0),
+    ("GenuineIntel", 6, 0xCF, "Emerald Rapids", 40.0),
+    ("GenuineIntel", 6, 0x8F, "Sapphire Rapids", 22.0),
+    ("GenuineIntel", 6, 0x55, "Skylake", 10.0),
+    ("GenuineIntel", 6, 0, "Broadwell or older", 6.0),
+    ("AuthenticAMD", 0, 0, "AMD", 16.0),
+    ("IBM", 0, 0, "POWER9", 32.0),
+    ("ARM", 0, 0, "Arm", 6.0),
 )
 
 
@@ -48,7 +66,11 @@ def pcie(generation: int, lanes: int) -> Rate:
     transfers, payload, line = _PCIE[generation]
     raw = transfers / 8 * payload / line * lanes
     code = "8b/10b" if line == 10 else "128b/130b" if line == 130 else "PAM4, FLITs"
-    return Rate(raw_gbs=raw, usable_gbs=raw * _PCIE_EFFICIENCY, source=f"{transfers:g} GT/s x {lanes}, {code}; NCCL's share of it, {_PCIE_EFFICIENCY:.0%}")
+    return Rate(
+        raw_gbs=raw,
+        usable_gbs=raw * _PCIE_EFFICIENCY,
+        source=f"{transfers:g} GT/s x {lanes}, {code}; NCCL's share of it, {_PCIE_EFFICIENCY:.0%}",
+    )
 
 
 def pcie_generation(speed: str) -> int:
@@ -81,7 +103,9 @@ def nvlink_generation(arch: int) -> int:
 
 
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
-    """What GPUs get through between two sockets of such processors, and the source; None if unknown."""
+    """What GPUs get through between two sockets of such processors, and the source; None if
+    unknown.
+    """
     for name, of_family, least, cores, gbs in _SOCKETS:
         if vendor == name and (not of_family or family == of_family) and model >= least:
             return gbs, f"NCCL's figure for {cores}"
@@ -94,7 +118,15 @@ def pcie_link(a: str, b: str, generation: int, lanes: int, note: str = "") -> Li
         return Link(a=a, b=b, kind="pcie", count=lanes, generation=generation, note=note)
     rate = pcie(generation, lanes)
     return Link(
-        a=a, b=b, kind="pcie", count=lanes, generation=generation, raw_gbs=rate.raw_gbs, usable_gbs=rate.usable_gbs, source=rate.source, note=note
+        a=a,
+        b=b,
+        kind="pcie",
+        count=lanes,
+        generation=generation,
+        raw_gbs=rate.raw_gbs,
+        usable_gbs=rate.usable_gbs,
+        source=rate.source,
+        note=note,
     )
 
 
@@ -104,7 +136,15 @@ def nvlink_link(a: str, b: str, generation: int, links: int, note: str = "") -> 
         return Link(a=a, b=b, kind="nvlink", count=links, note=note)
     rate = nvlink(generation, links)
     return Link(
-        a=a, b=b, kind="nvlink", count=links, generation=generation, raw_gbs=rate.raw_gbs, usable_gbs=rate.usable_gbs, source=rate.source, note=note
+        a=a,
+        b=b,
+        kind="nvlink",
+        count=links,
+        generation=generation,
+        raw_gbs=rate.raw_gbs,
+        usable_gbs=rate.usable_gbs,
+        source=rate.source,
+        note=note,
     )
 
 
@@ -115,7 +155,10 @@ def link_label(link: Link) -> str:
     ('PCIe 4.0 x16', 'NVLink 4 x18')
     """
     if link.kind == "pcie":
-        generation, lanes = f"{link.generation}.0" if link.generation else "?", f"x{link.count}" if link.count else "x?"
+        generation, lanes = (
+            f"{link.generation}.0" if link.generation else "?",
+            (f"x{link.count}" if link.count else "x?"),
+        )
         return f"PCIe {generation} {lanes}"
     if link.kind == "nvlink":
         return f"NVLink {link.generation or '?'} x{link.count}"

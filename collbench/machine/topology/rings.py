@@ -1,9 +1,12 @@
-"""Orders of ranks that follow the wires: rings and chains. Pure: a topology in, orders out. How fast they run here is not its business.
+"""Orders of ranks that follow the wires: rings and chains. Pure: a topology in, orders out. How
+fast they run here is not its business.
 
-Where GPUs are wired to each other by NVLinks without a switch, as many rings as there are links to use, none of which share a link in one
-direction: cycles that are walked both ways (DGX-1: 2, DGX-1V: 3). Elsewhere one order that crosses far hops least: behind an NVSwitch any
-order, on PCIe trees the one that leaves every switch and socket once. The same wires give the same orders on every computer, the
-lexicographically smallest where several are as good. Not here: rings of several hosts that enter each by another NIC.
+Where GPUs are wired to each other by NVLinks without a switch, as many rings as there are links to
+use, none of which share a link in one direction: cycles that are walked both ways (DGX-1: 2,
+DGX-1V: 3). Elsewhere one order that crosses far hops least: behind an NVSwitch any order, on PCIe
+trees the one that leaves every switch and socket once. The same wires give the same orders on every
+computer, the lexicographically smallest where several are as good. Not here: rings of several hosts
+that enter each by another NIC.
 """
 
 from collections import Counter
@@ -20,7 +23,8 @@ _FAR = {name: place for place, name in enumerate(get_args(PathClass))}
 
 
 def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
-    """Orders of ranks for rings, one a channel; rank r runs on gpus[r] (default: topology.gpus). Raises UsageError for GPUs that are not there.
+    """Orders of ranks for rings, one a channel; rank r runs on gpus[r] (default: topology.gpus).
+    Raises UsageError for GPUs that are not there.
 
     >>> from collbench.machine.topology.machines import machine_topology
     >>> rings(machine_topology("dgx-2"))
@@ -40,7 +44,8 @@ def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
 
 
 def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
-    """Orders of ranks for chains and trees, whose messages go both ways between neighbours, one a channel. Otherwise as rings.
+    """Orders of ranks for chains and trees, whose messages go both ways between neighbours, one a
+    channel. Otherwise as rings.
 
     >>> from collbench.machine.topology.machines import machine_topology
     >>> trees(machine_topology("a100-pairs")), len(trees(machine_topology("dgx-1v")))
@@ -54,14 +59,24 @@ def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
 
 
 def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
-    """GB/s that all rings carry at once, by usable rates: each ring's slowest link, shared by all hops over it. None if a rate is unknown.
+    """GB/s that all rings carry at once, by usable rates: each ring's slowest link, shared by all
+    hops over it. None if a rate is unknown.
 
     >>> from collbench.machine.topology.machines import machine_topology
-    >>> [round(ring_rate_gbs(m, rings(m))) for m in map(machine_topology, ("dgx-1", "dgx-1v", "pcie-4", "pcie-2x2"))]
+    >>> [
+    ...     round(ring_rate_gbs(m, rings(m)))
+    ...     for m in map(machine_topology, ("dgx-1", "dgx-1v", "pcie-4", "pcie-2x2"))
+    ... ]
     [64, 120, 12, 6]
     """
     names = [gpu.id for gpu in topology.gpus]
-    hops = [[_directed(path(topology, names[a], names[b])) for a, b in zip(order, order[1:] + order[:1], strict=True)] for order in orders]
+    hops = [
+        [
+            _directed(path(topology, names[a], names[b]))
+            for a, b in zip(order, order[1:] + order[:1], strict=True)
+        ]
+        for order in orders
+    ]
     uses = Counter((a, b) for ring in hops for hop in ring for a, b, _ in hop)
     total = 0.0
     for ring in hops:
@@ -78,7 +93,10 @@ def _names(topology: Topology, gpus: Sequence[str] | None) -> tuple[str, ...]:
     there = [node.id for node in topology.gpus]
     names = tuple(there if gpus is None else gpus)
     if lost := [name for name in names if name not in there]:
-        raise UsageError(f"topology {topology.name} has no GPU {', '.join(lost)}", f"its GPUs: {', '.join(there) or 'none'}")
+        raise UsageError(
+            f"topology {topology.name} has no GPU {', '.join(lost)}",
+            f"its GPUs: {', '.join(there) or 'none'}",
+        )
     if len(set(names)) < len(names):
         raise UsageError(f"a GPU comes twice in {', '.join(names)}")
     if not names:
@@ -88,7 +106,9 @@ def _names(topology: Topology, gpus: Sequence[str] | None) -> tuple[str, ...]:
 
 def _directed(way: Path) -> list[tuple[str, str, float | None]]:
     """The links of a way as (from, to, GB/s)."""
-    return [(a, b, link.usable_gbs) for (a, b), link in zip(pairwise(way.nodes), way.links, strict=True)]
+    return [
+        (a, b, link.usable_gbs) for (a, b), link in zip(pairwise(way.nodes), way.links, strict=True)
+    ]
 
 
 def _wires(topology: Topology, names: Sequence[str]) -> list[list[int]]:
@@ -117,20 +137,28 @@ def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order
 
 
 def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
-    """What a hop between two ranks costs: by class of way, NVLinks by rate too; one hop of a level costs more than a ring full of the level below.
+    """What a hop between two ranks costs: by class of way, NVLinks by rate too; one hop of a level
+    costs more than a ring full of the level below.
 
     A GPU in a narrower slot is as slow wherever it stands in a ring: widths of PCIe do not count.
     """
     n = len(names)
     ways = [[path(topology, a, b) for b in names] for a in names]
-    keys = [[(_FAR[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0) for way in row] for row in ways]
+    keys = [
+        [(_FAR[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0) for way in row]
+        for row in ways
+    ]
     levels = sorted({keys[a][b] for a in range(n) for b in range(n) if a != b})
     price = {level: (n + 1) ** place for place, level in enumerate(levels)}
-    return [[0 if a == b else price[min(keys[a][b], keys[b][a])] for b in range(n)] for a in range(n)]
+    return [
+        [0 if a == b else price[min(keys[a][b], keys[b][a])] for b in range(n)] for a in range(n)
+    ]
 
 
 def _bound(costs: list[list[int]], *, is_closed: bool) -> int:
-    """No order costs less: of the groups that hops up to a level join, a ring leaves each at least once, and a chain all but one."""
+    """No order costs less: of the groups that hops up to a level join, a ring leaves each at least
+    once, and a chain all but one.
+    """
     n = len(costs)
     levels = sorted({costs[a][b] for a in range(n) for b in range(n) if a != b})
     hops = n if is_closed else n - 1
@@ -162,11 +190,15 @@ def _nearest(costs: list[list[int]], *, is_closed: bool) -> tuple[Order, int]:
         here = order[-1]
         order.append(min(left, key=lambda rank: (costs[here][rank], rank)))
         left.remove(order[-1])
-    return tuple(order), sum(costs[a][b] for a, b in pairwise([*order, *order[: 1 if is_closed else 0]]))
+    return tuple(order), sum(
+        costs[a][b] for a, b in pairwise([*order, *order[: 1 if is_closed else 0]])
+    )
 
 
 def _branch(costs: list[list[int]], limit: int, budget: Budget, *, is_closed: bool) -> Order:
-    """The cheapest order that costs less than the limit, the lexicographically smallest; nothing if none was found. Rings start at rank 0."""
+    """The cheapest order that costs less than the limit, the lexicographically smallest; nothing if
+    none was found. Rings start at rank 0.
+    """
     best: Order = ()
     walk: list[int] = []
     left = list(range(len(costs)))

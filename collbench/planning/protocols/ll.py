@@ -1,4 +1,5 @@
-"""LL, low latency: 8 bytes on the wire are 4 of data and 4 of flag, so data needs no counter and no fence. Half of the wire is payload.
+"""LL, low latency: 8 bytes on the wire are 4 of data and 4 of flag, so data needs no counter and no
+fence. Half of the wire is payload.
 
 Source: NCCL's protocol of that name.
 """

@@ -1,4 +1,5 @@
-"""LL128: 128 bytes on the wire are 120 of data and 8 of flag. For links that deliver 128 bytes of a warp whole and in order, as NVLink does.
+"""LL128: 128 bytes on the wire are 120 of data and 8 of flag. For links that deliver 128 bytes of a
+warp whole and in order, as NVLink does.
 
 A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol of that name.
 """

@@ -1,4 +1,6 @@
-"""Simple: data as it is, then a counter of the connection that says so. All of the wire is payload; two flags travel per slice."""
+"""Simple: data as it is, then a counter of the connection that says so. All of the wire is payload;
+two flags travel per slice.
+"""
 
 
 def payload_bytes(slot_bytes: int) -> int:

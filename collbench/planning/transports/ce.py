@@ -1,4 +1,6 @@
-"""ce: the copy engine of the sender's GPU writes the receiver's memory, over NVLink or PCIe; kernels only wait, say so, and reduce."""
+"""ce: the copy engine of the sender's GPU writes the receiver's memory, over NVLink or PCIe;
+kernels only wait, say so, and reduce.
+"""
 
 from collections.abc import Hashable, Sequence
 

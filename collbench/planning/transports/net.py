@@ -1,6 +1,8 @@
-"""net: messages of MPI. A connection has a FIFO at both ends, in memory of each rank's own, and a proxy of each rank moves the slots.
+"""net: messages of MPI. A connection has a FIFO at both ends, in memory of each rank's own, and a
+proxy of each rank moves the slots.
 
-Here is which pairs of ranks it joins; the proxies that move slots are backends/_proxy.py, for processors, and backends/_gpu_net.py.
+Here is which pairs of ranks it joins; the proxies that move slots are backends/_proxy.py, for
+processors, and backends/_gpu_net.py.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,21 +16,33 @@ def why_not(hosts: Sequence[Hashable]) -> str:
 
 
 def islands(transport: str, hosts: Sequence[Hashable]) -> Islands:
-    """The island of every rank, numbered by its first: its ranks share memory, and messages join it to the others. () if there is only one.
+    """The island of every rank, numbered by its first: its ranks share memory, and messages join it
+    to the others. () if there is only one.
 
-    `net` makes every rank one of its own, `auto` every host; the others are one island whatever the hosts (see their why_not).
+    `net` makes every rank one of its own, `auto` every host; the others are one island whatever the
+    hosts (see their why_not).
 
-    >>> islands("auto", ["a", "b", "a"]), islands("auto", ["a", "a"]), islands("net", ["a", "a"]), islands("shm", ["a", "a"])
+    >>> (
+    ...     islands("auto", ["a", "b", "a"]),
+    ...     islands("auto", ["a", "a"]),
+    ...     islands("net", ["a", "a"]),
+    ...     islands("shm", ["a", "a"]),
+    ... )
     ((0, 1, 0), (), (0, 1), ())
     """
     if transport == "net":
         return tuple(range(len(hosts)))
     places = list(dict.fromkeys(hosts))
-    return tuple(places.index(host) for host in hosts) if transport == "auto" and len(places) > 1 else ()
+    return (
+        tuple(places.index(host) for host in hosts)
+        if transport == "auto" and len(places) > 1
+        else ()
+    )
 
 
 def label(found: Islands, inside: str = "shm") -> str:
-    """The roads that those islands leave: memory, messages or both. inside: what joins the ranks of one.
+    """The roads that those islands leave: memory, messages or both. inside: what joins the ranks of
+    one.
 
     >>> label(()), label((0, 1, 2)), label((0, 0, 1), "p2p")
     ('shm', 'net', 'p2p+net')

@@ -1,4 +1,6 @@
-"""P2P: a GPU reaches the memory of another over NVLink or PCIe, by peer access in one process or by CUDA IPC between processes of a host."""
+"""P2P: a GPU reaches the memory of another over NVLink or PCIe, by peer access in one process or by
+CUDA IPC between processes of a host.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -10,4 +12,8 @@ def why_not(hosts: Sequence[Hashable]) -> str:
     ('', 'the ranks are on 2 hosts: GPUs reach the memory of their own host only')
     """
     different = len(set(hosts))
-    return "" if different <= 1 else f"the ranks are on {different} hosts: GPUs reach the memory of their own host only"
+    return (
+        ""
+        if different <= 1
+        else f"the ranks are on {different} hosts: GPUs reach the memory of their own host only"
+    )

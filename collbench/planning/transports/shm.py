@@ -1,4 +1,6 @@
-"""shm: memory of one host that both ends map. Slots, flags and lent buffers are read and written by the processors themselves."""
+"""shm: memory of one host that both ends map. Slots, flags and lent buffers are read and written by
+the processors themselves.
+"""
 
 from collections.abc import Hashable, Sequence
 
@@ -10,4 +12,8 @@ def why_not(hosts: Sequence[Hashable]) -> str:
     ('', 'the ranks are on 2 hosts and share no memory; start them on one host')
     """
     different = len(set(hosts))
-    return f"the ranks are on {different} hosts and share no memory; start them on one host" if different > 1 else ""
+    return (
+        f"the ranks are on {different} hosts and share no memory; start them on one host"
+        if different > 1
+        else ""
+    )

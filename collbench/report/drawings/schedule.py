@@ -1,4 +1,6 @@
-"""A schedule as text: what it costs, and what every rank does in every round, so that one can follow a chunk with a finger."""
+"""A schedule as text: what it costs, and what every rank does in every round, so that one can
+follow a chunk with a finger.
+"""
 
 from fractions import Fraction
 from itertools import zip_longest
@@ -8,7 +10,9 @@ from collbench.schedules.passes import Traffic, direct_count, lend, message_coun
 from collbench.schedules.verify.check import Proof
 from collbench.schedules.zero_copy import place
 
-PLACED_RANKS = 64  # direct writes are looked for up to here: every rank is followed, half a second at 64, growing with the cube
+# direct writes are looked for up to here: every rank is followed, half a second at 64, growing with
+# the cube
+PLACED_RANKS = 64
 LEGEND = (
     "  i2 o2 t2   chunk 2 of the input, the output, scratch memory\n"
     "  <3  >1     receive from rank 3, send to rank 1\n"
@@ -31,7 +35,14 @@ def step_text(step: Step) -> str:
     """One step in short.
 
     >>> from collbench.schedules.ir import Edge
-    >>> step_text(Step(src=(Operand("in", 2),), recv=(Edge(3, "ring"),), dst=Operand("out", 2), send=(Edge(1, "ring"),)))
+    >>> step_text(
+    ...     Step(
+    ...         src=(Operand("in", 2),),
+    ...         recv=(Edge(3, "ring"),),
+    ...         dst=Operand("out", 2),
+    ...         send=(Edge(1, "ring"),),
+    ...     )
+    ... )
     '<3 + i2 =o2 >1'
     """
     operands = [f"<{edge.peer}" for edge in step.recv] + [_operand(operand) for operand in step.src]
@@ -50,7 +61,11 @@ def _operand(operand: Operand) -> str:
 def summary(schedule: Schedule, proof: Proof) -> str:
     """What is known of a checked schedule, in a few lines."""
     moved: Traffic = traffic(schedule)
-    programs = "one program, shifted for every rank" if schedule.is_symmetric else f"{len(schedule.programs)} programs, one for each rank"
+    programs = (
+        "one program, shifted for every rank"
+        if schedule.is_symmetric
+        else f"{len(schedule.programs)} programs, one for each rank"
+    )
     chunks = ", ".join(f"{count} of {name}" for name, count in schedule.chunks.items() if count)
     messages = message_count(schedule)
     read = f"{direct_count(lend(schedule, in_place=False))} of {messages}, all ranks"
@@ -74,23 +89,40 @@ def drawing(schedule: Schedule, columns: int) -> list[str]:
     programs = [schedule.program(rank) for rank in range(schedule.n)]
     names = list(dict.fromkeys(track.name for program in programs for track in program))
     boxes = [[_boxes(program, name) for program in programs] for name in names]
-    width = max((len(line) for track in boxes for rank in track for box in rank for line in box), default=0)
+    width = max(
+        (len(line) for track in boxes for rank in track for box in rank for line in box), default=0
+    )
     width = max(width, len(f"rank {schedule.n - 1}"))
-    label = max(len(f"{name} {max(map(len, track))}") for name, track in zip(names, boxes, strict=True)) + 2
+    label = (
+        max(len(f"{name} {max(map(len, track))}") for name, track in zip(names, boxes, strict=True))
+        + 2
+    )
     at_once = max(1, (columns - label) // (width + 3))
     lines: list[str] = []
     for first in range(0, schedule.n, at_once):
         ranks = range(first, min(first + at_once, schedule.n))
-        lines.append(" " * label + " | ".join(f"{f'rank {rank}':<{width}}" for rank in ranks).rstrip())
+        lines.append(
+            " " * label + " | ".join(f"{f'rank {rank}':<{width}}" for rank in ranks).rstrip()
+        )
         for name, track in zip(names, boxes, strict=True):
-            for number, row in enumerate(zip_longest(*[track[rank] for rank in ranks], fillvalue=())):
+            for number, row in enumerate(
+                zip_longest(*[track[rank] for rank in ranks], fillvalue=())
+            ):
                 for index, line in enumerate(zip_longest(*row, fillvalue="")):
                     head = f"{name} {number}" if index == 0 else ""
-                    lines.append(f"{head:<{label}}" + " | ".join(f"{cell:<{width}}" for cell in line).rstrip(" "))
+                    lines.append(
+                        f"{head:<{label}}"
+                        + " | ".join(f"{cell:<{width}}" for cell in line).rstrip(" ")
+                    )
         lines.append("")
     return lines
 
 
 def _boxes(program: Program, name: str) -> list[list[str]]:
     """The rounds of one track of a rank, each a list of steps in short."""
-    return [[step_text(step) for step in steps] for track in program if track.name == name for steps in track.rounds]
+    return [
+        [step_text(step) for step in steps]
+        for track in program
+        if track.name == name
+        for steps in track.rounds
+    ]

@@ -1,4 +1,6 @@
-"""The few shapes that drawings are made of, as SVG elements. Pure text; every string of a person or a file is escaped here."""
+"""The few shapes that drawings are made of, as SVG elements. Pure text; every string of a person or
+a file is escaped here.
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +9,8 @@ from xml.sax.saxutils import escape
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 INK, FAINT = "#222222", "#666666"
-_WIDE_EM = 0.62  # of a letter, at most on average, in the fonts above: texts are cut to what surely fits
+# of a letter, at most on average, in the fonts above: texts are cut to what surely fits
+_WIDE_EM = 0.62
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -71,30 +74,66 @@ def fitted(text: str, room: float, size: float, *, is_bold: bool = False) -> str
     return text[: most - 1].rstrip(" ,") + "…" if most > 2 else ""
 
 
-def words(x: float, y: float, text: str, size: float, *, anchor: str = "middle", colour: str = INK, is_bold: bool = False, has_halo: bool = False) -> str:
+def words(
+    x: float,
+    y: float,
+    text: str,
+    size: float,
+    *,
+    anchor: str = "middle",
+    colour: str = INK,
+    is_bold: bool = False,
+    has_halo: bool = False,
+) -> str:
     """A line of text, y its base line. With a halo it can stand on lines."""
     weight = ' font-weight="bold"' if is_bold else ""
-    halo = ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"' if has_halo else ""
-    return f'<text x="{number(x)}" y="{number(y)}" font-size="{number(size)}" text-anchor="{anchor}" fill="{colour}"{weight}{halo}>{clean(text)}</text>'
+    halo = (
+        ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
+        if has_halo
+        else ""
+    )
+    return (
+        f'<text x="{number(x)}" y="{number(y)}" font-size="{number(size)}" text-anchor="{anchor}"'
+        f' fill="{colour}"{weight}{halo}>{clean(text)}</text>'
+    )
 
 
 def box(rect: Rect, fill: str, edge: str, radius: float = 5) -> str:
     """A filled box with an edge."""
-    place = f'x="{number(rect.x)}" y="{number(rect.y)}" width="{number(rect.w)}" height="{number(rect.h)}"'
+    place = (
+        f'x="{number(rect.x)}" y="{number(rect.y)}" width="{number(rect.w)}"'
+        f' height="{number(rect.h)}"'
+    )
     return f'<rect {place} rx="{number(radius)}" fill="{fill}" stroke="{edge}" stroke-width="1.4"/>'
 
 
-def line(points: Sequence[tuple[float, float]], colour: str, width: float = 2, dash: str = "") -> str:
+def line(
+    points: Sequence[tuple[float, float]], colour: str, width: float = 2, dash: str = ""
+) -> str:
     """A line through points."""
     text = " ".join(f"{number(x)},{number(y)}" for x, y in points)
-    return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="{number(width)}"{_dashed(dash)}/>'
+    return (
+        f'<polyline points="{text}" fill="none" stroke="{colour}"'
+        f' stroke-width="{number(width)}"{_dashed(dash)}/>'
+    )
 
 
-def arc(start: tuple[float, float], end: tuple[float, float], height: float, colour: str, width: float = 2) -> str:
-    """A curve between two points that rises above them by `height`, or falls below if that is negative."""
+def arc(
+    start: tuple[float, float],
+    end: tuple[float, float],
+    height: float,
+    colour: str,
+    width: float = 2,
+) -> str:
+    """A curve between two points that rises above them by `height`, or falls below if that is
+    negative.
+    """
     (x1, y1), (x2, y2) = start, end
     lift = height * 4 / 3
-    path = f"M{number(x1)},{number(y1)} C{number(x1)},{number(y1 - lift)} {number(x2)},{number(y2 - lift)} {number(x2)},{number(y2)}"
+    path = (
+        f"M{number(x1)},{number(y1)} C{number(x1)},{number(y1 - lift)}"
+        f" {number(x2)},{number(y2 - lift)} {number(x2)},{number(y2)}"
+    )
     return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{number(width)}"/>'
 
 

@@ -1,7 +1,9 @@
-"""One page of HTML with everything that one or two files of results say. It carries its style, script and data, and asks nobody for anything.
+"""One page of HTML with everything that one or two files of results say. It carries its style,
+script and data, and asks nobody for anything.
 
-A policy in the page forbids every request; style and script are named by their hashes, so that nothing else can run. Texts of a file stand in it as
-text only: escaped in the tables, and in the data as JSON without any character that could end its element.
+A policy in the page forbids every request; style and script are named by their hashes, so that
+nothing else can run. Texts of a file stand in it as text only: escaped in the tables, and in the
+data as JSON without any character that could end its element.
 """
 
 import base64
@@ -29,29 +31,59 @@ if TYPE_CHECKING:
     from collbench.analysis.load import Loaded
 
 _PROBLEM = {
-    "op": "Operation", "ranks": "Ranks", "hosts": "Hosts", "dtype": "Element type", "redop": "Reduction", "root": "Root", "placement": "Placement",
-    "group": "Processes", "conditions": "Conditions",
+    "op": "Operation",
+    "ranks": "Ranks",
+    "hosts": "Hosts",
+    "dtype": "Element type",
+    "redop": "Reduction",
+    "root": "Root",
+    "placement": "Placement",
+    "group": "Processes",
+    "conditions": "Conditions",
 }
 _PLACEMENTS = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}
 
 
 def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = False) -> str:
-    """The page of one file, or of one and its base with what changed. is_forced: unlike machines too; otherwise raises UsageError for them."""
+    """The page of one file, or of one and its base with what changed. is_forced: unlike machines
+    too; otherwise raises UsageError for them.
+    """
     frame, found = loaded.frame, answers(loaded.frame)
     before = [tables.glance(found)]
-    files = {"new": curves(frame)} if base is None else {"new": curves(frame), "base": curves(base.frame)}
+    files = (
+        {"new": curves(frame)}
+        if base is None
+        else {"new": curves(frame), "base": curves(base.frame)}
+    )
     parts = [tables.origin(loaded, found)]
     if base is not None:
-        before.insert(0, changed(compare(frame, base.frame, is_forced=is_forced), (Path(loaded.name).name, Path(base.name).name)))
-        parts = [element("h3", "new"), *parts, element("h3", "base"), tables.origin(base, answers(base.frame))]
+        before.insert(
+            0,
+            changed(
+                compare(frame, base.frame, is_forced=is_forced),
+                (Path(loaded.name).name, Path(base.name).name),
+            ),
+        )
+        parts = [
+            element("h3", "new"),
+            *parts,
+            element("h3", "base"),
+            tables.origin(base, answers(base.frame)),
+        ]
     after = [
-        tables.best(found), tables.knobs(heat_maps(frame)), tables.odd(found), tables.wires(loaded),
+        tables.best(found),
+        tables.knobs(heat_maps(frame)),
+        tables.odd(found),
+        tables.wires(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
     lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
     if base is not None:
-        lead += f"; against {Path(base.name).name}, {len(base.frame)} rows. The tables are of the former."
+        lead += (
+            f"; against {Path(base.name).name}, {len(base.frame)} rows. The tables are of the"
+            " former."
+        )
     return _filled(_title(loaded), lead, before, after, curve_data(files))
 
 
@@ -59,17 +91,40 @@ def _title(loaded: "Loaded") -> str:
     """What was measured on what."""
     devices = sorted({str(device) for device in loaded.frame["device"].unique() if device})
     ops = list(dict.fromkeys(loaded.frame["op"].tolist()))
-    return (ops[0] if len(ops) == 1 else f"{len(ops)} collectives") + (f" on {', '.join(devices)}" if devices else "")
+    return (ops[0] if len(ops) == 1 else f"{len(ops)} collectives") + (
+        f" on {', '.join(devices)}" if devices else ""
+    )
 
 
-def _filled(title: str, lead: str, before: Sequence[str], after: Sequence[str], data: dict[str, Any]) -> str:
+def _filled(
+    title: str, lead: str, before: Sequence[str], after: Sequence[str], data: dict[str, Any]
+) -> str:
     style, script = _part("page.css"), _part("page.js")
-    without = "The curves need JavaScript, which is off here. Everything else is on this page as tables."
-    curves_said = f"<noscript>{element('p', without, class_='note')}</noscript>" if data["curves"] else element("p", "None: no row has a time.")
+    without = (
+        "The curves need JavaScript, which is off here. Everything else is on this page as tables."
+    )
+    curves_said = (
+        f"<noscript>{element('p', without, class_='note')}</noscript>"
+        if data["curves"]
+        else element("p", "None: no row has a time.")
+    )
     text = Template(_part("page.html")).substitute(
-        title=clean(title), lead=clean(lead), version=clean(__version__), before=_joined(before), curves=curves_said, after=_joined(after),
-        footer=element("span", f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024 where they have a suffix."),
-        style=style, script=script, style_hash=_hash(style), script_hash=_hash(script), data=embedded(data),
+        title=clean(title),
+        lead=clean(lead),
+        version=clean(__version__),
+        before=_joined(before),
+        curves=curves_said,
+        after=_joined(after),
+        footer=element(
+            "span",
+            f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024"
+            " where they have a suffix.",
+        ),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        data=embedded(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text
 
@@ -98,16 +153,26 @@ def embedded(data: object) -> str:
 
 
 def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
-    """The curves of one file or several as the script reads them: `dims` is what can be filtered by; of a curve `k` is the place of its value in each
-    (-1: it has none), and `p` its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note and its knobs.
+    """The curves of one file or several as the script reads them: `dims` is what can be filtered
+    by; of a curve `k` is the place of its value in each (-1: it has none), and `p` its points as
+    size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note
+    and its knobs.
     """
-    told = [(curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found]
-    best = [(curve, {"file": name} | _of_group(curve)) for name, found in files.items() for curve in envelope(found)]
+    told = [
+        (curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found
+    ]
+    best = [
+        (curve, {"file": name} | _of_group(curve))
+        for name, found in files.items()
+        for curve in envelope(found)
+    ]
     known: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for _, values in told for name in values):
         found = list(dict.fromkeys(values[name] for _, values in told if name in values))
         if len(found) > 1 or name in ("op", "backend"):
-            known[name] = sorted(found, key=int) if all(value.isdecimal() for value in found) else found
+            known[name] = (
+                sorted(found, key=int) if all(value.isdecimal() for value in found) else found
+            )
     every = [point for curve, _ in told for point in curve.points]
     notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in every))}
     used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in every))}
@@ -115,18 +180,49 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
 
     def entry(curve: Curve, values: Mapping[str, str]) -> dict[str, Any]:
         return {
-            "name": curve.name, "title": curve.group.title, "peer": curve.is_peer, "best": curve.best,
+            "name": curve.name,
+            "title": curve.group.title,
+            "peer": curve.is_peer,
+            "best": curve.best,
             "k": [places[name].get(values.get(name, ""), -1) for name in known],
-            "p": [[*map(_number, (
-                point.bytes, point.time_us, point.time_low_us, point.time_high_us, point.busbw_gbs, point.algbw_gbs, point.ceiling_gbs,
-            )), notes.get(point.note, -1), used[point.used]] for point in curve.points],
+            "p": [
+                [
+                    *map(
+                        _number,
+                        (
+                            point.bytes,
+                            point.time_us,
+                            point.time_low_us,
+                            point.time_high_us,
+                            point.busbw_gbs,
+                            point.algbw_gbs,
+                            point.ceiling_gbs,
+                        ),
+                    ),
+                    notes.get(point.note, -1),
+                    used[point.used],
+                ]
+                for point in curve.points
+            ],
         }
 
     return {
-        "dims": [{"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values} for name, values in known.items()],
-        "color": next((name for name in ("file", "algorithm", *known) if len(known.get(name, ())) > 1 and name != "op"), "backend"),
-        "notes": list(notes), "used": list(used),
-        "curves": [entry(*one) for one in told], "best": [entry(*one) for one in best],
+        "dims": [
+            {"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values}
+            for name, values in known.items()
+        ],
+        "color": next(
+            (
+                name
+                for name in ("file", "algorithm", *known)
+                if len(known.get(name, ())) > 1 and name != "op"
+            ),
+            "backend",
+        ),
+        "notes": list(notes),
+        "used": list(used),
+        "curves": [entry(*one) for one in told],
+        "best": [entry(*one) for one in best],
     }
 
 
@@ -134,12 +230,19 @@ def _of_group(curve: Curve) -> dict[str, str]:
     """What was to be done, by the names of filters."""
     what = curve.group.problem
     values = {name: str(getattr(what, name)) for name in _PROBLEM if name != "conditions"}
-    return values | {"placement": _PLACEMENTS.get(what.placement, what.placement), "conditions": " ".join(what.conditions) or "none"}
+    return values | {
+        "placement": _PLACEMENTS.get(what.placement, what.placement),
+        "conditions": " ".join(what.conditions) or "none",
+    }
 
 
 def _values(curve: Curve) -> dict[str, str]:
     """All that a curve can be filtered by."""
-    return _of_group(curve) | {"backend": curve.backend} | {name: value for name, value in curve.knobs if value not in _NOT_ASKED}
+    return (
+        _of_group(curve)
+        | {"backend": curve.backend}
+        | {name: value for name, value in curve.knobs if value not in _NOT_ASKED}
+    )
 
 
 def _number(value: float) -> float | None:

@@ -1,4 +1,6 @@
-"""The pieces of HTML that the page is made of. Pure text; every string of a person or a file is escaped here."""
+"""The pieces of HTML that the page is made of. Pure text; every string of a person or a file is
+escaped here.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,7 +24,11 @@ def attributes(**values: str) -> str:
     >>> attributes(data_op='a"b', id="")
     ' data-op="a&quot;b"'
     """
-    return "".join(f' {name.rstrip("_").replace("_", "-")}="{clean(value)}"' for name, value in values.items() if value)
+    return "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{clean(value)}"'
+        for name, value in values.items()
+        if value
+    )
 
 
 def element(name: str, text: str, **values: str) -> str:
@@ -37,31 +43,64 @@ def element(name: str, text: str, **values: str) -> str:
 def section(name: str, title: str, *parts: str) -> str:
     """A section under its title; nothing if it has no part."""
     inner = "\n".join(part for part in parts if part)
-    return f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{clean(title)}</h2>\n{inner}\n</section>' if inner else ""
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-title">\n<h2'
+        f' id="{name}-title">{clean(title)}</h2>\n{inner}\n</section>'
+        if inner
+        else ""
+    )
 
 
-def table(heads: Sequence[Cell], rows: Iterable[tuple[str, Sequence[Cell]]], *, kind: str = "", label: str = "") -> str:
-    """A table that scrolls by itself where it is too wide; every row with the operation that filters it (or nothing), its first cell a heading.
+def table(
+    heads: Sequence[Cell],
+    rows: Iterable[tuple[str, Sequence[Cell]]],
+    *,
+    kind: str = "",
+    label: str = "",
+) -> str:
+    """A table that scrolls by itself where it is too wide; every row with the operation that
+    filters it (or nothing), its first cell a heading.
 
-    kind: its class; of one called cards each cell tells its heading, so that a phone can show rows one below the other.
+    kind: its class; of one called cards each cell tells its heading, so that a phone can show rows
+    one below the other.
     """
     head = "".join(_cell("th", cell, scope="col") for cell in heads)
     names = [cell.text if kind == "cards" else "" for cell in heads]
     lines = [
-        f"<tr{attributes(data_op=op)}>" + "".join(
-            _cell("td", cell, data_label=name) if place else _cell("th", cell, scope="row") for place, (cell, name) in enumerate(zip(cells, names, strict=True))
-        ) + "</tr>"
+        f"<tr{attributes(data_op=op)}>"
+        + "".join(
+            _cell("td", cell, data_label=name) if place else _cell("th", cell, scope="row")
+            for place, (cell, name) in enumerate(zip(cells, names, strict=True))
+        )
+        + "</tr>"
         for op, cells in rows
     ]
-    inner = f"<table{attributes(class_=kind)}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
-    return f'<div class="scroll" tabindex="0" role="region"{attributes(aria_label=label)}>{inner}</div>'
+    inner = (
+        f"<table{attributes(class_=kind)}>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
+        + "\n".join(lines)
+        + "\n</tbody>\n</table>"
+    )
+    return (
+        '<div class="scroll" tabindex="0"'
+        f' role="region"{attributes(aria_label=label)}>{inner}</div>'
+    )
 
 
 def _cell(name: str, cell: Cell, **values: str) -> str:
-    told = "" if cell.sort is None else ' data-v=""' if math.isnan(cell.sort) else f' data-v="{cell.sort:.6g}"'
+    told = (
+        ""
+        if cell.sort is None
+        else ' data-v=""'
+        if math.isnan(cell.sort)
+        else f' data-v="{cell.sort:.6g}"'
+    )
     return f"<{name}{attributes(class_=cell.kind, **values)}{told}>{clean(cell.text)}</{name}>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:
     """Names and what is known of them."""
-    return "<dl>" + "".join(f"{element('dt', name)}{element('dd', text)}" for name, text in facts if text) + "</dl>"
+    return (
+        "<dl>"
+        + "".join(f"{element('dt', name)}{element('dd', text)}" for name, text in facts if text)
+        + "</dl>"
+    )

@@ -1,7 +1,9 @@
-"""Pictures of curves: bandwidth and time against size, knobs beneath; of two files their ratio. The only module that imports matplotlib.
+"""Pictures of curves: bandwidth and time against size, knobs beneath; of two files their ratio. The
+only module that imports matplotlib.
 
-One block a group, one under the other, laid out in inches. Hues are Okabe and Ito's ("Color Universal Design", 2008), which colour-blind
-eyes tell apart; markers and dashes tell lines apart on paper without colours.
+One block a group, one under the other, laid out in inches. Hues are Okabe and Ito's ("Color
+Universal Design", 2008), which colour-blind eyes tell apart; markers and dashes tell lines apart on
+paper without colours.
 """
 
 import io
@@ -27,13 +29,26 @@ _PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY, _DARK = "#BBBBBB", "#555555"
 _WIDTH, _LEFT, _AXES, _GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
-_TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = 0.42, 3.0, 0.5, 0.22, 0.32, 1.3, 0.24, 0.2
+_TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
+    0.42,
+    3.0,
+    0.5,
+    0.22,
+    0.32,
+    1.3,
+    0.24,
+    0.2,
+)
 _HEADING = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
 _STYLE: dict[Any, Any] = {
-    "font.size": 8.5, "axes.titlesize": 9.5, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "collbench",
+    "font.size": 8.5,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "collbench",
     "text.parse_math": False,  # a dollar in a name is a dollar
 }
 
@@ -52,25 +67,46 @@ class _Page:
         self.top += inches
 
     def axes(self, left: float, width: float, height: float, below: float = 0.0) -> Axes:
-        return self.figure.add_axes((left / _WIDTH, 1 - (self.top + below + height) / self.height, width / _WIDTH, height / self.height))
+        return self.figure.add_axes(
+            (
+                left / _WIDTH,
+                1 - (self.top + below + height) / self.height,
+                width / _WIDTH,
+                height / self.height,
+            )
+        )
 
     def title(self, text: str) -> None:
-        self.figure.text(_LEFT / _WIDTH, 1 - (self.top + 0.2) / self.height, text, fontsize=10.5, fontweight="bold", va="center")
+        self.figure.text(
+            _LEFT / _WIDTH,
+            1 - (self.top + 0.2) / self.height,
+            text,
+            fontsize=10.5,
+            fontweight="bold",
+            va="center",
+        )
         self.skip(_TITLE)
 
     def bytes_as(self, ending: str) -> bytes:
         out = io.BytesIO()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font has not: boxes say it as well
-            self.figure.savefig(out, format=ending, dpi=120, metadata={"Date": None} if ending == "svg" else None)
+            # a name in letters that the font has not: boxes say it as well
+            warnings.filterwarnings("ignore", "Glyph")
+            self.figure.savefig(
+                out, format=ending, dpi=120, metadata={"Date": None} if ending == "svg" else None
+            )
         return out.getvalue()
 
 
 def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending: str) -> bytes:
-    """The picture of one file; ending: png or svg. Two calls with the same curves give the same bytes."""
+    """The picture of one file; ending: png or svg. Two calls with the same curves give the same
+    bytes.
+    """
     blocks = _grouped(curves)
     known = {group: [one for one in maps if one.group == group] for group in blocks}
-    height = sum(_TITLE + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks)
+    height = sum(
+        _TITLE + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks
+    )
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -84,7 +120,9 @@ def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending:
 
 
 def draw_pairs(pairs: Sequence[Pair], names: tuple[str, str], heading: str, ending: str) -> bytes:
-    """The picture of two files, named new and base: both curves, and the ratio of their times beneath."""
+    """The picture of two files, named new and base: both curves, and the ratio of their times
+    beneath.
+    """
     blocks: dict[Group, list[Pair]] = {}
     for pair in pairs:
         blocks.setdefault(pair.new.group, []).append(pair)
@@ -112,7 +150,8 @@ def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[A
     rate, time = page.axes(_LEFT, _AXES, _CURVES), page.axes(_LEFT + _AXES + _GAP, _AXES, _CURVES)
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
-    time.set_yscale("log")  # before there are points: without any the limits of a linear axis would stay, below zero
+    # before there are points: without any the limits of a linear axis would stay, below zero
+    time.set_yscale("log")
     for axes in (rate, time):
         _size_axis(axes, sizes)
         axes.set_xlabel("size", labelpad=1)
@@ -130,7 +169,9 @@ def _rates_from_zero(axes: Axes) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers, over a factor of ten at least: less would make noise look like much."""
+    """A logarithmic axis with plain numbers, over a factor of ten at least: less would make noise
+    look like much.
+    """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high / low < 10:
@@ -147,7 +188,11 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     known = sorted({size for size in sizes if size > 0}) or [1]
     low, high = math.log2(known[0]), math.log2(known[-1])
     step = max(1, math.ceil((high - low) / _MOST_TICKS))
-    ticks = [2**power for power in range(math.ceil(low), math.floor(high) + 1, step)] if high - low >= 1 else known[:1]
+    ticks = (
+        [2**power for power in range(math.ceil(low), math.floor(high) + 1, step)]
+        if high - low >= 1
+        else known[:1]
+    )
     axes.set_xticks(ticks, [format_size(size) for size in ticks])
     axes.set_xticks([], minor=True)
     margin = max(0.3, 0.03 * (high - low))
@@ -161,26 +206,38 @@ def _sizes(curves: Sequence[Curve]) -> list[int]:
 
 
 def _is_bus(curves: Sequence[Curve]) -> bool:
-    """Whether bus bandwidths are known; algorithm bandwidths always are, with the number of ranks or without."""
+    """Whether bus bandwidths are known; algorithm bandwidths always are, with the number of ranks
+    or without.
+    """
     return any(not math.isnan(point.busbw_gbs) for curve in curves for point in curve.points)
 
 
-def _plot(rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool, **style: Any) -> None:
+def _plot(
+    rate: Axes, time: Axes, curve: Curve, *, is_bus: bool, has_band: bool, **style: Any
+) -> None:
     """A curve into both axes, with the bounds of its times where they are known."""
     points = [point for point in curve.points if point.bytes > 0]
     sizes = [point.bytes for point in points]
-    rates, times = [point.busbw_gbs if is_bus else point.algbw_gbs for point in points], [point.time_us for point in points]
+    rates, times = (
+        [point.busbw_gbs if is_bus else point.algbw_gbs for point in points],
+        [point.time_us for point in points],
+    )
     rate.plot(sizes, rates, **style)
     time.plot(sizes, times, **style)
     if not has_band:
         return
     low, high = [point.time_low_us for point in points], [point.time_high_us for point in points]
-    slow, fast = ([value * at / bound for value, at, bound in zip(rates, times, bounds, strict=True)] for bounds in (high, low))
+    slow, fast = (
+        [value * at / bound for value, at, bound in zip(rates, times, bounds, strict=True)]
+        for bounds in (high, low)
+    )
     for axes, bottom, top in ((rate, slow, fast), (time, low, high)):
         if len(points) == 1:
             axes.vlines(sizes, bottom, top, color=str(style["color"]), alpha=0.4, linewidth=4)
         else:
-            axes.fill_between(sizes, bottom, top, color=str(style["color"]), alpha=0.18, linewidth=0)
+            axes.fill_between(
+                sizes, bottom, top, color=str(style["color"]), alpha=0.18, linewidth=0
+            )
 
 
 def _style(line: Line) -> dict[str, Any]:
@@ -189,16 +246,36 @@ def _style(line: Line) -> dict[str, Any]:
     if line.role == "best":
         return {"color": "#F0E442", "linewidth": 6.0, "solid_capstyle": "round"}
     if line.role == "auto":
-        return {"color": "black", "linestyle": "none", "marker": "o", "markersize": 7.5, "markerfacecolor": "none", "markeredgewidth": 0.7}
+        return {
+            "color": "black",
+            "linestyle": "none",
+            "marker": "o",
+            "markersize": 7.5,
+            "markerfacecolor": "none",
+            "markeredgewidth": 0.7,
+        }
     if line.role == "peer":
-        return {"color": _PEER_HUES[line.color], "linestyle": "--", "linewidth": 1.4, "marker": "x", "markersize": 4.5}
-    return {"color": _HUES[line.color], "linewidth": 1.5, "marker": _MARKS[line.color], "markersize": 4}
+        return {
+            "color": _PEER_HUES[line.color],
+            "linestyle": "--",
+            "linewidth": 1.4,
+            "marker": "x",
+            "markersize": 4.5,
+        }
+    return {
+        "color": _HUES[line.color],
+        "linewidth": 1.5,
+        "marker": _MARKS[line.color],
+        "markersize": 4,
+    }
 
 
 def _curves(page: _Page, here: Sequence[Curve]) -> None:
     """The curves of one group, and their legend."""
     is_bus = _is_bus(here)
-    rate, time = _pair_of_axes(page, _sizes(here), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s")
+    rate, time = _pair_of_axes(
+        page, _sizes(here), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s"
+    )
     known, entries = lines(here), []
     for line in known:
         style = _style(line)
@@ -210,7 +287,12 @@ def _curves(page: _Page, here: Sequence[Curve]) -> None:
         entries.append(_entry(_count(others), _style(others[0])))
     limits = ceiling(here) if is_bus else []
     if limits:
-        style = {"color": _DARK, "linestyle": ":", "linewidth": 1.6, **({"marker": "_", "markersize": 14} if len(limits) == 1 else {})}
+        style = {
+            "color": _DARK,
+            "linestyle": ":",
+            "linewidth": 1.6,
+            **({"marker": "_", "markersize": 14} if len(limits) == 1 else {}),
+        }
         rate.plot([size for size, _ in limits], [most for _, most in limits], **style)
         entries.append(_entry("ceiling: what the wires allow", style))
     _rates_from_zero(rate)
@@ -228,7 +310,15 @@ def _count(others: Sequence[object]) -> str:
 
 
 def _legend(axes: Axes, entries: Sequence[Line2D]) -> None:
-    axes.legend(handles=list(entries), loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=7.5, borderaxespad=0.0, labelspacing=0.6)
+    axes.legend(
+        handles=list(entries),
+        loc="upper left",
+        bbox_to_anchor=(1.02, 1.0),
+        frameon=False,
+        fontsize=7.5,
+        borderaxespad=0.0,
+        labelspacing=0.6,
+    )
 
 
 def _maps_height(maps: Sequence[HeatMap]) -> float:
@@ -240,7 +330,9 @@ def _row_height(row: Sequence[HeatMap]) -> float:
 
 
 def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
-    """Two in a row, under the curves; the scale in the legend's column, where there are too many sizes to write numbers."""
+    """Two in a row, under the curves; the scale in the legend's column, where there are too many
+    sizes to write numbers.
+    """
     for place in range(0, len(maps), 2):
         row = maps[place : place + 2]
         for column, one in enumerate(row):
@@ -256,12 +348,24 @@ def _heat_map(page: _Page, one: HeatMap, left: float) -> None:
     percent = [[100 * share for share in shares] for shares in one.share]
     _image(axes, percent)
     step = max(1, math.ceil(len(one.sizes) / (2 * _MOST_TICKS)))
-    axes.set_xticks(range(0, len(one.sizes), step), [format_size(size) for size in one.sizes[::step]], fontsize=6.5)
+    axes.set_xticks(
+        range(0, len(one.sizes), step),
+        [format_size(size) for size in one.sizes[::step]],
+        fontsize=6.5,
+    )
     axes.set_yticks(range(len(one.values)), one.values, fontsize=7.5)
     for y, shares in enumerate(percent):
         for x, share in enumerate(shares):
             if len(one.sizes) <= _MOST_CELLS and not math.isnan(share):
-                axes.text(x, y, f"{share:.0f}", ha="center", va="center", fontsize=6.5, color="black" if share > 50 else "white")
+                axes.text(
+                    x,
+                    y,
+                    f"{share:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color="black" if share > 50 else "white",
+                )
 
 
 def _image(axes: Axes, percent: Sequence[Sequence[float]]) -> None:
@@ -288,32 +392,84 @@ def _ratio_axis(axes: Axes) -> None:
 
 def _base(hue: str) -> dict[str, Any]:
     """How a base is drawn: dashes, and marks that stay visible around those of the new file."""
-    return {"color": hue, "linestyle": "--", "linewidth": 1.2, "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 0.8}
+    return {
+        "color": hue,
+        "linestyle": "--",
+        "linewidth": 1.2,
+        "markersize": 7,
+        "markerfacecolor": "none",
+        "markeredgewidth": 0.8,
+    }
 
 
 def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
-    """Two files' curves of one group: the new one's solid, the base's dashed; the ratios of all pairs beneath, the shown ones in colour."""
+    """Two files' curves of one group: the new one's solid, the base's dashed; the ratios of all
+    pairs beneath, the shown ones in colour.
+    """
     picked = shown(here)
     curves = [curve for pair in picked for curve in (pair.new, pair.base)]
     is_bus = _is_bus(curves)
-    rate, time = _pair_of_axes(page, _sizes(curves), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s")
-    entries = [_entry(f"new: {names[0]}", {"color": _DARK, "marker": "o", "markersize": 4}), _entry(f"base: {names[1]}", {**_base(_DARK), "marker": "o"})]
+    rate, time = _pair_of_axes(
+        page, _sizes(curves), f"{'bus' if is_bus else 'algorithm'} bandwidth, GB/s"
+    )
+    entries = [
+        _entry(f"new: {names[0]}", {"color": _DARK, "marker": "o", "markersize": 4}),
+        _entry(f"base: {names[1]}", {**_base(_DARK), "marker": "o"}),
+    ]
     below = page.axes(_LEFT, 2 * _AXES + _GAP, _RATIO, below=_CURVES + _TICKS)
     _size_axis(below, _sizes(curves))
     below.axhline(1, color="black", linewidth=0.8)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
     for pair in others:
         told = ratios(pair)
-        below.plot([size for size, *_ in told], [ratio for _, ratio, *_ in told], color=_GREY, linewidth=0.6)
+        below.plot(
+            [size for size, *_ in told],
+            [ratio for _, ratio, *_ in told],
+            color=_GREY,
+            linewidth=0.6,
+        )
     for place, pair in enumerate(picked):
         hue, mark = _HUES[place % len(_HUES)], _MARKS[place % len(_MARKS)]
         _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, **_base(hue), marker=mark)
-        _plot(rate, time, pair.new, is_bus=is_bus, has_band=True, color=hue, linewidth=1.5, marker=mark, markersize=4)
+        _plot(
+            rate,
+            time,
+            pair.new,
+            is_bus=is_bus,
+            has_band=True,
+            color=hue,
+            linewidth=1.5,
+            marker=mark,
+            markersize=4,
+        )
         told = ratios(pair)
         sizes = [size for size, *_ in told]
-        below.plot(sizes, [ratio for _, ratio, *_ in told], color=hue, linewidth=1.5, marker=mark, markersize=4)
-        below.vlines(sizes, [low for *_, low, _ in told], [high for *_, high in told], color=hue, alpha=0.45, linewidth=2.5)
-        entries.append(_entry(pair.new.name if pair.new.name == pair.base.name else f"{pair.new.name} | {pair.base.name}", {"color": hue, "marker": mark}))
+        below.plot(
+            sizes,
+            [ratio for _, ratio, *_ in told],
+            color=hue,
+            linewidth=1.5,
+            marker=mark,
+            markersize=4,
+        )
+        below.vlines(
+            sizes,
+            [low for *_, low, _ in told],
+            [high for *_, high in told],
+            color=hue,
+            alpha=0.45,
+            linewidth=2.5,
+        )
+        entries.append(
+            _entry(
+                (
+                    pair.new.name
+                    if pair.new.name == pair.base.name
+                    else f"{pair.new.name} | {pair.base.name}"
+                ),
+                {"color": hue, "marker": mark},
+            )
+        )
     if others:
         entries.append(_entry(_count(others), {"color": _GREY, "linewidth": 0.7}))
     _ratio_axis(below)

@@ -1,4 +1,6 @@
-"""Which curves a picture shows, and in what role: few enough to be told apart. Pure: draws nothing."""
+"""Which curves a picture shows, and in what role: few enough to be told apart. Pure: draws
+nothing.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +11,8 @@ from typing import Literal
 from collbench.analysis.curves import Curve, Pair, Point, automatic, envelope
 from collbench.analysis.rows import LEAST_GAIN
 
-MOST_COLORED = 6  # configurations; more are hard to tell apart, and hues that all eyes tell apart are few
+# configurations; more are hard to tell apart, and hues that all eyes tell apart are few
+MOST_COLORED = 6
 MOST_PEERS = 3
 MOST_CHANGED = 3  # configurations beside the envelopes of two files
 Role = Literal["other", "best", "one", "peer", "auto"]
@@ -17,7 +20,9 @@ Role = Literal["other", "best", "one", "peer", "auto"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A curve in a picture, in the order of drawing. other: thin and without a name; color: which of a role's colours."""
+    """A curve in a picture, in the order of drawing. other: thin and without a name; color: which
+    of a role's colours.
+    """
 
     curve: Curve
     role: Role
@@ -25,12 +30,25 @@ class Line:
 
 
 def lines(curves: Sequence[Curve]) -> list[Line]:
-    """The lines of one group. Up to MOST_COLORED configurations have a colour each; of more, those that are best at the most sizes."""
+    """The lines of one group. Up to MOST_COLORED configurations have a colour each; of more, those
+    that are best at the most sizes.
+    """
     ours = [curve for curve in curves if not curve.is_peer] or list(curves)
     peers = [curve for curve in curves if curve.is_peer] if len(ours) < len(curves) else []
-    named = sorted(peers, key=lambda curve: curve.name != curve.backend)[:MOST_PEERS]  # a library's own choice first
-    few = ours if len(ours) <= MOST_COLORED else sorted((curve for curve in ours if curve.best), key=lambda curve: -len(curve.best))[:MOST_COLORED]
-    found = [Line(curve=curve, role="other") for curve in curves if curve not in few and curve not in named]
+    # a library's own choice first
+    named = sorted(peers, key=lambda curve: curve.name != curve.backend)[:MOST_PEERS]
+    few = (
+        ours
+        if len(ours) <= MOST_COLORED
+        else sorted((curve for curve in ours if curve.best), key=lambda curve: -len(curve.best))[
+            :MOST_COLORED
+        ]
+    )
+    found = [
+        Line(curve=curve, role="other")
+        for curve in curves
+        if curve not in few and curve not in named
+    ]
     if len(ours) > 1:
         found += [Line(curve=curve, role="best") for curve in envelope(ours)]
     found += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
@@ -39,7 +57,9 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
 
 
 def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
-    """What the wires allow the best of the measured schedules at each size, where that is known: (bytes, GB/s of bus bandwidth)."""
+    """What the wires allow the best of the measured schedules at each size, where that is known:
+    (bytes, GB/s of bus bandwidth).
+    """
     most: dict[int, float] = {}
     for curve in curves:
         for point in curve.points:
@@ -49,19 +69,33 @@ def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
 
 
 def ratios(pair: Pair) -> list[tuple[int, float, float, float]]:
-    """(bytes, ratio, low, high) of the times, new over base, at the sizes that both have; bounds NaN without repeats of both."""
+    """(bytes, ratio, low, high) of the times, new over base, at the sizes that both have; bounds
+    NaN without repeats of both.
+    """
     base = {point.bytes: point for point in pair.base.points}
-    return [(point.bytes, *_ratio(point, base[point.bytes])) for point in pair.new.points if point.bytes in base]
+    return [
+        (point.bytes, *_ratio(point, base[point.bytes]))
+        for point in pair.new.points
+        if point.bytes in base
+    ]
 
 
 def _ratio(new: Point, base: Point) -> tuple[float, float, float]:
-    return new.time_us / base.time_us, new.time_low_us / base.time_high_us, new.time_high_us / base.time_low_us
+    return (
+        new.time_us / base.time_us,
+        new.time_low_us / base.time_high_us,
+        new.time_high_us / base.time_low_us,
+    )
 
 
 def shown(pairs: Sequence[Pair]) -> list[Pair]:
-    """Of one group's pairs those that are drawn in colour: the first, which is that of the envelopes, libraries, and what changed most."""
+    """Of one group's pairs those that are drawn in colour: the first, which is that of the
+    envelopes, libraries, and what changed most.
+    """
     rest = [pair for pair in pairs[1:] if not pair.new.is_peer]
-    peers = [pair for pair in pairs[1:] if pair.new.is_peer and pair.new.name == pair.new.backend][:MOST_PEERS]
+    peers = [pair for pair in pairs[1:] if pair.new.is_peer and pair.new.name == pair.new.backend][
+        :MOST_PEERS
+    ]
     if len(rest) <= MOST_CHANGED:
         return [*([pairs[0]] if len(rest) != 1 else []), *rest, *peers]
     changed = sorted(rest, key=lambda pair: -_change(pair))[:MOST_CHANGED]

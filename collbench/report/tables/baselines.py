@@ -1,4 +1,6 @@
-"""The verdicts of `compare --against` in words: what the reference is and is not, and one line a curve, with the size ranges that fall behind."""
+"""The verdicts of `compare --against` in words: what the reference is and is not, and one line a
+curve, with the size ranges that fall behind.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,25 +19,46 @@ if TYPE_CHECKING:
 _COLUMNS = 80
 
 
-def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float) -> list[str]:
-    """What is normal and what falls behind the reference, below that share of its rate; what of the file the reference does not have."""
-    found = _wrapped(f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  ")
-    told = {(verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions) for verdict in verdicts}
+def normal_lines(
+    verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float
+) -> list[str]:
+    """What is normal and what falls behind the reference, below that share of its rate; what of the
+    file the reference does not have.
+    """
+    found = _wrapped(
+        f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  "
+    )
+    told = {
+        (verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions)
+        for verdict in verdicts
+    }
     left = [key for key in curves(frame) if key not in told]
     if not verdicts:
         theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
         sizes = sorted({size for curve in theirs.values() for size in curve})
-        known = f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
-        return [*found, *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  ")]
+        known = (
+            f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
+        )
+        return [
+            *found,
+            *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  "),
+        ]
     found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
-        who = f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)}, {verdict.ranks} ranks"
+        who = (
+            f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)},"
+            f" {verdict.ranks} ranks"
+        )
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
-            found += _wrapped(f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at least {_percent(least)})")
+            found += _wrapped(
+                f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at"
+                f" least {_percent(least)})"
+            )
         else:
-            found += _wrapped(f"{who}: falls behind at {'; '.join(f'{_range(span.first, span.last)} at {_share([span])}' for span in late)}")
+            where = [f"{_range(span.first, span.last)} at {_share([span])}" for span in late]
+            found += _wrapped(f"{who}: falls behind at {'; '.join(where)}")
     if left:
         found += _wrapped(f"not in it, or only at other sizes: {_listed(left)}", "  ")
     return found
@@ -43,17 +66,23 @@ def normal_lines(verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "L
 
 def _origin(frame: "pd.DataFrame") -> str:
     """Machine, date and versions of a reference as its rows tell them."""
-    devices = ", ".join(sorted({str(device) for device in frame["device"].unique() if device})) or "an unknown machine"
+    devices = (
+        ", ".join(sorted({str(device) for device in frame["device"].unique() if device}))
+        or "an unknown machine"
+    )
     dates = sorted({str(time)[:10] for time in frame["timestamp"].unique() if time})
     when = (dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}") if dates else "no date"
-    own = frame[frame["algo"] == UNASKED["algo"]]["versions"]  # of a library itself, which are the ones that matter most
+    # of a library itself, which are the ones that matter most
+    own = frame[frame["algo"] == UNASKED["algo"]]["versions"]
     versions = (own if len(own) else frame["versions"]).mode().iloc[0]
     return f"{devices}; {when}" + (f"; {versions}" if versions else "")
 
 
 def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     """The file's machine, where it is called otherwise."""
-    ours, theirs = ({str(device) for device in one["device"].unique() if device} for one in (frame, against))
+    ours, theirs = (
+        {str(device) for device in one["device"].unique() if device} for one in (frame, against)
+    )
     return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
 
 
@@ -68,7 +97,10 @@ def _listed(found: Iterable[Key]) -> str:
     backends: dict[tuple[str, str], list[str]] = {}
     for (backend, numbers), names in ops.items():
         backends.setdefault((", ".join(names), ", ".join(map(str, numbers))), []).append(backend)
-    return "; ".join(f"{names} by {' and '.join(who)} on {numbers} ranks" for (names, numbers), who in backends.items())
+    return "; ".join(
+        f"{names} by {' and '.join(who)} on {numbers} ranks"
+        for (names, numbers), who in backends.items()
+    )
 
 
 def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
@@ -77,7 +109,15 @@ def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
 
 
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
-    return wrap(text, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True, replace_whitespace=False)
+    return wrap(
+        text,
+        _COLUMNS,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
 
 
 def _range(first: int, last: int) -> str:
@@ -86,7 +126,9 @@ def _range(first: int, last: int) -> str:
 
 def _share(spans: Sequence[Span]) -> str:
     low, high = min(span.least for span in spans), max(span.most for span in spans)
-    return _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
+    return (
+        _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
+    )
 
 
 def _percent(share: float) -> str:

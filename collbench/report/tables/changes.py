@@ -1,4 +1,6 @@
-"""What changed between two sweeps, for a screen: the answers first, then what was assumed and what differs around the numbers, then the rows."""
+"""What changed between two sweeps, for a screen: the answers first, then what was assumed and what
+differs around the numbers, then the rows.
+"""
 
 import math
 
@@ -15,42 +17,103 @@ _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
-_KNOBS = ("transport", "channels", "threads", "ctas", "buffsize", "slots", "chunk", "slices", "unroll", "cluster", "direct", "p2p", "reload", "specialize")
+_KNOBS = (
+    "transport",
+    "channels",
+    "threads",
+    "ctas",
+    "buffsize",
+    "slots",
+    "chunk",
+    "slices",
+    "unroll",
+    "cluster",
+    "direct",
+    "p2p",
+    "reload",
+    "specialize",
+)
 _PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
 _SIZES = {"buffsize", "chunk"}
 NAMES = ("op", "backend", "algo", "proto")
 _SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
 
 
-def lines(changes: Changes, titles: tuple[str, str], columns: int = 80, *, show_all: bool = False, is_colored: bool = False) -> list[str]:
+def lines(
+    changes: Changes,
+    titles: tuple[str, str],
+    columns: int = 80,
+    *,
+    show_all: bool = False,
+    is_colored: bool = False,
+) -> list[str]:
     """The whole report of two files, named new and base by titles."""
     found = said(changes, titles, columns, is_colored=is_colored)
-    return found + _table(changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored) if len(changes.rows) else found
+    return (
+        found
+        + _table(
+            changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored
+        )
+        if len(changes.rows)
+        else found
+    )
 
 
-def said(changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False) -> list[str]:
+def said(
+    changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False
+) -> list[str]:
     """The answers, what was assumed and what differs around the numbers."""
     rows = changes.rows
-    found = wrapped(f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower", columns)
+    found = wrapped(
+        f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
+        columns,
+    )
     if not len(rows):
-        return [*found, "nothing to compare: no row of both files measured the same thing", *_not_compared(changes, columns), *_said(changes, columns)]
-    found += wrapped(f"{len(rows)} rows compared: " + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS), columns)
+        return [
+            *found,
+            "nothing to compare: no row of both files measured the same thing",
+            *_not_compared(changes, columns),
+            *_said(changes, columns),
+        ]
+    found += wrapped(
+        f"{len(rows)} rows compared: "
+        + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS),
+        columns,
+    )
     found += _groups(changes, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
-        found += [_paint(line, verdict, is_colored=is_colored) for _, row in picked.iterrows() for line in wrapped(_sentence(row, title, knobs), columns)]
-    return [*found, *_not_compared(changes, columns), *_precision(changes, columns), *_said(changes, columns), *_differences(changes, columns)]
+        found += [
+            _paint(line, verdict, is_colored=is_colored)
+            for _, row in picked.iterrows()
+            for line in wrapped(_sentence(row, title, knobs), columns)
+        ]
+    return [
+        *found,
+        *_not_compared(changes, columns),
+        *_precision(changes, columns),
+        *_said(changes, columns),
+        *_differences(changes, columns),
+    ]
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Algorithms that changed as a whole; a part of one that did only where it changed otherwise."""
+    """Algorithms that changed as a whole; a part of one that did only where it changed
+    otherwise.
+    """
     told = [one for one in changes.groups if one.verdict in _WORDS]
     found = []
     for one in told:
         above = [other for other in told if other is not one and set(other.names) < set(one.names)]
-        if not any(other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR for other in above):
-            text = f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)} ({_range(one)}, {one.rows} rows)"
+        if not any(
+            other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR
+            for other in above
+        ):
+            text = (
+                f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
+                f" ({_range(one)}, {one.rows} rows)"
+            )
             found.append(_paint(text, one.verdict, is_colored=is_colored))
     return found
 
@@ -69,21 +132,42 @@ def percent(ratio: float) -> str:
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
-    text = f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])} {percent(row['ratio'])} "
+    text = (
+        f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])}"
+        f" {percent(row['ratio'])} "
+    )
     return text + f"({percent(row['low'])} to {percent(row['high'])})"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
-    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those that are not told are left out."""
-    told = [(name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs]
-    words = [value if name in NAMES else f"{_SHORT.get(name, name)}={value}" for name, value in told if value not in ("", "0", "auto")]
+    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those
+    that are not told are left out.
+    """
+    told = [
+        (name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs
+    ]
+    words = [
+        value if name in NAMES else f"{_SHORT.get(name, name)}={value}"
+        for name, value in told
+        if value not in ("", "0", "auto")
+    ]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
-        words += ["vs", row["backend_base"], *(row[f"{name}_base"] for name in ("algo", "proto") if row[f"{name}_base"] not in ("", "library"))]
+        words += [
+            "vs",
+            row["backend_base"],
+            *(
+                row[f"{name}_base"]
+                for name in ("algo", "proto")
+                if row[f"{name}_base"] not in ("", "library")
+            ),
+        ]
     return " ".join(words)
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
-    """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first; more than needed are left out."""
+    """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first;
+    more than needed are left out.
+    """
     least = ["size_bytes", *NAMES]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
@@ -97,23 +181,38 @@ def varying(rows: pd.DataFrame) -> list[str]:
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows that changed most first."""
-    return rows.iloc[np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")]
+    return rows.iloc[
+        np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")
+    ]
 
 
 def _not_compared(changes: Changes, columns: int) -> list[str]:
     if not changes.not_compared:
         return []
-    text = "not compared: " + ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
-    failed = f"; {changes.new_failures} that were right in base are wrong or failed" if changes.new_failures else ""
+    text = "not compared: " + ", ".join(
+        f"{count} {why}" for why, count in changes.not_compared.items()
+    )
+    failed = (
+        f"; {changes.new_failures} that were right in base are wrong or failed"
+        if changes.new_failures
+        else ""
+    )
     return wrapped(text + failed, columns)
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
     """How fine the comparison sees, and what it puts down to drift."""
     told = [f"`same` means within {100 * changes.resolution:.0f}%"]
-    told.append("no repeats: spread taken from other rows" if math.isnan(changes.repeat_spread) else f"repeats spread {100 * changes.repeat_spread:.1f}%")
+    told.append(
+        "no repeats: spread taken from other rows"
+        if math.isnan(changes.repeat_spread)
+        else f"repeats spread {100 * changes.repeat_spread:.1f}%"
+    )
     told.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    told.append(f"the middle row changed by {percent(math.exp(changes.shift))}, of which {100 * abs(changes.drift):.1f}% may be drift")
+    told.append(
+        f"the middle row changed by {percent(math.exp(changes.shift))}, of which"
+        f" {100 * abs(changes.drift):.1f}% may be drift"
+    )
     return wrapped("; ".join(told), columns)
 
 
@@ -124,35 +223,77 @@ def _said(changes: Changes, columns: int) -> list[str]:
 def _differences(changes: Changes, columns: int) -> list[str]:
     """What differs beside the numbers."""
     if not changes.differences:
-        return wrapped("no difference of host, device, versions, environment or ceilings in what both files tell", columns)
-    return ["differs (new | base):", *[line for name, new, base in changes.differences for line in wrapped(f"  {name}: {new} | {base}", columns, "    ")]]
+        return wrapped(
+            "no difference of host, device, versions, environment or ceilings in what both files"
+            " tell",
+            columns,
+        )
+    return [
+        "differs (new | base):",
+        *[
+            line
+            for name, new, base in changes.differences
+            for line in wrapped(f"  {name}: {new} | {base}", columns, "    ")
+        ],
+    ]
 
 
-def _table(rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool) -> list[str]:
+def _table(
+    rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool
+) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
-    shown = [verdict for verdict in ("worse", "better", "cannot tell", "same") if show_all or verdict != "same"]
+    shown = [
+        verdict
+        for verdict in ("worse", "better", "cannot tell", "same")
+        if show_all or verdict != "same"
+    ]
     parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
-    parts = [(verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part)]
+    parts = [
+        (verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part)
+    ]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
-    if not rows.groupby("algo")["backend"].nunique().gt(1).any():  # then the algorithm tells the backend, a library's name its own choice
-        parts = [(verdict, part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"]))) for verdict, part in parts]
+    # then the algorithm tells the backend, a library's name its own choice
+    if not rows.groupby("algo")["backend"].nunique().gt(1).any():
+        parts = [
+            (
+                verdict,
+                part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"])),
+            )
+            for verdict, part in parts
+        ]
         told = [name for name in NAMES if name != "backend"]
     else:
         told = list(NAMES)
     named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
-    constant = " ".join(str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1)
-    width = max(12, min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED))
-    found = ["", f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"]
+    constant = " ".join(
+        str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1
+    )
+    width = max(
+        12,
+        min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED),
+    )
+    found = [
+        "",
+        (
+            f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7} "
+            f" {'interval':>15}"
+        ),
+    ]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
-        found.append(f"{verdict}: {every} rows" + (f", {len(part)} shown (--all)" if len(part) < every else ""))
+        found.append(
+            f"{verdict}: {every} rows"
+            + (f", {len(part)} shown (--all)" if len(part) < every else "")
+        )
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"
             numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
-            told_lines = named_lines(format_size(int(row["size_bytes"])), title, width, numbers, columns)
+            told_lines = named_lines(
+                format_size(int(row["size_bytes"])), title, width, numbers, columns
+            )
             found += [_paint(line, verdict, is_colored=is_colored) for line in told_lines]
     return found
 

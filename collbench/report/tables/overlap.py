@@ -1,4 +1,6 @@
-"""What communication cost computation, as a table of 80 columns: one line a row, and what to choose, worked out from the rows."""
+"""What communication cost computation, as a table of 80 columns: one line a row, and what to
+choose, worked out from the rows.
+"""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,7 +9,8 @@ from collbench.bench.overlap import COPIES, Asked, Overlap
 from collbench.util.units import format_rate, format_size
 
 WIDTH = 80
-ENOUGH = 0.9  # of the most bandwidth beside computing: the fewest channels that reach this are advised
+# of the most bandwidth beside computing: the fewest channels that reach this are advised
+ENOUGH = 0.9
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
 _USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
@@ -17,18 +20,24 @@ def heading(asked: Asked) -> list[str]:
     """What is measured, in words, and the line above the rows."""
     what = f"{asked.op} of {asked.ranks} ranks" if asked.ranks > 1 else "copies on one GPU"
     text = (
-        f"{what}, back to back on {_PRIORITIES[asked.priority]}, beside products of {asked.gemm} x {asked.gemm} bfloat16 matrices. alone, beside: busbw "
-        "in GB/s. slower, gemm: time of a launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of computing lost, - where "
-        "the loss is within the noise, by which products alone vary."
+        f"{what}, back to back on {_PRIORITIES[asked.priority]}, beside products of {asked.gemm} x"
+        f" {asked.gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
+        " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
+        " computing lost, - where the loss is within the noise, by which products alone vary."
     )
-    columns = f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7} {'MB/lost ms':>10} {'noise':>6}"
+    columns = (
+        f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7}"
+        f" {'MB/lost ms':>10} {'noise':>6}"
+    )
     return [*textwrap.wrap(text, WIDTH), "", columns]
 
 
 def line(overlap: Overlap) -> str:
     """One row; what was not measured says why."""
     record = overlap.record
-    start = f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
+    start = (
+        f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
+    )
     if record.busbw_gbs is None or overlap.beside_busbw_gbs is None:
         return f"{start} {record.status}: {record.reason}"
     cells = [f"{format_rate(rate):>7}" for rate in (record.busbw_gbs, overlap.beside_busbw_gbs)]
@@ -45,17 +54,30 @@ def name_of(overlap: Overlap) -> str:
     if record.algo == "library":
         return record.backend
     proto = "" if record.transport == "ce" else record.proto  # which knows one only
-    return " ".join(word for word in (record.algo, proto, record.transport) if word and word not in _USUAL) or record.backend
+    return (
+        " ".join(
+            word for word in (record.algo, proto, record.transport) if word and word not in _USUAL
+        )
+        or record.backend
+    )
 
 
 def advice(rows: Sequence[Overlap]) -> list[str]:
-    """What to choose for each size, in lines: the fewest channels that give ENOUGH of the most bandwidth beside computing, and what else there is."""
-    return [line for size in dict.fromkeys(row.record.size_bytes for row in rows) for line in _advice([row for row in rows if row.record.size_bytes == size])]
+    """What to choose for each size, in lines: the fewest channels that give ENOUGH of the most
+    bandwidth beside computing, and what else there is.
+    """
+    return [
+        line
+        for size in dict.fromkeys(row.record.size_bytes for row in rows)
+        for line in _advice([row for row in rows if row.record.size_bytes == size])
+    ]
 
 
 def _advice(rows: Sequence[Overlap]) -> list[str]:
     measured = [row for row in rows if row.beside_busbw_gbs is not None]
-    by_us = [row for row in measured if row.record.backend == "cuda"] or [row for row in measured if row.record.algo == "kernel"]
+    by_us = [row for row in measured if row.record.backend == "cuda"] or [
+        row for row in measured if row.record.algo == "kernel"
+    ]
     if not by_us:
         return []
     size = format_size(by_us[0].record.size_bytes)
@@ -64,17 +86,27 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
     told = []
     if ours:
         most = max(ours, key=_rate)
-        chosen = min((row for row in ours if _rate(row) >= ENOUGH * _rate(most)), key=lambda row: row.record.channels)
+        chosen = min(
+            (row for row in ours if _rate(row) >= ENOUGH * _rate(most)),
+            key=lambda row: row.record.channels,
+        )
         gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
-        told.append(f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}")
+        told.append(
+            f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
+        )
         if chosen is not most:
             told.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
     for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
         row = max((row for row in by_us if row.record.transport == transport), key=_rate)
-        told.append(f"{transport} {_costs(row)}" + ("" if transport == "ce" else f", with {row.record.channels} channels"))
+        told.append(
+            f"{transport} {_costs(row)}"
+            + ("" if transport == "ce" else f", with {row.record.channels} channels")
+        )
     told += [
-        f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}" for row in measured
-        if row.record.backend == "nccl" or (row.record.backend == COPIES and row.record.algo == "engine")
+        f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
+        for row in measured
+        if row.record.backend == "nccl"
+        or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
     return textwrap.wrap(f"{size}: {'; '.join(told)}.", WIDTH)
 

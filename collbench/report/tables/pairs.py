@@ -1,4 +1,6 @@
-"""What pairs of ranks reached, as matrices: one for each way, rows send, columns receive, beside the rate to expect."""
+"""What pairs of ranks reached, as matrices: one for each way, rows send, columns receive, beside
+the rate to expect.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,25 +8,44 @@ from collbench.bench.pairs import WAYS, Pair
 from collbench.util.units import format_rate, format_time_us
 
 _TITLES = {
-    "stores": "stores by the sender's kernel", "loads": "loads by the receiver's kernel", "copies": "the copy engine",
+    "stores": "stores by the sender's kernel",
+    "loads": "loads by the receiver's kernel",
+    "copies": "the copy engine",
     "host": "copies through pinned host memory",
 }
 _WIDTH = 7
 
 
-def lines(pairs: Sequence[Pair], names: Sequence[str], expected: Mapping[tuple[int, int, str], float | None]) -> list[str]:
-    """The matrices of all ways, each one way and both ways at once, and latency at the end. names: of the ranks."""
+def lines(
+    pairs: Sequence[Pair],
+    names: Sequence[str],
+    expected: Mapping[tuple[int, int, str], float | None],
+) -> list[str]:
+    """The matrices of all ways, each one way and both ways at once, and latency at the end. names:
+    of the ranks.
+    """
     found: list[str] = []
     for way in WAYS:
         for is_both in (False, True):
             same = [pair for pair in pairs if pair.way == way and pair.is_both == is_both]
             if same:
-                wanted = {pair: rate for pair in same if (rate := expected.get((pair.a, pair.b, way))) is not None}
-                title = f"{_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'}, GB/s{_range(wanted.values())}"
+                wanted = {
+                    pair: rate
+                    for pair in same
+                    if (rate := expected.get((pair.a, pair.b, way))) is not None
+                }
+                title = (
+                    f"{_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'},"
+                    f" GB/s{_range(wanted.values())}"
+                )
                 found += ["", title, *_matrix(same, names, is_symmetric=is_both)]
     late = [pair for pair in pairs if pair.way == "latency"]
     if late:
-        found += ["", "exchange of 8 bytes, its launch included, us", *_matrix(late, names, is_symmetric=True)]
+        found += [
+            "",
+            "exchange of 8 bytes, its launch included, us",
+            *_matrix(late, names, is_symmetric=True),
+        ]
     return found + _refusals(pairs, names)
 
 
@@ -32,7 +53,9 @@ def _range(rates: Iterable[float]) -> str:
     values = sorted({round(rate, 1) for rate in rates})
     if not values:
         return "; what to expect is not known"
-    return f"; expected {format_rate(values[0])}" + (f" to {format_rate(values[-1])}" if len(values) > 1 else "")
+    return f"; expected {format_rate(values[0])}" + (
+        f" to {format_rate(values[-1])}" if len(values) > 1 else ""
+    )
 
 
 def _matrix(pairs: Sequence[Pair], names: Sequence[str], *, is_symmetric: bool) -> list[str]:
@@ -41,7 +64,14 @@ def _matrix(pairs: Sequence[Pair], names: Sequence[str], *, is_symmetric: bool) 
         cells |= {(pair.b, pair.a): pair for pair in pairs}
     found = ["  ".join([f"{'':<6}", *[f"{name:>{_WIDTH}}" for name in names]])]
     for a, name in enumerate(names):
-        found.append("  ".join([f"{name:<6}", *[f"{_cell(cells.get((a, b)), a == b):>{_WIDTH}}" for b in range(len(names))]]))
+        found.append(
+            "  ".join(
+                [
+                    f"{name:<6}",
+                    *[f"{_cell(cells.get((a, b)), a == b):>{_WIDTH}}" for b in range(len(names))],
+                ]
+            )
+        )
     return found
 
 
@@ -59,4 +89,8 @@ def _refusals(pairs: Sequence[Pair], names: Sequence[str]) -> list[str]:
     for pair in pairs:
         if pair.value is None:
             reasons.setdefault(f"{pair.way}: {pair.reason}", []).append(pair)
-    return [f"- {reason} ({names[same[0].a]} -> {names[same[0].b]}{f' and {len(same) - 1} more' if len(same) > 1 else ''})" for reason, same in reasons.items()]
+    return [
+        f"- {reason} ({names[same[0].a]} ->"
+        f" {names[same[0].b]}{f' and {len(same) - 1} more' if len(same) > 1 else ''})"
+        for reason, same in reasons.items()
+    ]

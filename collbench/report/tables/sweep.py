@@ -1,7 +1,9 @@
-"""The table of a sweep: one line a row as it finishes, and the best configuration of every size at the end.
+"""The table of a sweep: one line a row as it finishes, and the best configuration of every size at
+the end.
 
-Plain text of fixed columns, the same in a terminal and through a pipe. Only knobs that take more than one value get a column. A library
-that is forced to something has rows of its own, which are neither its own choice, that ours are compared with, nor among the best.
+Plain text of fixed columns, the same in a terminal and through a pipe. Only knobs that take more
+than one value get a column. A library that is forced to something has rows of its own, which are
+neither its own choice, that ours are compared with, nor among the best.
 """
 
 from collections.abc import Sequence
@@ -19,20 +21,34 @@ from collbench.util.units import format_rate, format_size, format_time_us, rate_
 WIDE_COLUMNS = 120
 # knob, heading, width
 _KNOBS = (
-    ("ranks", "ranks", 5), ("op", "op", 13), ("backend", "backend", 9), ("dtype", "dtype", 8), ("redop", "redop", 5), ("root", "root", 4),
-    ("placement", "place", 5), ("proto", "proto", 6),
-    ("transport", "transport", 9), ("direct", "direct", 6), ("channels", "ch", 3), ("slots", "slots", 5), ("buffsize", "buffer", 7),
+    ("ranks", "ranks", 5),
+    ("op", "op", 13),
+    ("backend", "backend", 9),
+    ("dtype", "dtype", 8),
+    ("redop", "redop", 5),
+    ("root", "root", 4),
+    ("placement", "place", 5),
+    ("proto", "proto", 6),
+    ("transport", "transport", 9),
+    ("direct", "direct", 6),
+    ("channels", "ch", 3),
+    ("slots", "slots", 5),
+    ("buffsize", "buffer", 7),
     ("chunk", "chunk", 7),
 )
-_OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}  # knobs of which libraries show only what they are forced to
+# knobs of which libraries show only what they are forced to
+_OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}
 _SIZES = {"buffsize", "chunk"}
 _BEYOND = ", by copy engines: wires are rated by what stores get"
-_NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}  # follow from the rest where the tool decides: shown only if asked for
+# follow from the rest where the tool decides: shown only if asked for
+_NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns of one sweep; `asked` are the knobs that take several values because they were asked to."""
+    """The columns of one sweep; `asked` are the knobs that take several values because they were
+    asked to.
+    """
 
     knobs: tuple[tuple[str, str, int], ...]
     asked: frozenset[str]
@@ -42,7 +58,12 @@ class Table:
 
     def heading(self) -> str:
         """The line above the rows."""
-        cells = [f"{'size':>6}", f"{'algo':<{self.algo_width}}", *[f"{title:<{width}}" for _, title, width in self.knobs], f"{'time us':>9}"]
+        cells = [
+            f"{'size':>6}",
+            f"{'algo':<{self.algo_width}}",
+            *[f"{title:<{width}}" for _, title, width in self.knobs],
+            f"{'time us':>9}",
+        ]
         if self.is_wide:
             cells += [f"{'low':>9}", f"{'high':>9}", f"{'algbw':>7}"]
         cells += [f"{'busbw':>7}"]
@@ -54,12 +75,19 @@ class Table:
     def line(self, record: Record) -> str:
         """One row; what was not measured says why."""
         knobs = [self._knob(record, name, width) for name, _, width in self.knobs]
-        cells = [f"{format_size(record.size_bytes):>6}", f"{record.algo:<{self.algo_width}}", *knobs]
+        cells = [
+            f"{format_size(record.size_bytes):>6}",
+            f"{record.algo:<{self.algo_width}}",
+            *knobs,
+        ]
         if record.time_us is None or record.algbw_gbs is None or record.busbw_gbs is None:
             return "  ".join([*cells, f"{record.status}: {record.reason}"])
         cells.append(f"{format_time_us(record.time_us):>9}")
         if self.is_wide:
-            cells += [f"{format_time_us(time):>9}" for time in (record.time_low_us or 0, record.time_high_us or 0)]
+            cells += [
+                f"{format_time_us(time):>9}"
+                for time in (record.time_low_us or 0, record.time_high_us or 0)
+            ]
             cells.append(f"{format_rate(record.algbw_gbs):>7}")
         cells.append(f"{format_rate(record.busbw_gbs):>7}")
         if self.is_wide:
@@ -69,11 +97,16 @@ class Table:
         return "  ".join([*cells, record.notes]).rstrip()
 
     def waived(self, records: Sequence[Record]) -> list[str]:
-        """Rows that were waived, a line for each reason: what its rows do not share is `*`, sizes are from the smallest to the largest."""
+        """Rows that were waived, a line for each reason: what its rows do not share is `*`, sizes
+        are from the smallest to the largest.
+        """
         by_reason: dict[str, list[Record]] = {}
         for record in records:
             by_reason.setdefault(record.reason, []).append(record)
-        return [self.line(rows[0]) if len(rows) == 1 else self._line_of(rows) for rows in by_reason.values()]
+        return [
+            self.line(rows[0]) if len(rows) == 1 else self._line_of(rows)
+            for rows in by_reason.values()
+        ]
 
     def _line_of(self, rows: Sequence[Record]) -> str:
         sizes = sorted({row.size_bytes for row in rows})
@@ -92,39 +125,67 @@ class Table:
         return f"{text:<{width}}"
 
 
-def table_of(requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False) -> Table:
-    """The columns for a sweep: knobs that differ between its points, those included that were waived."""
+def table_of(
+    requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False
+) -> Table:
+    """The columns for a sweep: knobs that differ between its points, those included that were
+    waived.
+    """
+
     def varies(name: str) -> bool:
         cases = requested if name in _NOT_TELLING else resolved
-        ours, theirs = ({getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs} for is_theirs in (False, True))
+        ours, theirs = (
+            {getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs}
+            for is_theirs in (False, True)
+        )
         return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
 
-    asked = frozenset(name for name, _, _ in _KNOBS if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1)
+    asked = frozenset(
+        name
+        for name, _, _ in _KNOBS
+        if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1
+    )
     return Table(
-        knobs=tuple(knob for knob in _KNOBS if knob[0] in asked or varies(knob[0])), asked=asked, is_wide=columns >= WIDE_COLUMNS, has_ceilings=has_ceilings,
+        knobs=tuple(knob for knob in _KNOBS if knob[0] in asked or varies(knob[0])),
+        asked=asked,
+        is_wide=columns >= WIDE_COLUMNS,
+        has_ceilings=has_ceilings,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
     )
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:
-    """The highest ceiling of every collective and number of ranks, how near its best row came, and the hop that sets it."""
+    """The highest ceiling of every collective and number of ranks, how near its best row came, and
+    the hop that sets it.
+    """
     best_rows: dict[tuple[str, int], Record] = {}
     highest: dict[tuple[str, int], Record] = {}
     for record in records:
-        if record.ceiling_gbs is not None and record.busbw_gbs is not None and not is_peer(record.backend):
+        if (
+            record.ceiling_gbs is not None
+            and record.busbw_gbs is not None
+            and not is_peer(record.backend)
+        ):
             key = record.op, record.ranks
-            best_rows[key] = max(best_rows.get(key, record), record, key=lambda row: row.busbw_gbs or 0.0)
-            highest[key] = max(highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0)
+            best_rows[key] = max(
+                best_rows.get(key, record), record, key=lambda row: row.busbw_gbs or 0.0
+            )
+            highest[key] = max(
+                highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0
+            )
     return [
-        f"{op} of {ranks} ranks: at most {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s by the wires ({highest[op, ranks].limit}); "
-        f"best {format_rate(row.busbw_gbs or 0.0)}{_BEYOND if row.transport == 'ce' and (row.percent or 0.0) > 100.0 else ''}"
+        f"{op} of {ranks} ranks: at most {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s"
+        f" by the wires ({highest[op, ranks].limit}); best {format_rate(row.busbw_gbs or 0.0)}"
+        + (_BEYOND if row.transport == "ce" and (row.percent or 0.0) > 100.0 else "")
         for (op, ranks), row in best_rows.items()
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Winner:
-    """The chosen row of a problem and the repeats that had no part in choosing it (all, if there was no choice)."""
+    """The chosen row of a problem and the repeats that had no part in choosing it (all, if there
+    was no choice).
+    """
 
     record: Record
     repeats: tuple[int, ...]
@@ -136,7 +197,8 @@ class _Winner:
         if self.choice is None:
             return f"{'-':>6}"
         theirs, ours = self.choice.repeat_times_us, self.record.repeat_times_us
-        return f"{100 * (median(theirs[k] / ours[k] for k in self.repeats if k < len(theirs)) - 1):>+5.1f}%"
+        ratio = median(theirs[k] / ours[k] for k in self.repeats if k < len(theirs))
+        return f"{100 * (ratio - 1):>+5.1f}%"
 
     @property
     def seconds(self) -> float:
@@ -149,36 +211,80 @@ class _Winner:
         theirs, ours = self.peers[peer].repeat_times_us, self.record.repeat_times_us
         ratios = [theirs[k] / ours[k] for k in self.repeats if k < len(theirs)]
         found = interval(ratios)
-        return f"{found.median:>6.2f} {f'{found.low:.2f}-{found.high:.2f}' if len(ratios) > 1 else '-':>11}"
+        return (
+            f"{found.median:>6.2f}"
+            f" {f'{found.low:.2f}-{found.high:.2f}' if len(ratios) > 1 else '-':>11}"
+        )
 
 
 def best_lines(records: Sequence[Record], table: Table) -> list[str]:
-    """The fastest configuration of every problem, with its time on repeats that did not choose it, and libraries' times over it."""
+    """The fastest configuration of every problem, with its time on repeats that did not choose it,
+    and libraries' times over it.
+    """
     problems: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.status == "ok":
-            is_price = "modelled" in record.notes.split()  # which wins nothing over what was measured
-            same: tuple[object, ...] = (record.ranks, record.op, record.dtype, record.redop, record.root, record.placement, record.size_bytes, is_price)
+            # which wins nothing over what was measured
+            is_price = "modelled" in record.notes.split()
+            same: tuple[object, ...] = (
+                record.ranks,
+                record.op,
+                record.dtype,
+                record.redop,
+                record.root,
+                record.placement,
+                record.size_bytes,
+                is_price,
+            )
             problems.setdefault(same, []).append(record)
-    winners = {same: winner for same, rows in problems.items() if len(rows) > 1 and (winner := _winner(rows)) is not None}
+    winners = {
+        same: winner
+        for same, rows in problems.items()
+        if len(rows) > 1 and (winner := _winner(rows)) is not None
+    }
     if not winners:
         return []
     peers = sorted({peer for winner in winners.values() for peer in winner.peers})
     names = [("ranks", 0), ("op", 1), ("dtype", 2), ("redop", 3), ("root", 4), ("placement", 5)]
     shown = [(title, place) for title, place in names if len({same[place] for same in winners}) > 1]
-    widths = {title: max(len(title), *(len(str(same[place])) for same in winners)) for title, place in shown}
-    knobs = [name for name, _, _ in table.knobs if name in table.asked and (name in _OURS or name == "backend")]
-    chosen = {same: _configuration(winner.record, records, knobs) for same, winner in winners.items()}
+    widths = {
+        title: max(len(title), *(len(str(same[place])) for same in winners))
+        for title, place in shown
+    }
+    knobs = [
+        name
+        for name, _, _ in table.knobs
+        if name in table.asked and (name in _OURS or name == "backend")
+    ]
+    chosen = {
+        same: _configuration(winner.record, records, knobs) for same, winner in winners.items()
+    }
     wide = max(map(len, chosen.values()))
-    has_choice = any(winner.choice is not None and winner.choice is not winner.record for winner in winners.values())
-    heading = [f"{'size':>6}", *[f"{title:<{widths[title]}}" for title, _ in shown], f"{'best':<{wide}}", f"{'time us':>8}", f"{'busbw':>7}"]
+    has_choice = any(
+        winner.choice is not None and winner.choice is not winner.record
+        for winner in winners.values()
+    )
+    heading = [
+        f"{'size':>6}",
+        *[f"{title:<{widths[title]}}" for title, _ in shown],
+        f"{'best':<{wide}}",
+        f"{'time us':>8}",
+        f"{'busbw':>7}",
+    ]
     heading += [f"{'auto':>6}"] if has_choice else []
     lines = ["  ".join([*heading, *[f"{'x ' + peer:>6} {'interval':>11}" for peer in peers]])]
     for same, winner in winners.items():
         row, seconds = winner.record, winner.seconds
         busbw = rate_gbs(row.size_bytes, seconds) * collective(row.op).factor(row.ranks)
-        cells = [f"{format_size(row.size_bytes):>6}", *[f"{same[place]!s:<{widths[title]}}" for title, place in shown]]
-        cells += [f"{chosen[same]:<{wide}}", f"{format_time_us(to_us(seconds)):>8}", f"{format_rate(busbw):>7}"]
+        cells = [
+            f"{format_size(row.size_bytes):>6}",
+            *[f"{same[place]!s:<{widths[title]}}" for title, place in shown],
+        ]
+        cells += [
+            f"{chosen[same]:<{wide}}",
+            f"{format_time_us(to_us(seconds)):>8}",
+            f"{format_rate(busbw):>7}",
+        ]
         cells += [winner.excess()] if has_choice else []
         lines.append("  ".join([*cells, *[winner.ratio(peer) for peer in peers]]).rstrip())
     return lines
@@ -192,9 +298,18 @@ def _winner(rows: Sequence[Record]) -> _Winner | None:
     found = best([row.repeat_times_us for row in ours])
     record = ours[found.index]
     is_choice = len(ours) > 1 and found.is_held_out
-    repeats = tuple(range(1, len(record.repeat_times_us), 2)) if is_choice else tuple(range(len(record.repeat_times_us)))
+    repeats = (
+        tuple(range(1, len(record.repeat_times_us), 2))
+        if is_choice
+        else tuple(range(len(record.repeat_times_us)))
+    )
     choice = next((row for row in ours if "auto" in row.notes.split()), None)
-    return _Winner(record=record, repeats=repeats, peers={row.backend: row for row in rows if _is_own_choice(row)}, choice=choice)
+    return _Winner(
+        record=record,
+        repeats=repeats,
+        peers={row.backend: row for row in rows if _is_own_choice(row)},
+        choice=choice,
+    )
 
 
 def _is_own_choice(row: Record) -> bool:

@@ -5,13 +5,19 @@ import textwrap
 
 def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
     """Lines of at most so many columns, unless a word is longer."""
-    return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def named_lines(size: str, name: str, width: int, numbers: str, columns: int) -> list[str]:
-    """A row: size, name, numbers. A name that its column cannot hold stands above its numbers, as its end is what tells it from others.
+    """A row: size, name, numbers. A name that its column cannot hold stands above its numbers, as
+    its end is what tells it from others.
 
-    >>> named_lines("4M", "ring ll", 10, "12.0", 80), named_lines("4M", "ring ll ch 16", 10, "12.0", 20)
+    >>> (
+    ...     named_lines("4M", "ring ll", 10, "12.0", 80),
+    ...     named_lines("4M", "ring ll ch 16", 10, "12.0", 20),
+    ... )
     (['    4M  ring ll     12.0'], ['    4M  ring ll ch', '        16', '                    12.0'])
     """
     if len(name) <= width:

@@ -1,21 +1,48 @@
-"""A drawing of a machine for a report: processors, switches, NICs and GPUs as boxes, wires in the colours of their kinds, a legend with rates.
+"""A drawing of a machine for a report: processors, switches, NICs and GPUs as boxes, wires in the
+colours of their kinds, a legend with rates.
 
-Pure: the same topology gives the same bytes. Hosts that are equal are drawn once. Nothing in it but shapes and text: no script, no style
-sheet, no link.
+Pure: the same topology gives the same bytes. Hosts that are equal are drawn once. Nothing in it but
+shapes and text: no script, no style sheet, no link.
 """
 
 from collections.abc import Iterator, Sequence
 
 from collbench.machine.topology.model import Link, Node, Topology
-from collbench.report.drawings.svg import FAINT, FONT, INK, Rect, box, clean, fitted, line, number, width_of, words
+from collbench.report.drawings.svg import (
+    FAINT,
+    FONT,
+    INK,
+    Rect,
+    box,
+    clean,
+    fitted,
+    line,
+    number,
+    width_of,
+    words,
+)
 from collbench.report.topology import drawing_links as wires
 from collbench.report.topology.drawing_layout import BAR_H, Bar, Layout, lay_out
-from collbench.report.topology.words import Alike, alike, between, gpus_text, labels, link_text, rate_text
+from collbench.report.topology.words import (
+    Alike,
+    alike,
+    between,
+    gpus_text,
+    labels,
+    link_text,
+    rate_text,
+)
 
 _EDGE = 28.0  # of white around the drawing
 _LEAST_W = 560.0
-_FILL = {"cpu": ("#e7f0fa", "#1864ab"), "root": ("#f1f3f5", "#495057"), "pci": ("#f1f3f5", "#495057"), "gpu": ("#ebfbee", "#2b8a3e"),
-         "nic": ("#f8f0fc", "#862e9c"), "nvswitch": ("#d3f9d8", "#2b8a3e")}
+_FILL = {
+    "cpu": ("#e7f0fa", "#1864ab"),
+    "root": ("#f1f3f5", "#495057"),
+    "pci": ("#f1f3f5", "#495057"),
+    "gpu": ("#ebfbee", "#2b8a3e"),
+    "nic": ("#f8f0fc", "#862e9c"),
+    "nvswitch": ("#d3f9d8", "#2b8a3e"),
+}
 _TITLE, _SAID, _NAME, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
 _SWITCH_H = 40.0  # of the bundles' room above the NVSwitch bar
 _ROW_H = 20.0  # of the legend
@@ -36,7 +63,16 @@ def svg(topology: Topology) -> str:
     legend = _legend_entries(panels)
     wide = max(_LEAST_W, *(panel.width for panel in panels))
     name = topology.name or topology.hosts[0] or "machine"
-    shapes: list[str] = [words(_EDGE, _EDGE + _TITLE, fitted(name, wide, _TITLE, is_bold=True), _TITLE, anchor="start", is_bold=True)]
+    shapes: list[str] = [
+        words(
+            _EDGE,
+            _EDGE + _TITLE,
+            fitted(name, wide, _TITLE, is_bold=True),
+            _TITLE,
+            anchor="start",
+            is_bold=True,
+        )
+    ]
     y = _EDGE + _TITLE + 8
     for group, panel in zip(groups, panels, strict=True):
         for text in _folded(_said(group, topology), wide, _SAID):
@@ -44,14 +80,20 @@ def svg(topology: Topology) -> str:
             shapes.append(words(_EDGE, y, text, _SAID, anchor="start", colour=FAINT))
         y += 20
         colours = wires.Colours(links)
-        shapes.append(f'<g transform="translate({number(_EDGE + (wide - panel.width) / 2)} {number(y)})">')
+        shapes.append(
+            f'<g transform="translate({number(_EDGE + (wide - panel.width) / 2)} {number(y)})">'
+        )
         shapes += [*panel.shapes(colours), "</g>"]
         y += panel.height + 10
     for text in between(topology, groups):
         y += 18
-        shapes.append(words(_EDGE, y, fitted(text, wide, _SAID), _SAID, anchor="start", colour=FAINT))
+        shapes.append(
+            words(_EDGE, y, fitted(text, wide, _SAID), _SAID, anchor="start", colour=FAINT)
+        )
     y += 14
-    left_out = _left_out(sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels))
+    left_out = _left_out(
+        sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels)
+    )
     below, height = _legend(legend, wires.Colours(links), y, wide, [*left_out, *topology.notes])
     shapes += below
     return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
@@ -61,14 +103,27 @@ def _said(group: Alike, topology: Topology) -> str:
     """What stands above a host's drawing."""
     many = len(group.hosts)
     hosts = [name for name in group.names if name]
-    which = f"{many} such hosts, one of them drawn" if many > 1 else hosts[0] if hosts and hosts[0] != topology.name else ""
+    which = (
+        f"{many} such hosts, one of them drawn"
+        if many > 1
+        else hosts[0]
+        if hosts and hosts[0] != topology.name
+        else ""
+    )
     return f"{which}: {gpus_text(group.part)}" if which else gpus_text(group.part)
 
 
 def _document(name: str, what: str, shapes: Sequence[str], wide: float, high: float) -> str:
-    size = f'width="{number(wide)}" height="{number(high)}" viewBox="0 0 {number(wide)} {number(high)}"'
+    size = (
+        f'width="{number(wide)}" height="{number(high)}" viewBox="0 0 {number(wide)}'
+        f' {number(high)}"'
+    )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{clean(FONT)}" role="img">'
-    about = [f"<title>{clean(name)}</title>", f"<desc>{clean(what)}</desc>", f'<rect width="{number(wide)}" height="{number(high)}" fill="#ffffff"/>']
+    about = [
+        f"<title>{clean(name)}</title>",
+        f"<desc>{clean(what)}</desc>",
+        f'<rect width="{number(wide)}" height="{number(high)}" fill="#ffffff"/>',
+    ]
     return "\n".join([head, *about, *shapes, "</svg>"]) + "\n"
 
 
@@ -78,7 +133,8 @@ class _Panel:
     def __init__(self, group: Alike) -> None:
         self.one = group.part
         pairs = {
-            (link.a, link.b): link.count for link in self.one.links
+            (link.a, link.b): link.count
+            for link in self.one.links
             if wires.is_between_gpus(self.one, link)
         }
         self._layout: Layout = lay_out(self.one, pairs)
@@ -86,23 +142,41 @@ class _Panel:
         self._has_switch = bool(wires.switch_bundles(self.one))
         self._labels = labels(self.one)
         self.width = self._layout.width
-        self.height = self._above + self._layout.height + (_SWITCH_H + BAR_H if self._has_switch else 0)
+        self.height = (
+            self._above + self._layout.height + (_SWITCH_H + BAR_H if self._has_switch else 0)
+        )
         self.drawn = tuple(self._drawn())
         self.links_left = self._links_left()
-        self.switches_left = sum(node.id not in self._layout.places for node in self.one.of_kind("pci"))
+        self.switches_left = sum(
+            node.id not in self._layout.places for node in self.one.of_kind("pci")
+        )
 
     def _drawn(self) -> Iterator[Link]:
-        """What the legend explains: links that have a line, and those of NICs to the network, which their boxes stand for."""
+        """What the legend explains: links that have a line, and those of NICs to the network, which
+        their boxes stand for.
+        """
         yield from (link for link, bar in self._layout.feeds.values() if bar)
         yield from _above_links(self._layout.bars)
         yield from wires.switch_bundles(self.one).values()
-        yield from (link for link in self.one.links if link.kind in ("socket", "network") or wires.is_between_gpus(self.one, link))
+        yield from (
+            link
+            for link in self.one.links
+            if link.kind in ("socket", "network") or wires.is_between_gpus(self.one, link)
+        )
 
     def _links_left(self) -> int:
-        """Links that the drawing has no line for, such as a second way of a GPU to its processor."""
+        """Links that the drawing has no line for, such as a second way of a GPU to its
+        processor.
+        """
         places = self._layout.places
-        pcie = [link for link in self.one.links if link.kind in ("pcie", "c2c") and {link.a, link.b} <= places.keys()]
-        drawn = {frozenset((name, bar)) for name, (_, bar) in self._layout.feeds.items()} | set(_above_pairs(self._layout.bars))
+        pcie = [
+            link
+            for link in self.one.links
+            if link.kind in ("pcie", "c2c") and {link.a, link.b} <= places.keys()
+        ]
+        drawn = {frozenset((name, bar)) for name, (_, bar) in self._layout.feeds.items()} | set(
+            _above_pairs(self._layout.bars)
+        )
         return sum(frozenset((link.a, link.b)) not in drawn for link in pcie)
 
     def shapes(self, colours: wires.Colours) -> Iterator[str]:
@@ -121,7 +195,11 @@ class _Panel:
 
     def _switch_text(self) -> str:
         switches = self.one.of_kind("nvswitch")
-        text = (switches[0].name or "NVSwitch") if len(switches) == 1 else f"{len(switches)} NVSwitches"
+        text = (
+            (switches[0].name or "NVSwitch")
+            if len(switches) == 1
+            else f"{len(switches)} NVSwitches"
+        )
         return f"{text}, shared by the hosts" if any(node.host < 0 for node in switches) else text
 
     def _box(self, node: Node, rect: Rect) -> Iterator[str]:
@@ -133,21 +211,43 @@ class _Panel:
             if width_of(below, _SMALL) > room and node.kind == "nic":
                 below = below.split()[0]
             middle = rect.y + rect.h / 2
-            yield words(rect.middle, middle + (-2 if below else 5), fitted(label, room, _NAME - 1, is_bold=True), _NAME - 1, is_bold=True)
+            yield words(
+                rect.middle,
+                middle + (-2 if below else 5),
+                fitted(label, room, _NAME - 1, is_bold=True),
+                _NAME - 1,
+                is_bold=True,
+            )
             if below:
-                yield words(rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT)
+                yield words(
+                    rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT
+                )
             return
         if node.kind == "cpu":
             said = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
             text = ", ".join(part for part in said if part)
-            yield from self._bar(rect, "cpu", label, text if width_of(text, _SMALL) <= rect.w - 16 or not node.name else node.name)
+            yield from self._bar(
+                rect,
+                "cpu",
+                label,
+                text if width_of(text, _SMALL) <= rect.w - 16 or not node.name else node.name,
+            )
         else:
-            yield from self._bar(rect, node.kind, "PCIe switch" if node.kind == "pci" else "host bridge", node.address)
+            yield from self._bar(
+                rect,
+                node.kind,
+                "PCIe switch" if node.kind == "pci" else "host bridge",
+                node.address,
+            )
 
     def _gpu_text(self, node: Node) -> str:
         """Under a GPU's number: its model if the host has several, else where it is."""
         is_one_model = len({gpu.name for gpu in self.one.gpus}) == 1
-        return node.address.removeprefix("0000:") if is_one_model else node.name.removeprefix("NVIDIA ")
+        return (
+            node.address.removeprefix("0000:")
+            if is_one_model
+            else node.name.removeprefix("NVIDIA ")
+        )
 
     def _bar(self, rect: Rect, kind: str, label: str, said: str) -> Iterator[str]:
         """A wide box: its name, and beside it or below it what it is, as far as there is room."""
@@ -155,16 +255,31 @@ class _Panel:
         room = rect.w - 16
         beside = room - width_of(f"{label}  ", _NAME, is_bold=True)
         if said and width_of(said, _SMALL + 1) > beside:
-            yield words(rect.middle, rect.y + 15, fitted(label, room + 6, _NAME - 1, is_bold=True), _NAME - 1, is_bold=True)
+            yield words(
+                rect.middle,
+                rect.y + 15,
+                fitted(label, room + 6, _NAME - 1, is_bold=True),
+                _NAME - 1,
+                is_bold=True,
+            )
             yield words(rect.middle, rect.y + 28, fitted(said, room, _SMALL), _SMALL, colour=FAINT)
         elif said:
-            text = f'<tspan font-weight="bold">{clean(label)}</tspan><tspan dx="8" font-size="{number(_SMALL + 1)}" fill="{FAINT}">{clean(said)}</tspan>'
+            text = (
+                f'<tspan font-weight="bold">{clean(label)}</tspan><tspan dx="8"'
+                f' font-size="{number(_SMALL + 1)}" fill="{FAINT}">{clean(said)}</tspan>'
+            )
             yield (
-                f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}" font-size="{number(_NAME)}" text-anchor="middle" fill="{INK}">'
-                f"{text}</text>"
+                f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}"'
+                f' font-size="{number(_NAME)}" text-anchor="middle" fill="{INK}">{text}</text>'
             )
         else:
-            yield words(rect.middle, rect.y + rect.h / 2 + 5, fitted(label, room + 6, _NAME - 1, is_bold=True), _NAME - 1, is_bold=True)
+            yield words(
+                rect.middle,
+                rect.y + rect.h / 2 + 5,
+                fitted(label, room + 6, _NAME - 1, is_bold=True),
+                _NAME - 1,
+                is_bold=True,
+            )
 
 
 def _above_links(bars: Sequence[Bar]) -> Iterator[Link]:
@@ -185,7 +300,9 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
     order = ("nvlink", "c2c", "pcie", "socket", "network")
     found: dict[str, Link] = {}
     told = [(link, panel.one) for panel in panels for link in panel.drawn]
-    for link, one in sorted(told, key=lambda pair: (order.index(pair[0].kind), -(pair[0].usable_gbs or 0.0))):
+    for link, one in sorted(
+        told, key=lambda pair: (order.index(pair[0].kind), -(pair[0].usable_gbs or 0.0))
+    ):
         found.setdefault(_meaning(one, link), link)
     return [(link, text) for text, link in found.items()]
 
@@ -193,7 +310,11 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
 def _meaning(topology: Topology, link: Link) -> str:
     if wires.is_between_gpus(topology, link) and wires.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
-        return f"one NVLink {link.generation or '?'}, {one} GB/s" if one[0].isdigit() else "one NVLink, rate unknown"
+        return (
+            f"one NVLink {link.generation or '?'}, {one} GB/s"
+            if one[0].isdigit()
+            else "one NVLink, rate unknown"
+        )
     if link.kind == "socket" and wires.has_all_sockets(topology):
         return f"{link_text(link)}, every two processors"
     return link_text(link).replace("network,", "NIC to the network,")
@@ -202,13 +323,26 @@ def _meaning(topology: Topology, link: Link) -> str:
 def _left_out(links: int, switches: int) -> list[str]:
     """What the drawing does not show of the topology."""
     said = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
-    return [*said, *([f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."] if switches else [])]
+    return [
+        *said,
+        *(
+            [f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."]
+            if switches
+            else []
+        ),
+    ]
 
 
 def _legend(
-    entries: Sequence[tuple[Link, str]], colours: wires.Colours, y: float, wide: float, notes: Sequence[str]
+    entries: Sequence[tuple[Link, str]],
+    colours: wires.Colours,
+    y: float,
+    wide: float,
+    notes: Sequence[str],
 ) -> tuple[list[str], float]:
-    """What the lines mean, in rows as wide as the drawing, then the notes. Returns shapes and their height."""
+    """What the lines mean, in rows as wide as the drawing, then the notes. Returns shapes and their
+    height.
+    """
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
     x, row = _EDGE, y + 22
     for link, text in entries:
@@ -234,5 +368,3 @@ def _folded(text: str, room: float, size: float) -> list[str]:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return [fitted(part, room, size) for part in lines]
-
-

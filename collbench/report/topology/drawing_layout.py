@@ -1,7 +1,9 @@
-"""Where the parts of one host go in a drawing: processors above, what hangs at them below, GPUs at the foot in one row or two.
+"""Where the parts of one host go in a drawing: processors above, what hangs at them below, GPUs at
+the foot in one row or two.
 
-GPUs that are wired to each other stand in two rows, so that a link is a straight line beside, below or across, or an arc over what is
-between. Bars are as wide as what hangs at them, so that no line to a child crosses another child.
+GPUs that are wired to each other stand in two rows, so that a link is a straight line beside, below
+or across, or an arc over what is between. Bars are as wide as what hangs at them, so that no line
+to a child crosses another child.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +26,9 @@ _DOWN = ("pcie", "c2c")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A processor, bridge or switch with what hangs at it; node is nothing for what hangs at nothing. Links are those to be drawn."""
+    """A processor, bridge or switch with what hangs at it; node is nothing for what hangs at
+    nothing. Links are those to be drawn.
+    """
 
     node: str = ""
     above: Link | None = None
@@ -50,7 +54,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link above it and the bar that it hangs at."""
+    """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link
+    above it and the bar that it hangs at.
+    """
 
     places: Mapping[str, Rect]
     rows: Mapping[str, int]
@@ -63,7 +69,9 @@ class Layout:
 
 
 def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]:
-    """Processors with what hangs at them, and for each GPU and NIC the link above it. Bridges that only pass one thing on are left out."""
+    """Processors with what hangs at them, and for each GPU and NIC the link above it. Bridges that
+    only pass one thing on are left out.
+    """
     seen: set[str] = set()
     feeds: dict[str, tuple[Link, str]] = {}
     tops = [node.id for node in one.of_kind("cpu")]
@@ -76,12 +84,21 @@ def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]
     bars = [bar for bar in bars if bar.bars or bar.gpus or bar.nics or bar.node in tops]
     lost = [node.id for node in one.of_kind("gpu", "nic") if node.id not in seen]
     if lost:
-        gpus, nics = (tuple(name for name in lost if one.by_id[name].kind == kind) for kind in ("gpu", "nic"))
+        gpus, nics = (
+            tuple(name for name in lost if one.by_id[name].kind == kind) for kind in ("gpu", "nic")
+        )
         bars.append(Bar(gpus=gpus, nics=nics))
     return tuple(bars), feeds
 
 
-def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: dict[str, tuple[Link, str]], level: int = 0) -> Bar:
+def _bar(
+    one: Topology,
+    name: str,
+    above: Link | None,
+    seen: set[str],
+    feeds: dict[str, tuple[Link, str]],
+    level: int = 0,
+) -> Bar:
     bars: list[Bar] = []
     ends: list[str] = []
     below = [(link.other(name), link) for link in one.links_of[name] if link.kind in _DOWN]
@@ -96,7 +113,11 @@ def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: di
         elif level < _DEEPEST:
             bars.append(_bar(one, there, link, seen, feeds, level + 1))
         else:
-            below += [(further.other(there), further) for further in one.links_of[there] if further.kind in _DOWN]
+            below += [
+                (further.other(there), further)
+                for further in one.links_of[there]
+                if further.kind in _DOWN
+            ]
     bars = [bar for bar in bars if bar.bars or bar.gpus or bar.nics]
     kept: list[Bar] = []
     for bar in bars:
@@ -109,12 +130,16 @@ def _bar(one: Topology, name: str, above: Link | None, seen: set[str], feeds: di
         else:
             kept.append(bar)
     ends.sort(key=lambda end: one.by_id[end].index)
-    gpus, nics = (tuple(end for end in ends if one.by_id[end].kind == kind) for kind in ("gpu", "nic"))
+    gpus, nics = (
+        tuple(end for end in ends if one.by_id[end].kind == kind) for kind in ("gpu", "nic")
+    )
     return Bar(node=name, above=above, bars=tuple(kept), gpus=gpus, nics=nics)
 
 
 def _under(bar: Bar, above: Link | None) -> Bar:
-    return Bar(node=bar.node, above=_slower(bar.above, above), bars=bar.bars, gpus=bar.gpus, nics=bar.nics)
+    return Bar(
+        node=bar.node, above=_slower(bar.above, above), bars=bar.bars, gpus=bar.gpus, nics=bar.nics
+    )
 
 
 def _slower(link: Link | None, other: Link | None) -> Link:
@@ -133,7 +158,10 @@ def columns_of(bar: Bar, rows: int, flips: frozenset[str]) -> tuple[Column, ...]
     if not found:
         return tuple(Column(gpus=(None,) * rows, nics=(nic,)) for nic in bar.nics)
     each = -(-len(bar.nics) // len(found))
-    return tuple(Column(gpus=column.gpus, nics=bar.nics[place * each : (place + 1) * each]) for place, column in enumerate(found))
+    return tuple(
+        Column(gpus=column.gpus, nics=bar.nics[place * each : (place + 1) * each])
+        for place, column in enumerate(found)
+    )
 
 
 def order_of(bar: Bar, rows: int, flips: frozenset[str]) -> Iterator[Column | Bar]:
@@ -152,18 +180,31 @@ def _leaves(bars: tuple[Bar, ...], rows: int, flips: frozenset[str]) -> Iterator
 
 
 def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> frozenset[str]:
-    """Which bars to mirror and which columns to turn over, so that wires between GPUs are short and pass over few others: by descent."""
+    """Which bars to mirror and which columns to turn over, so that wires between GPUs are short and
+    pass over few others: by descent.
+    """
     columns = list(_leaves(bars, 2, frozenset()))
-    choices = [bar.node for bar in _all(bars) if bar.node] + [next(gpu for gpu in column.gpus if gpu) for column in columns if any(column.gpus)]
-    singles = [next(gpu for gpu in column.gpus if gpu) for column in columns if sum(gpu is not None for gpu in column.gpus) == 1]
+    choices = [bar.node for bar in _all(bars) if bar.node] + [
+        next(gpu for gpu in column.gpus if gpu) for column in columns if any(column.gpus)
+    ]
+    singles = [
+        next(gpu for gpu in column.gpus if gpu)
+        for column in columns
+        if sum(gpu is not None for gpu in column.gpus) == 1
+    ]
     flips = frozenset(singles[1::2])  # GPUs that have a bar each: to and fro
-    weight = {name: (len(choices) - place) / 1000 for place, name in enumerate(choices)}  # else as they are counted, the first above all
+    # else as they are counted, the first above all
+    weight = {name: (len(choices) - place) / 1000 for place, name in enumerate(choices)}
 
     def cost(flip: frozenset[str]) -> float:
         return _cost(bars, flip, pairs) + sum(weight.get(name, 0) for name in flip)
 
     for _ in range(_MOST_ROUNDS):
-        found = min((flips ^ set(some) for size in (1, 2) for some in combinations(choices, size)), key=cost, default=flips)
+        found = min(
+            (flips ^ set(some) for size in (1, 2) for some in combinations(choices, size)),
+            key=cost,
+            default=flips,
+        )
         if cost(found) >= cost(flips):
             break
         flips = found
@@ -176,10 +217,19 @@ def _all(bars: tuple[Bar, ...]) -> Iterator[Bar]:
         yield from _all(bar.bars)
 
 
-def _cost(bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]) -> float:
-    """How bad an order is: lengths of the wires, and more for each that has to go around a GPU or crosses many others."""
+def _cost(
+    bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]
+) -> float:
+    """How bad an order is: lengths of the wires, and more for each that has to go around a GPU or
+    crosses many others.
+    """
     columns = list(_leaves(bars, 2, flips))
-    at = {gpu: (place, row) for place, column in enumerate(columns) for row, gpu in enumerate(column.gpus) if gpu}
+    at = {
+        gpu: (place, row)
+        for place, column in enumerate(columns)
+        for row, gpu in enumerate(column.gpus)
+        if gpu
+    }
     cost = 0.0
     for a, b in pairs:
         (one, row), (other, other_row) = at[a], at[b]
@@ -205,10 +255,22 @@ class _Placing:
     """Assigns pixels, from the widths of the parts."""
 
     def __init__(
-        self, one: Topology, bars: tuple[Bar, ...], feeds: Mapping[str, tuple[Link, str]], rows: int, flips: frozenset[str],
+        self,
+        one: Topology,
+        bars: tuple[Bar, ...],
+        feeds: Mapping[str, tuple[Link, str]],
+        rows: int,
+        flips: frozenset[str],
         pairs: Mapping[tuple[str, str], int],
     ) -> None:
-        self._one, self._bars, self._feeds, self._rows, self._flips, self._pairs = one, bars, feeds, rows, flips, pairs
+        self._one, self._bars, self._feeds, self._rows, self._flips, self._pairs = (
+            one,
+            bars,
+            feeds,
+            rows,
+            flips,
+            pairs,
+        )
         self._is_mesh = is_mesh = bool(pairs)
         self._gap, self._lane = (_MESH_GAP, _LANE) if is_mesh else (_COLUMN_GAP, 0.0)
         self._places: dict[str, Rect] = {}
@@ -233,8 +295,14 @@ class _Placing:
             self._put(bar, x, wide, 0)
             x += wide + _CPU_GAP
         return Layout(
-            places=self._places, rows=self._row_of, bars=self._bars, feeds=self._feeds, is_mesh=self._is_mesh, width=max(x - _CPU_GAP, 0.0),
-            height=self._height, lanes=self._lanes,
+            places=self._places,
+            rows=self._row_of,
+            bars=self._bars,
+            feeds=self._feeds,
+            is_mesh=self._is_mesh,
+            width=max(x - _CPU_GAP, 0.0),
+            height=self._height,
+            lanes=self._lanes,
         )
 
     def _depth(self, bar: Bar) -> int:
@@ -243,12 +311,20 @@ class _Placing:
     def _arcs(self) -> tuple[float, float]:
         """Room above the first row and below the last for arcs over GPUs between."""
         columns = list(_leaves(self._bars, self._rows, self._flips))
-        at = {gpu: (place, row) for place, column in enumerate(columns) for row, gpu in enumerate(column.gpus) if gpu}
+        at = {
+            gpu: (place, row)
+            for place, column in enumerate(columns)
+            for row, gpu in enumerate(column.gpus)
+            if gpu
+        }
         most = [0, 0]
         for a, b in self._pairs:
             (one, row), (other, other_row) = sorted((at[a], at[b]))
             if row == other_row:
-                most[row] = max(most[row], sum(columns[place].gpus[row] is not None for place in range(one + 1, other)))
+                most[row] = max(
+                    most[row],
+                    sum(columns[place].gpus[row] is not None for place in range(one + 1, other)),
+                )
         above, below = (arc_height(count) + 10 if count else 0.0 for count in most)
         return above, below
 
@@ -263,7 +339,11 @@ class _Placing:
         return sum(widths) + sum(self._between(a, b) for a, b in pairwise(items))
 
     def _wide(self, item: Column | Bar) -> float:
-        return self._width(item) if isinstance(item, Bar) else item.width + (self._lane if any(item.gpus) else 0)
+        return (
+            self._width(item)
+            if isinstance(item, Bar)
+            else item.width + (self._lane if any(item.gpus) else 0)
+        )
 
     def _between(self, a: Column | Bar, b: Column | Bar) -> float:
         return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap
@@ -292,7 +372,12 @@ class _Placing:
                 self._row_of[gpu] = row
                 self._lanes[gpu] = x + self._lane / 2
         for place, nic in enumerate(column.nics):
-            self._places[nic] = Rect(x=inside + (_NIC_INSET if any(column.gpus) else 0) + place * (NIC_W + 6), y=self._nic_y, w=NIC_W, h=NIC_H)
+            self._places[nic] = Rect(
+                x=inside + (_NIC_INSET if any(column.gpus) else 0) + place * (NIC_W + 6),
+                y=self._nic_y,
+                w=NIC_W,
+                h=NIC_H,
+            )
 
 
 def arc_height(columns: int) -> float:

@@ -1,4 +1,6 @@
-"""The wires of a drawing of one host: PCIe from above, NVLinks between GPUs or to the switch below, links between processors."""
+"""The wires of a drawing of one host: PCIe from above, NVLinks between GPUs or to the switch below,
+links between processors.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,9 +24,23 @@ class Colours:
     """A colour and a dash for each kind of link, the same in the drawing and in its legend."""
 
     def __init__(self, links: Sequence[Link]) -> None:
-        told = {(link.generation, link.count) for link in links if link.kind == "pcie" and link.generation}
-        order = sorted(told, key=lambda one: next(-(link.usable_gbs or 0) for link in links if (link.generation, link.count) == one and link.kind == "pcie"))
-        self._pcie = {one: (_PCIE[place % len(_PCIE)], _DASHES[place % len(_DASHES)]) for place, one in enumerate(order)}
+        told = {
+            (link.generation, link.count)
+            for link in links
+            if link.kind == "pcie" and link.generation
+        }
+        order = sorted(
+            told,
+            key=lambda one: next(
+                -(link.usable_gbs or 0)
+                for link in links
+                if (link.generation, link.count) == one and link.kind == "pcie"
+            ),
+        )
+        self._pcie = {
+            one: (_PCIE[place % len(_PCIE)], _DASHES[place % len(_DASHES)])
+            for place, one in enumerate(order)
+        }
 
     def of(self, link: Link) -> tuple[str, str]:
         """Colour and dash."""
@@ -44,7 +60,9 @@ def is_between_gpus(one: Topology, link: Link) -> bool:
 
 
 def from_above(layout: Layout, colours: Colours) -> Iterator[str]:
-    """PCIe and C2C lines: bars to bars straight down, NICs up to their bar, GPUs through the lane beside them."""
+    """PCIe and C2C lines: bars to bars straight down, NICs up to their bar, GPUs through the lane
+    beside them.
+    """
     yield from _between_bars(layout, layout.bars, colours)
     for name, (link, bar) in layout.feeds.items():
         if bar not in layout.places or name not in layout.places:
@@ -54,7 +72,16 @@ def from_above(layout: Layout, colours: Colours) -> Iterator[str]:
         if name not in layout.lanes:
             yield line([(end.middle, start), (end.middle, end.y)], colour, 2, dash)
         elif layout.is_mesh:
-            yield line([(layout.lanes[name], start), (layout.lanes[name], end.y + _TAP), (end.x, end.y + _TAP)], colour, 2, dash)
+            yield line(
+                [
+                    (layout.lanes[name], start),
+                    (layout.lanes[name], end.y + _TAP),
+                    (end.x, end.y + _TAP),
+                ],
+                colour,
+                2,
+                dash,
+            )
         else:
             x = _entry(layout, end)
             yield line([(x, start), (x, end.y)], colour, 2, dash)
@@ -62,8 +89,16 @@ def from_above(layout: Layout, colours: Colours) -> Iterator[str]:
 
 def _entry(layout: Layout, gpu: Rect) -> float:
     """Where the line from above enters a GPU: in the middle, or beside the NICs above it."""
-    nics = [rect for name, rect in layout.places.items() if name not in layout.rows and name in layout.feeds]
-    return gpu.x + 10 if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics) else gpu.middle
+    nics = [
+        rect
+        for name, rect in layout.places.items()
+        if name not in layout.rows and name in layout.feeds
+    ]
+    return (
+        gpu.x + 10
+        if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics)
+        else gpu.middle
+    )
 
 
 def _between_bars(layout: Layout, bars: Sequence[Bar], colours: Colours) -> Iterator[str]:
@@ -72,7 +107,12 @@ def _between_bars(layout: Layout, bars: Sequence[Bar], colours: Colours) -> Iter
             if inner.above is not None and bar.node:
                 colour, dash = colours.of(inner.above)
                 rect = layout.places[inner.node]
-                yield line([(rect.middle, layout.places[bar.node].bottom), (rect.middle, rect.y)], colour, 2.4, dash)
+                yield line(
+                    [(rect.middle, layout.places[bar.node].bottom), (rect.middle, rect.y)],
+                    colour,
+                    2.4,
+                    dash,
+                )
         yield from _between_bars(layout, bar.bars, colours)
 
 
@@ -82,7 +122,9 @@ def mesh(one: Topology, layout: Layout) -> Iterator[str]:
     ports = _Ports(layout, wires)
     marks: list[str] = []
     for link in wires:
-        a, b = sorted((link.a, link.b), key=lambda end: (layout.places[end].x, layout.places[end].y))
+        a, b = sorted(
+            (link.a, link.b), key=lambda end: (layout.places[end].x, layout.places[end].y)
+        )
         (x1, y1), (x2, y2) = ports.of(a, link), ports.of(b, link)
         count = link.count if is_few(link) else 3
         if layout.rows[a] == layout.rows[b] and not ports.is_beside(a, b):
@@ -90,19 +132,51 @@ def mesh(one: Topology, layout: Layout) -> Iterator[str]:
             height = arc_height(columns) * (1 if layout.rows[a] == 0 else -1)
             for shift in _shifts(count):
                 inward = shift if x1 < x2 else -shift
-                yield arc((x1 - inward, y1), (x2 + inward, y2), height + (shift if height > 0 else -shift), NVLINK)
-            marks += [words((x1 + x2) / 2, (y1 - height) + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True)] if not is_few(link) else []
+                yield arc(
+                    (x1 - inward, y1),
+                    (x2 + inward, y2),
+                    height + (shift if height > 0 else -shift),
+                    NVLINK,
+                )
+            marks += (
+                [
+                    words(
+                        (x1 + x2) / 2,
+                        (y1 - height) + 4,
+                        f"x{link.count}",
+                        11,
+                        has_halo=True,
+                        colour=NVLINK,
+                        is_bold=True,
+                    )
+                ]
+                if not is_few(link)
+                else []
+            )
             continue
         is_level = layout.rows[a] == layout.rows[b]
-        # Lines end on the edge that they leave from; slanting ones lie nearer to each other than their ends, so these go further apart.
-        needed = 1.0 if is_level else ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 / max(abs(y2 - y1), 1.0)
+        # Lines end on the edge that they leave from; slanting ones lie nearer to each other than
+        # their ends, so these go further apart.
+        needed = (
+            1.0 if is_level else ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 / max(abs(y2 - y1), 1.0)
+        )
         spread = min(needed, _MOST_SPREAD)
         for shift in _shifts(count):
             dx, dy = (0.0, shift) if is_level else (shift * spread, 0.0)
             yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
-            marks.append(words(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True))
+            marks.append(
+                words(
+                    x1 + (x2 - x1) * share,
+                    y1 + (y2 - y1) * share + 4,
+                    f"x{link.count}",
+                    11,
+                    has_halo=True,
+                    colour=NVLINK,
+                    is_bold=True,
+                )
+            )
     yield from marks
 
 
@@ -147,17 +221,33 @@ class _Ports:
         rect, links = self._layout.places[end], self._at[(end, side)]
         share = (links.index(link) + 1) / (len(links) + 1)
         if side in ("left", "right"):
-            return (rect.x if side == "left" else rect.right), rect.y + _TAP + (rect.h - _TAP) * share
+            return (rect.x if side == "left" else rect.right), rect.y + _TAP + (
+                rect.h - _TAP
+            ) * share
         return rect.x + 6 + (rect.w - 12) * share, (rect.y if side == "top" else rect.bottom)
 
 
 def to_switch(one: Topology, layout: Layout, bar: Rect) -> Iterator[str]:
-    """Bundles of every GPU down to the bar that stands for the NVSwitches, each with its number of links."""
+    """Bundles of every GPU down to the bar that stands for the NVSwitches, each with its number of
+    links.
+    """
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
         for shift in _shifts(min(count, 3)):
-            yield line([(rect.middle - 8 + shift, rect.bottom), (rect.middle - 8 + shift, bar.y)], NVLINK, 2.4)
-        yield words(rect.middle + 4, (rect.bottom + bar.y) / 2 + 4, f"x{count}", 12, anchor="start", colour=NVLINK, is_bold=True)
+            yield line(
+                [(rect.middle - 8 + shift, rect.bottom), (rect.middle - 8 + shift, bar.y)],
+                NVLINK,
+                2.4,
+            )
+        yield words(
+            rect.middle + 4,
+            (rect.bottom + bar.y) / 2 + 4,
+            f"x{count}",
+            12,
+            anchor="start",
+            colour=NVLINK,
+            is_bold=True,
+        )
 
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
@@ -172,18 +262,29 @@ def switch_bundles(one: Topology) -> dict[str, Link]:
 
 
 def _together(one: Link, other: Link) -> Link:
-    gbs = None if one.usable_gbs is None or other.usable_gbs is None else one.usable_gbs + other.usable_gbs
+    gbs = (
+        None
+        if one.usable_gbs is None or other.usable_gbs is None
+        else one.usable_gbs + other.usable_gbs
+    )
     return replace(one, count=one.count + other.count, usable_gbs=gbs)
 
 
 def sockets(one: Topology, layout: Layout) -> Iterator[str]:
-    """Links between processors: straight between neighbours, else over those between; one line to all where every two are linked."""
-    order = sorted((node.id for node in one.of_kind("cpu") if node.id in layout.places), key=lambda name: layout.places[name].x)
+    """Links between processors: straight between neighbours, else over those between; one line to
+    all where every two are linked.
+    """
+    order = sorted(
+        (node.id for node in one.of_kind("cpu") if node.id in layout.places),
+        key=lambda name: layout.places[name].x,
+    )
     if has_all_sockets(one):
         tops = [layout.places[name] for name in order]
         level = tops[0].y - _BUS_H
         yield line([(tops[0].middle, level), (tops[-1].middle, level)], SOCKET, 3.2)
-        yield from (line([(rect.middle, level), (rect.middle, rect.y)], SOCKET, 3.2) for rect in tops)
+        yield from (
+            line([(rect.middle, level), (rect.middle, rect.y)], SOCKET, 3.2) for rect in tops
+        )
         return
     near = set(pairwise(order)) | {(b, a) for a, b in pairwise(order)}
     for link in one.links:
@@ -192,9 +293,19 @@ def sockets(one: Topology, layout: Layout) -> Iterator[str]:
         a, b = sorted((link.a, link.b), key=order.index)
         one_box, other = layout.places[a], layout.places[b]
         if (a, b) in near:
-            yield line([(one_box.right, one_box.y + one_box.h / 2), (other.x, one_box.y + one_box.h / 2)], SOCKET, 3.2)
+            yield line(
+                [(one_box.right, one_box.y + one_box.h / 2), (other.x, one_box.y + one_box.h / 2)],
+                SOCKET,
+                3.2,
+            )
         else:
-            yield arc((one_box.right - 20, one_box.y), (other.x + 20, other.y), 8 + 7 * (order.index(b) - order.index(a)), SOCKET, 2.4)
+            yield arc(
+                (one_box.right - 20, one_box.y),
+                (other.x + 20, other.y),
+                8 + 7 * (order.index(b) - order.index(a)),
+                SOCKET,
+                2.4,
+            )
 
 
 def has_all_sockets(one: Topology) -> bool:
@@ -202,7 +313,11 @@ def has_all_sockets(one: Topology) -> bool:
     found = [link for link in one.links if link.kind == "socket"]
     count = len(one.of_kind("cpu"))
     pairs = {frozenset((link.a, link.b)) for link in found}
-    return count > 2 and len(pairs) == count * (count - 1) // 2 and len({link.usable_gbs for link in found}) == 1
+    return (
+        count > 2
+        and len(pairs) == count * (count - 1) // 2
+        and len({link.usable_gbs for link in found}) == 1
+    )
 
 
 def socket_room(one: Topology) -> float:
@@ -210,5 +325,9 @@ def socket_room(one: Topology) -> float:
     if has_all_sockets(one):
         return _BUS_H + 4
     order = [node.id for node in one.of_kind("cpu")]
-    far = [abs(order.index(link.a) - order.index(link.b)) for link in one.links if link.kind == "socket" and {link.a, link.b} <= set(order)]
+    far = [
+        abs(order.index(link.a) - order.index(link.b))
+        for link in one.links
+        if link.kind == "socket" and {link.a, link.b} <= set(order)
+    ]
     return 8 + 7.0 * max(far) if far and max(far) > 1 else 0.0

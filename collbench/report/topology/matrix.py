@@ -1,6 +1,8 @@
-"""The link matrix, as nvidia-smi topo -m prints it, with NICs, what processors are near, and a legend of the classes that appear.
+"""The link matrix, as nvidia-smi topo -m prints it, with NICs, what processors are near, and a
+legend of the classes that appear.
 
-Where it is wider than the screen, the affinities go below it, and then the columns fall into blocks. Hosts that are equal are shown once.
+Where it is wider than the screen, the affinities go below it, and then the columns fall into
+blocks. Hosts that are equal are shown once.
 """
 
 import re
@@ -8,7 +10,19 @@ from collections.abc import Sequence
 
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import path
-from collbench.report.topology.words import CLASSES, UNKNOWN, Alike, Paint, alike, between, ends, heading, labels, near_cpus, plain
+from collbench.report.topology.words import (
+    CLASSES,
+    UNKNOWN,
+    Alike,
+    Paint,
+    alike,
+    between,
+    ends,
+    heading,
+    labels,
+    near_cpus,
+    plain,
+)
 
 _UNTOLD = "N/A"  # as nvidia-smi says it
 _GAP = "  "
@@ -54,9 +68,13 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     cells = [[_cell(path(one, row.id, column.id).label) for column in nodes] for row in nodes]
     kinds = [[_kind(cell) for cell in row] for row in cells]
     shown |= {kind for row in kinds for kind in row}
-    affinity = [(node.affinity or _processors_near(one, node), _nodes_near(one, node)) for node in nodes]
+    affinity = [
+        (node.affinity or _processors_near(one, node), _nodes_near(one, node)) for node in nodes
+    ]
     lead = max(map(len, names))
-    widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)]
+    widths = [
+        max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)
+    ]
     tails = _table(("CPU Affinity", "NUMA Affinity"), affinity)
     whole = lead + sum(len(_GAP) + width for width in widths)
 
@@ -64,8 +82,13 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
         heads = [f"{names[place]:<{widths[place]}}" for place in places]
         found = [_GAP.join([" " * lead, *heads, *tail[:1]]).rstrip()]
         for number, name in enumerate(names):
-            painted = [paint(f"{cells[number][place]:<{widths[place]}}", _painted(kinds[number][place])) for place in places]
-            found.append(_trimmed(_GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]])))
+            painted = [
+                paint(f"{cells[number][place]:<{widths[place]}}", _painted(kinds[number][place]))
+                for place in places
+            ]
+            found.append(
+                _trimmed(_GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]]))
+            )
         return found
 
     if whole + len(_GAP) + max(map(len, tails)) <= columns:
@@ -104,17 +127,28 @@ def _painted(kind: str) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of columns as wide as they need."""
     wide = [max(len(head), *(len(row[place]) for row in rows)) for place, head in enumerate(heads)]
-    return [_GAP.join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip() for row in (heads, *rows)]
+    return [
+        _GAP.join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip()
+        for row in (heads, *rows)
+    ]
 
 
-def _affinities(names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int) -> list[str]:
-    """Processors and NUMA nodes of each device; devices that share them stand in one line, long lists of processors wrap."""
+def _affinities(
+    names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int
+) -> list[str]:
+    """Processors and NUMA nodes of each device; devices that share them stand in one line, long
+    lists of processors wrap.
+    """
     shared: dict[tuple[str, str], list[str]] = {}
     for name, near in zip(names, affinity, strict=True):
         shared.setdefault(near, []).append(name)
     lines: list[str] = []
     for (processors, nodes), of in shared.items():
-        lines += _wrapped(f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {processors}", columns, ", ")
+        lines += _wrapped(
+            f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {processors}",
+            columns,
+            ", ",
+        )
     return lines
 
 
@@ -153,11 +187,19 @@ def runs(names: Sequence[str]) -> list[str]:
 def _follows(before: str, name: str) -> bool:
     """Whether a name is the next number of the same kind."""
     one, other = (re.fullmatch(r"(.*?)(\d{1,9})", text) for text in (before, name))
-    return one is not None and other is not None and one[1] == other[1] and int(other[2]) == int(one[2]) + 1
+    return (
+        one is not None
+        and other is not None
+        and one[1] == other[1]
+        and int(other[2]) == int(one[2]) + 1
+    )
 
 
 def _processors_near(one: Topology, node: Node) -> str:
-    return ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity)) or _UNTOLD
+    return (
+        ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity))
+        or _UNTOLD
+    )
 
 
 def _nodes_near(one: Topology, node: Node) -> str:
@@ -166,15 +208,30 @@ def _nodes_near(one: Topology, node: Node) -> str:
 
 def _processors(one: Topology) -> list[str]:
     """The processors of a host that has no GPU."""
-    found = [(labels(one)[node.id], node.name or UNKNOWN, node.affinity or _UNTOLD) for node in one.of_kind("cpu")]
-    return _table(("NUMA", "Processor", "CPU Affinity"), found) if found else ["nothing is known of this host"]
+    found = [
+        (labels(one)[node.id], node.name or UNKNOWN, node.affinity or _UNTOLD)
+        for node in one.of_kind("cpu")
+    ]
+    return (
+        _table(("NUMA", "Processor", "CPU Affinity"), found)
+        if found
+        else ["nothing is known of this host"]
+    )
 
 
 def _legend(shown: set[str], groups: Sequence[Alike], columns: int, paint: Paint) -> list[str]:
     lines = ["Legend:"]
-    lines += [f"  {paint(f'{name:<4}', _painted(name))} = {meaning}" for name, meaning in CLASSES.items() if name in shown]
+    lines += [
+        f"  {paint(f'{name:<4}', _painted(name))} = {meaning}"
+        for name, meaning in CLASSES.items()
+        if name in shown
+    ]
     for group in groups:
-        nics = [f"{labels(group.part)[node.id]}: {node.name}" for node in group.part.of_kind("nic") if node.name]
+        nics = [
+            f"{labels(group.part)[node.id]}: {node.name}"
+            for node in group.part.of_kind("nic")
+            if node.name
+        ]
         if nics:
             lines += ["", "NICs:" if len(groups) == 1 else f"NICs of {group.names[0]}:"]
             lines += _wrapped("  " + ", ".join(nics), columns, ",")

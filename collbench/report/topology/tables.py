@@ -1,4 +1,5 @@
-"""What a topology allows, in tables: rates with the hop that limits each, permissions of peers, links one by one, orders of ranks.
+"""What a topology allows, in tables: rates with the hop that limits each, permissions of peers,
+links one by one, orders of ranks.
 
 A rate that nobody told is `unknown`, and so is a permission.
 """
@@ -11,7 +12,19 @@ from typing import Protocol
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
-from collbench.report.topology.words import UNKNOWN, Alike, Paint, alike, ends, heading, hop, label, labels, plain, rate_text
+from collbench.report.topology.words import (
+    UNKNOWN,
+    Alike,
+    Paint,
+    alike,
+    ends,
+    heading,
+    hop,
+    label,
+    labels,
+    plain,
+    rate_text,
+)
 
 _GAP = "  "
 _UNTOLD = "?"
@@ -19,7 +32,9 @@ _MEANINGS = {**P2P_MEANINGS, _UNTOLD: "not told"}
 _MANY = 6  # pairs; more that are all alike need no line each
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
+) -> list[str]:
     """Columns as wide as they need, those numbered in `right` set to the right.
 
     >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
@@ -27,18 +42,23 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[i
     """
     wide = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
     return [
-        _GAP.join(f"{cell:>{wide[place]}}" if place in right else f"{cell:<{wide[place]}}" for place, cell in enumerate(row)).rstrip(" ")
+        _GAP.join(
+            f"{cell:>{wide[place]}}" if place in right else f"{cell:<{wide[place]}}"
+            for place, cell in enumerate(row)
+        ).rstrip(" ")
         for row in (heads, *rows)
     ]
 
 
 def rates(topology: Topology, paint: Paint = plain) -> list[str]:
-    """Usable GB/s of every pair, one way, and the hop that limits it; pairs of GPUs, then GPUs with NICs.
+    """Usable GB/s of every pair, one way, and the hop that limits it; pairs of GPUs, then GPUs with
+    NICs.
 
     >>> from collbench.machine.topology.rates import nvlink_link
     >>> gpus = Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)
     >>> two = Topology(name="two", nodes=gpus, links=(nvlink_link("gpu0", "gpu1", 4, 6),))
-    >>> for line in rates(two): print(line)
+    >>> for line in rates(two):
+    ...     print(line)
     pair         class   GB/s  limited by
     GPU0 - GPU1  NV6    121.5  GPU0 -> GPU1, NVLink 4 x6
     """
@@ -52,7 +72,9 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
 
 
 def _rates_of(one: Topology, paint: Paint) -> list[str]:
-    """Pairs of GPUs, in one line if there are many and all are alike; then every GPU with every NIC."""
+    """Pairs of GPUs, in one line if there are many and all are alike; then every GPU with every
+    NIC.
+    """
     nics = [node for node in ends(one) if node.kind == "nic"]
     gpus = [path(one, a.id, b.id) for a, b in combinations(one.gpus, 2)]
     if not gpus and not (one.gpus and nics):
@@ -61,7 +83,9 @@ def _rates_of(one: Topology, paint: Paint) -> list[str]:
     alike_ways = {(way.label, way.usable_gbs, way.limit and link_label(way.limit)) for way in gpus}
     if len(gpus) <= _MANY or len(alike_ways) > 1:
         return _rate_lines(one, [*gpus, *others], paint)
-    return _rate_lines(one, [gpus[0], *others], paint, first=f"each of the {len(gpus)} pairs of GPUs is like")
+    return _rate_lines(
+        one, [gpus[0], *others], paint, first=f"each of the {len(gpus)} pairs of GPUs is like"
+    )
 
 
 def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) -> list[str]:
@@ -75,13 +99,34 @@ def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) ->
             there = min(others, key=lambda host: (host < here, host))
             a, b = (firsts[host].id for host in sorted((here, there)))
             ways.setdefault((a, b), path(topology, a, b))
-    return ["", "Between hosts, for one GPU of each:", *_rate_lines(topology, list(ways.values()), paint)] if ways else []
+    return (
+        [
+            "",
+            "Between hosts, for one GPU of each:",
+            *_rate_lines(topology, list(ways.values()), paint),
+        ]
+        if ways
+        else []
+    )
 
 
-def _rate_lines(topology: Topology, ways: Sequence[Path], paint: Paint, first: str = "") -> list[str]:
-    rows = [(f"{label(topology, way.a)} - {label(topology, way.b)}", way.label, rate_text(way.usable_gbs), hop(topology, way)) for way in ways]
+def _rate_lines(
+    topology: Topology, ways: Sequence[Path], paint: Paint, first: str = ""
+) -> list[str]:
+    rows = [
+        (
+            f"{label(topology, way.a)} - {label(topology, way.b)}",
+            way.label,
+            rate_text(way.usable_gbs),
+            hop(topology, way),
+        )
+        for way in ways
+    ]
     lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
-    painted = [_in_colour(line, row[1], way, paint) for line, row, way in zip(lines[1:], rows, ways, strict=True)]
+    painted = [
+        _in_colour(line, row[1], way, paint)
+        for line, row, way in zip(lines[1:], rows, ways, strict=True)
+    ]
     return [*([f"{first} {rows[0][0]}:"] if first else []), lines[0], *painted]
 
 
@@ -92,9 +137,16 @@ def _in_colour(line: str, text: str, way: Path, paint: Paint) -> str:
 
 
 def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
-    """May a GPU read, write and update a peer's memory, and is there an NVLink: a matrix each, then what the codes mean.
+    """May a GPU read, write and update a peer's memory, and is there an NVLink: a matrix each, then
+    what the codes mean.
 
-    >>> p2p(Topology(name="two", nodes=(Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)), links=()))
+    >>> p2p(
+    ...     Topology(
+    ...         name="two",
+    ...         nodes=(Node(id="gpu0", kind="gpu", index=0), Node(id="gpu1", kind="gpu", index=1)),
+    ...         links=(),
+    ...     )
+    ... )
     ['Nothing is known of what GPUs may do with the memory of their peers.']
     """
     if not topology.p2p:
@@ -109,7 +161,11 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
         for what in told:
             lines += [*_p2p_matrix(one, what, shown, paint), ""]
         lines += [f"{what}: unknown" for what in P2P if what not in told]
-        lines += [f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}" for code, meaning in _MEANINGS.items() if code in shown]
+        lines += [
+            f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
+            for code, meaning in _MEANINGS.items()
+            if code in shown
+        ]
     return lines
 
 
@@ -120,7 +176,10 @@ def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list
     for name, row in zip(names, one.gpus, strict=True):
         cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
         shown |= set(cells)
-        painted = [paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip())) for cell, of in zip(cells, names, strict=True)]
+        painted = [
+            paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip()))
+            for cell, of in zip(cells, names, strict=True)
+        ]
         lines.append(_GAP.join([f"{name:<{lead}}", *painted]).rstrip(" "))
     return lines
 
@@ -136,35 +195,62 @@ def _p2p_colour(code: str) -> str:
 
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
-    """Every link of the model: its ends, what it is, its rates of the wire and for use, and where they come from. `without`: kinds left out."""
+    """Every link of the model: its ends, what it is, its rates of the wire and for use, and where
+    they come from. `without`: kinds left out.
+    """
     groups = alike(topology)
     lines: list[str] = []
     sources: dict[str, int] = {}
     for group in groups:
-        rows = [_link_row(group.part, link, sources) for link in group.part.links if link.kind not in without]
+        rows = [
+            _link_row(group.part, link, sources)
+            for link in group.part.links
+            if link.kind not in without
+        ]
         lines += [*([""] if lines else []), *_heading(group, groups)]
         lines += _link_lines(rows, columns) if rows else ["No link is known."]
-    said = [line for source, number in sources.items() for line in _wrapped(f"[{number}] ", source, columns)]
+    said = [
+        line
+        for source, number in sources.items()
+        for line in _wrapped(f"[{number}] ", source, columns)
+    ]
     return [*lines, *([""] if sources else []), *said]
 
 
 def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
-    """The table; where it is wider than the screen, ends with long names stand in a line of their own."""
+    """The table; where it is wider than the screen, ends with long names stand in a line of their
+    own.
+    """
     heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
     room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
     lines = table(heads, [row if len(row[0]) <= room else ("", *row[1:]) for row in rows], right)
-    return [lines[0], *[text for row, line in zip(rows, lines[1:], strict=True) for text in (*([row[0]] if len(row[0]) > room else []), line)]]
+    return [
+        lines[0],
+        *[
+            text
+            for row, line in zip(rows, lines[1:], strict=True)
+            for text in (*([row[0]] if len(row[0]) > room else []), line)
+        ],
+    ]
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
     """A line of the table; where its rates come from gets a number."""
     source = "; ".join(text for text in (link.source, link.note) if text)
     number = f"[{sources.setdefault(source, len(sources) + 1)}]" if source else UNKNOWN
-    return f"{label(one, link.a)} - {label(one, link.b)}", link_label(link), rate_text(link.raw_gbs), rate_text(link.usable_gbs), number
+    return (
+        f"{label(one, link.a)} - {label(one, link.b)}",
+        link_label(link),
+        rate_text(link.raw_gbs),
+        rate_text(link.usable_gbs),
+        number,
+    )
 
 
 class LinkRow(Protocol):
-    """What discovery tells of one NVLink. None is what nobody told; speed_gbs is per direction, line code included."""
+    """What discovery tells of one NVLink. None is what nobody told; speed_gbs is per direction,
+    line code included.
+    """
 
     @property
     def gpu(self) -> int: ...
@@ -193,26 +279,65 @@ def nvlinks(rows: Sequence[LinkRow], paint: Paint = plain) -> list[str]:
     heads = ("GPU", "link", "active", "version", "to", "GB/s", "replay", "recovery", "CRC")
     cells = [
         (
-            str(row.gpu), str(row.link), UNKNOWN if row.is_active is None else "yes" if row.is_active else "no", row.version or UNKNOWN, row.remote or UNKNOWN,
-            rate_text(row.speed_gbs), *[UNKNOWN if count is None else str(count) for count in (row.replay, row.recovery, row.crc)],
+            str(row.gpu),
+            str(row.link),
+            UNKNOWN if row.is_active is None else "yes" if row.is_active else "no",
+            row.version or UNKNOWN,
+            row.remote or UNKNOWN,
+            rate_text(row.speed_gbs),
+            *[
+                UNKNOWN if count is None else str(count)
+                for count in (row.replay, row.recovery, row.crc)
+            ],
         )
         for row in rows
     ]
     lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
-    return [lines[0], *[paint(line, "not OK") if row.is_active is False else line for line, row in zip(lines[1:], rows, strict=True)]]
+    return [
+        lines[0],
+        *[
+            paint(line, "not OK") if row.is_active is False else line
+            for line, row in zip(lines[1:], rows, strict=True)
+        ],
+    ]
 
 
-def rings(orders: Sequence[Sequence[int]], trees: Sequence[Sequence[int]], rate_gbs: float | None, columns: int = 80) -> list[str]:
+def rings(
+    orders: Sequence[Sequence[int]],
+    trees: Sequence[Sequence[int]],
+    rate_gbs: float | None,
+    columns: int = 80,
+) -> list[str]:
     """Orders of ranks around rings, what these carry together, and the orders of chains and trees.
 
-    >>> rings([(0, 1, 3, 2), (0, 2, 3, 1)], [(0, 1, 2, 3)], 40.0)
-    ['2 rings, together 40.0 GB/s in one direction', '  ring 0  0 1 3 2', '  ring 1  0 2 3 1', '1 chain for trees', '  chain 0  0 1 2 3']
+    >>> for line in rings([(0, 1, 3, 2), (0, 2, 3, 1)], [(0, 1, 2, 3)], 40.0):
+    ...     print(line)
+    2 rings, together 40.0 GB/s in one direction
+      ring 0  0 1 3 2
+      ring 1  0 2 3 1
+    1 chain for trees
+      chain 0  0 1 2 3
     """
     if not orders or len(orders[0]) < 2:
         return ["No ring: there are fewer than two GPUs."]
-    carried = "rate unknown" if rate_gbs is None else f"{'together ' if len(orders) > 1 else ''}{rate_text(rate_gbs)} GB/s in one direction"
-    lines = [f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}", *_orders("ring", orders, columns)]
-    return [*lines, f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees", *_orders("chain", trees, columns)] if trees else lines
+    carried = (
+        "rate unknown"
+        if rate_gbs is None
+        else f"{'together ' if len(orders) > 1 else ''}{rate_text(rate_gbs)} GB/s in one direction"
+    )
+    lines = [
+        f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}",
+        *_orders("ring", orders, columns),
+    ]
+    return (
+        [
+            *lines,
+            f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees",
+            *_orders("chain", trees, columns),
+        ]
+        if trees
+        else lines
+    )
 
 
 def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[str]:
@@ -225,7 +350,9 @@ def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[st
 
 def _wrapped(lead: str, text: str, columns: int) -> list[str]:
     """Text behind a lead, in as many lines as it takes."""
-    return textwrap.wrap(text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead))
+    return textwrap.wrap(
+        text, max(columns, 40), initial_indent=lead, subsequent_indent=" " * len(lead)
+    )
 
 
 def _heading(group: Alike, groups: Sequence[Alike]) -> list[str]:

@@ -1,13 +1,23 @@
-"""A machine as a tree: hosts, processors, host bridges, PCIe switches, devices; at each the link above it, behind each GPU its NVLinks.
+"""A machine as a tree: hosts, processors, host bridges, PCIe switches, devices; at each the link
+above it, behind each GPU its NVLinks.
 
-Links that make it no tree - sockets, NVLinks, networks - stand as text at their ends. What no processor leads to comes last. Hosts that
-are equal are shown once.
+Links that make it no tree - sockets, NVLinks, networks - stand as text at their ends. What no
+processor leads to comes last. Hosts that are equal are shown once.
 """
 
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import link_label
 from collbench.report.topology.matrix import runs
-from collbench.report.topology.words import Paint, alike, between, heading, labels, link_text, plain, rate_text
+from collbench.report.topology.words import (
+    Paint,
+    alike,
+    between,
+    heading,
+    labels,
+    link_text,
+    plain,
+    rate_text,
+)
 
 _ASIDE = ("nvlink", "socket", "network")  # kinds of links that lead across the tree
 _KINDS = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
@@ -18,7 +28,11 @@ def tree(topology: Topology, paint: Paint = plain) -> list[str]:
 
     >>> from collbench.machine.topology.rates import pcie_link
     >>> nodes = Node(id="c", kind="cpu", index=0, name="AMD"), Node(id="gpu0", kind="gpu", index=0)
-    >>> print("\n".join(tree(Topology(name="one", nodes=nodes, links=(pcie_link("c", "gpu0", 4, 16),)))))
+    >>> print(
+    ...     "\n".join(
+    ...         tree(Topology(name="one", nodes=nodes, links=(pcie_link("c", "gpu0", 4, 16),)))
+    ...     )
+    ... )
     one: 1 x GPU of unknown model
     └─ CPU0, AMD
        └─ GPU0, PCIe 4.0 x16, 23.9 GB/s
@@ -44,7 +58,10 @@ class _Walk:
         tops = self._tops()
         found: list[str] = []
         # A stack of our own: a file may nest deeper than Python calls.
-        stack: list[tuple[Node, Link | None, str, bool]] = [(node, None, "", place == len(tops) - 1) for place, node in reversed(list(enumerate(tops)))]
+        stack: list[tuple[Node, Link | None, str, bool]] = [
+            (node, None, "", place == len(tops) - 1)
+            for place, node in reversed(list(enumerate(tops)))
+        ]
         self._seen |= {node.id for node in tops}
         while stack:
             node, above, indent, is_last = stack.pop()
@@ -52,7 +69,10 @@ class _Walk:
             inner = indent + ("   " if is_last else "│  ")
             below = self._below(node)
             found += [f"{inner}{'│  ' if below else '   '}{text}" for text in self._aside(node)]
-            stack += [(child, link, inner, place == len(below) - 1) for place, (child, link) in reversed(list(enumerate(below)))]
+            stack += [
+                (child, link, inner, place == len(below) - 1)
+                for place, (child, link) in reversed(list(enumerate(below)))
+            ]
         return found
 
     def _tops(self) -> list[Node]:
@@ -84,12 +104,23 @@ class _Walk:
             if link.kind not in _ASIDE and there not in self._seen:
                 self._seen.add(there)
                 found.append((self._one.by_id[there], link))
-        return sorted(found, key=lambda pair: (_is_device(pair[0]), pair[0].kind, pair[0].index if _is_device(pair[0]) else 0))
+        return sorted(
+            found,
+            key=lambda pair: (
+                _is_device(pair[0]),
+                pair[0].kind,
+                pair[0].index if _is_device(pair[0]) else 0,
+            ),
+        )
 
     def _text(self, node: Node, above: Link | None) -> str:
         label = self._labels[node.id]
         is_told = node.kind == "gpu" and self._is_one_model  # by the heading
-        said = [node.name] if node.name.startswith(label) else [label, *([node.name] if node.name and not is_told else [])]
+        said = (
+            [node.name]
+            if node.name.startswith(label)
+            else [label, *([node.name] if node.name and not is_told else [])]
+        )
         said += [f"processors {node.affinity}"] if node.kind == "cpu" and node.affinity else []
         said += [node.address] if _is_device(node) and node.address else []
         if above is not None and not (node.kind == "root" and above.usable_gbs is None):
@@ -97,19 +128,27 @@ class _Walk:
         return ", ".join(said)
 
     def _aside(self, node: Node) -> list[str]:
-        """Links across the tree, those that are alike in one line; a network or a switch that others name says what is in it."""
+        """Links across the tree, those that are alike in one line; a network or a switch that
+        others name says what is in it.
+        """
         same: dict[tuple[str, str, str], list[str]] = {}
         for link in self._one.links_of[node.id]:
             if link.kind in _ASIDE:
-                same.setdefault((link_label(link), rate_text(link.usable_gbs), link.kind), []).append(self._labels[link.other(node.id)])
+                same.setdefault(
+                    (link_label(link), rate_text(link.usable_gbs), link.kind), []
+                ).append(self._labels[link.other(node.id)])
         lines = []
         for (what, rate, kind), others in same.items():
             each = f"{rate} GB/s" if rate[:1].isdigit() else "rate unknown"
-            lines.append(self._paint(f"{what} to {', '.join(runs(others))}, {each}{' each' if len(others) > 1 else ''}", kind))
+            lines.append(
+                self._paint(
+                    f"{what} to {', '.join(runs(others))},"
+                    f" {each}{' each' if len(others) > 1 else ''}",
+                    kind,
+                )
+            )
         return lines
 
 
 def _is_device(node: Node) -> bool:
     return node.kind in ("gpu", "nic")
-
-

@@ -1,7 +1,9 @@
-"""What the views of a topology share: what its parts are called, which hosts are alike, and the colours of classes and links.
+"""What the views of a topology share: what its parts are called, which hosts are alike, and the
+colours of classes and links.
 
-Views are pure: a topology in, lines out. What is painted goes through a function of the text and a class or kind, which the command line
-makes from COLOURS where colour is on, and which otherwise returns the text.
+Views are pure: a topology in, lines out. What is painted goes through a function of the text and a
+class or kind, which the command line makes from COLOURS where colour is on, and which otherwise
+returns the text.
 """
 
 from collections import Counter
@@ -19,8 +21,22 @@ Paint = Callable[[str, str], str]
 UNKNOWN = "unknown"
 # Of classes of paths and kinds of links, as terminals name them: green is near, red is far.
 COLOURS = {
-    "NVL": "bright_green", "NVB": "green", "C2C": "bright_cyan", "PIX": "cyan", "PXB": "bright_blue", "PHB": "blue", "NODE": "yellow", "SYS": "red",
-    "NET": "magenta", "nvlink": "bright_green", "c2c": "bright_cyan", "pcie": "cyan", "socket": "red", "network": "magenta", "OK": "green", "not OK": "red",
+    "NVL": "bright_green",
+    "NVB": "green",
+    "C2C": "bright_cyan",
+    "PIX": "cyan",
+    "PXB": "bright_blue",
+    "PHB": "blue",
+    "NODE": "yellow",
+    "SYS": "red",
+    "NET": "magenta",
+    "nvlink": "bright_green",
+    "c2c": "bright_cyan",
+    "pcie": "cyan",
+    "socket": "red",
+    "network": "magenta",
+    "OK": "green",
+    "not OK": "red",
 }
 CLASSES = {
     "X": "the same device",
@@ -39,7 +55,9 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Hosts wired alike: their numbers, their names, and the first of them as a topology of its own."""
+    """Hosts wired alike: their numbers, their names, and the first of them as a topology of its
+    own.
+    """
 
     hosts: tuple[int, ...]
     names: tuple[str, ...]
@@ -52,7 +70,8 @@ def plain(text: str, _kind: str) -> str:
 
 
 def label(topology: Topology, name: str) -> str:
-    """What a node is called: as nvidia-smi does, with the host before it where several hosts have one of that name.
+    """What a node is called: as nvidia-smi does, with the host before it where several hosts have
+    one of that name.
 
     >>> label(Topology(name="one", nodes=(Node(id="gpu3", kind="gpu", index=3),), links=()), "gpu3")
     'GPU3'
@@ -66,8 +85,15 @@ def labels(topology: Topology) -> dict[str, str]:
     short = {node.id: _short(topology, node) for node in topology.nodes}
     count = Counter(short.values())
     hosts = topology.hosts
-    prefix = {node.id: f"{hosts[node.host]} " for node in topology.nodes if len(hosts) > 1 and 0 <= node.host < len(hosts)}
-    return {name: (prefix.get(name, "") if count[text] > 1 else "") + text for name, text in short.items()}
+    prefix = {
+        node.id: f"{hosts[node.host]} "
+        for node in topology.nodes
+        if len(hosts) > 1 and 0 <= node.host < len(hosts)
+    }
+    return {
+        name: (prefix.get(name, "") if count[text] > 1 else "") + text
+        for name, text in short.items()
+    }
 
 
 def _short(topology: Topology, node: Node) -> str:
@@ -76,7 +102,11 @@ def _short(topology: Topology, node: Node) -> str:
             return node.id.upper() if node.id.removeprefix(node.kind).isdecimal() else node.id
         return f"{node.kind.upper()}{node.index}"
     if node.kind == "nvswitch":
-        return "NVSwitch" if len(topology.of_kind("nvswitch")) == 1 else f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
+        return (
+            "NVSwitch"
+            if len(topology.of_kind("nvswitch")) == 1
+            else f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
+        )
     if node.kind == "net":
         return node.name or "network"
     return f"{'PCIe switch' if node.kind == 'pci' else 'host bridge'} {node.address or node.id}"
@@ -100,18 +130,28 @@ def rate_text(gbs: float | None) -> str:
 
 
 def hop(topology: Topology, way: Path) -> str:
-    """The link that limits a way, in its direction: `GPU2 -> GPU3, PCIe 4.0 x16`; `unknown` if a rate of the way is."""
+    """The link that limits a way, in its direction: `GPU2 -> GPU3, PCIe 4.0 x16`; `unknown` if a
+    rate of the way is.
+    """
     limit = way.limit
     if limit is None:
         return UNKNOWN
     place = next(number for number, link in enumerate(way.links) if link is limit)
-    return f"{label(topology, way.nodes[place])} -> {label(topology, way.nodes[place + 1])}, {link_label(limit)}"
+    return (
+        f"{label(topology, way.nodes[place])} -> {label(topology, way.nodes[place + 1])},"
+        f" {link_label(limit)}"
+    )
 
 
 def alike(topology: Topology) -> tuple[Alike, ...]:
     """Hosts that are equal together, in the order of their first."""
     return tuple(
-        Alike(hosts=group, names=tuple(topology.hosts[number] for number in group), part=part(topology, group[0])) for group in equal_hosts(topology)
+        Alike(
+            hosts=group,
+            names=tuple(topology.hosts[number] for number in group),
+            part=part(topology, group[0]),
+        )
+        for group in equal_hosts(topology)
     )
 
 
@@ -119,14 +159,26 @@ def heading(group: Alike) -> str:
     """Which hosts these are, and what GPUs they have: one line."""
     names = [name for name in group.names if name]
     many = len(group.hosts) > 1
-    which = f"{len(group.hosts)} hosts alike: {_short_list(names)}" if many else names[0] if names else group.part.name
+    which = (
+        f"{len(group.hosts)} hosts alike: {_short_list(names)}"
+        if many
+        else names[0]
+        if names
+        else group.part.name
+    )
     return ": ".join(text for text in (which, gpus_text(group.part)) if text)
 
 
 def gpus_text(topology: Topology) -> str:
     """What GPUs a host has, and its driver.
 
-    >>> gpus_text(Topology(name="two", nodes=tuple(Node(id=f"gpu{k}", kind="gpu", name="V100", index=k) for k in (0, 1)), links=()))
+    >>> gpus_text(
+    ...     Topology(
+    ...         name="two",
+    ...         nodes=tuple(Node(id=f"gpu{k}", kind="gpu", name="V100", index=k) for k in (0, 1)),
+    ...         links=(),
+    ...     )
+    ... )
     '2 x V100'
     """
     counts = Counter(node.name or "GPU of unknown model" for node in topology.gpus)
@@ -151,18 +203,36 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
         for node in topology.gpus:
             if node.host != start.host:
                 way = path(topology, start.id, node.id)
-                limit = f", {rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})" if way.limit is not None else ", rate unknown" if way.links else ""
-                said[f"Between hosts: {way.label}{limit}" if way.links else "Between some hosts: DIS, no way is known"] = None
+                limit = (
+                    f", {rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})"
+                    if way.limit is not None
+                    else ", rate unknown"
+                    if way.links
+                    else ""
+                )
+                said[
+                    (
+                        f"Between hosts: {way.label}{limit}"
+                        if way.links
+                        else "Between some hosts: DIS, no way is known"
+                    )
+                ] = None
     return list(said)
 
 
 def link_text(link: Link) -> str:
     """A link in words with what it carries."""
-    return f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s" if link.usable_gbs is not None else f"{link_label(link)}, rate unknown"
+    return (
+        f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s"
+        if link.usable_gbs is not None
+        else f"{link_label(link)}, rate unknown"
+    )
 
 
 def near_cpus(topology: Topology, name: str) -> tuple[Node, ...]:
-    """The NUMA nodes that are nearest to a device; several if they are equally near, none if nobody told."""
+    """The NUMA nodes that are nearest to a device; several if they are equally near, none if nobody
+    told.
+    """
     ways = [path(topology, name, node.id) for node in topology.of_kind("cpu")]
     ways = [way for way in ways if way.kind not in ("DIS", "SYS", "NET")]
     least = min((len(way.links) for way in ways), default=0)

@@ -37,5 +37,3 @@ def edges(peers: list[int], port: str) -> tuple[Edge, ...]:
 def others(world: World, rank: int) -> list[int]:
     """Every other rank, nearest successor first, so that no two ranks begin with the same peer."""
     return [(rank + k) % world.n for k in range(1, world.n)]
-
-

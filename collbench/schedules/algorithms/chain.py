@@ -1,7 +1,8 @@
 """Chain: a pipeline along the ranks, towards the root and away from it.
 
-What NCCL calls Tree inside one node. Allreduce runs up to rank 0 and down again at the same time, on two tracks: 2(n-1) hops, but the
-loops follow each other one hop apart, so long messages move 2S bytes a rank at full rate. Source: NCCL's in-node tree.
+What NCCL calls Tree inside one node. Allreduce runs up to rank 0 and down again at the same time,
+on two tracks: 2(n-1) hops, but the loops follow each other one hop apart, so long messages move 2S
+bytes a rank at full rate. Source: NCCL's in-node tree.
 """
 
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out
@@ -13,9 +14,19 @@ def allreduce(world: World, rank: int) -> Program:
     """Rank n-1 starts, rank 0 completes, the result goes back the same way."""
     last = world.n - 1
     if rank == 0:
-        return one_track((Step(src=(inp(0),), recv=(Edge(1, "up"),), dst=out(0), send=(Edge(1, "down"),)),))
-    up = Step(src=(inp(0),), recv=(Edge(rank + 1, "up"),) if rank < last else (), send=(Edge(rank - 1, "up"),))
-    down = Step(recv=(Edge(rank - 1, "down"),), dst=out(0), send=(Edge(rank + 1, "down"),) if rank < last else ())
+        return one_track(
+            (Step(src=(inp(0),), recv=(Edge(1, "up"),), dst=out(0), send=(Edge(1, "down"),)),)
+        )
+    up = Step(
+        src=(inp(0),),
+        recv=(Edge(rank + 1, "up"),) if rank < last else (),
+        send=(Edge(rank - 1, "up"),),
+    )
+    down = Step(
+        recv=(Edge(rank - 1, "down"),),
+        dst=out(0),
+        send=(Edge(rank + 1, "down"),) if rank < last else (),
+    )
     return Track(name="up", rounds=((up,),)), Track(name="down", rounds=((down,),))
 
 

@@ -1,6 +1,8 @@
-"""Direct: every block goes straight from the rank that has it to the rank that wants it. One hop, no forwarding.
+"""Direct: every block goes straight from the rank that has it to the rank that wants it. One hop,
+no forwarding.
 
-(n-1)/n S bytes a rank where all ranks take part; a root sends or receives them alone. Best where every pair has a path of its own.
+(n-1)/n S bytes a rank where all ranks take part; a root sends or receives them alone. Best where
+every pair has a path of its own.
 """
 
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
@@ -10,7 +12,9 @@ from collbench.spec.world import World
 
 def _send_blocks(world: World, rank: int) -> Round:
     """Block p of the input goes to rank p."""
-    return tuple(Step(src=(inp(peer),), send=(Edge(peer, "direct"),)) for peer in others(world, rank))
+    return tuple(
+        Step(src=(inp(peer),), send=(Edge(peer, "direct"),)) for peer in others(world, rank)
+    )
 
 
 def _receive_blocks(world: World, rank: int) -> Round:
@@ -32,7 +36,13 @@ def reducescatter(world: World, rank: int) -> Program:
 
 def alltoall(world: World, rank: int) -> Program:
     """Send block p to rank p; keep the own block."""
-    return one_track((*_send_blocks(world, rank), Step(src=(inp(rank),), dst=out(rank)), *_receive_blocks(world, rank)))
+    return one_track(
+        (
+            *_send_blocks(world, rank),
+            Step(src=(inp(rank),), dst=out(rank)),
+            *_receive_blocks(world, rank),
+        )
+    )
 
 
 def gather(world: World, rank: int) -> Program:
@@ -59,13 +69,20 @@ def broadcast(world: World, rank: int) -> Program:
 def sendrecv(world: World, rank: int) -> Program:
     """A shift by one: send to the next rank, receive from the previous."""
     n = world.n
-    return one_track((
-        Step(src=(inp(0),), send=(Edge((rank + 1) % n, "direct"),)),
-        Step(recv=(Edge((rank - 1) % n, "direct"),), dst=out(0)),
-    ))
+    return one_track(
+        (
+            Step(src=(inp(0),), send=(Edge((rank + 1) % n, "direct"),)),
+            Step(recv=(Edge((rank - 1) % n, "direct"),), dst=out(0)),
+        )
+    )
 
 
 SERVES: Serves = {
-    "allgather": allgather, "reducescatter": reducescatter, "alltoall": alltoall, "gather": gather, "scatter": scatter,
-    "broadcast": broadcast, "sendrecv": sendrecv,
+    "allgather": allgather,
+    "reducescatter": reducescatter,
+    "alltoall": alltoall,
+    "gather": gather,
+    "scatter": scatter,
+    "broadcast": broadcast,
+    "sendrecv": sendrecv,
 }

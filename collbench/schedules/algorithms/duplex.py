@@ -1,7 +1,9 @@
-"""Duplex: direct, with what a rank sends and what it receives on tracks of their own, so that both directions of its links are used at once.
+"""Duplex: direct, with what a rank sends and what it receives on tracks of their own, so that both
+directions of its links are used at once.
 
-The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the CTAs a channel, and pays where a slot is long on its
-way and what goes in both directions at once costs little: through host memory, and over messages.
+The same messages in one hop; a CTA that sends never waits for what others send. It takes twice the
+CTAs a channel, and pays where a slot is long on its way and what goes in both directions at once
+costs little: through host memory, and over messages.
 """
 
 from collbench.schedules.algorithms import direct
@@ -23,4 +25,6 @@ def _apart(program_of: ProgramOf) -> ProgramOf:
     return program
 
 
-SERVES: Serves = {op: _apart(direct.SERVES[op]) for op in ("allgather", "reducescatter", "alltoall", "sendrecv")}
+SERVES: Serves = {
+    op: _apart(direct.SERVES[op]) for op in ("allgather", "reducescatter", "alltoall", "sendrecv")
+}

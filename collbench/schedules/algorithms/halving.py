@@ -1,8 +1,10 @@
-"""Recursive halving and doubling: partners at distance n/2, n/4, ..., 1 exchange halves of what is left, then double it again.
+"""Recursive halving and doubling: partners at distance n/2, n/4, ..., 1 exchange halves of what is
+left, then double it again.
 
-2 log2(n) hops and, like the ring, 2(n-1)/n S bytes a rank for an allreduce. With n no power of two, the ranks from p = 2^floor(log2 n)
-on fold: each gives its data to rank r - p before and gets its result from it after. The rooted forms do one half with the exchange
-and the other with a binomial tree. Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005.
+2 log2(n) hops and, like the ring, 2(n-1)/n S bytes a rank for an allreduce. With n no power of two,
+the ranks from p = 2^floor(log2 n) on fold: each gives its data to rank r - p before and gets its
+result from it after. The rooted forms do one half with the exchange and the other with a binomial
+tree. Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005.
 """
 
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out, tmp
@@ -11,9 +13,11 @@ from collbench.spec.world import World
 
 
 class _Core:
-    """A rank's part in the exchange among the first p positions, counted from the root: distances, partners and segments.
+    """A rank's part in the exchange among the first p positions, counted from the root: distances,
+    partners and segments.
 
-    Blocked collectives have n blocks: position q < p cares for block q and, folded, for block q + p.
+    Blocked collectives have n blocks: position q < p cares for block q and, folded, for block q +
+    p.
     """
 
     def __init__(self, world: World, rank: int) -> None:
@@ -41,7 +45,10 @@ class _Core:
 
     def blocks(self, positions: list[int]) -> list[int]:
         """The blocks that those positions care for."""
-        return [*positions, *[position + self.p for position in positions if position + self.p < self.n]]
+        return [
+            *positions,
+            *[position + self.p for position in positions if position + self.p < self.n],
+        ]
 
 
 def _move(core: _Core, sources: list[Operand], position: int, port: str) -> Round:
@@ -61,14 +68,18 @@ def _doubling(core: _Core, chunks: dict[int, list[int]]) -> list[Round]:
         partner = core.position ^ distance
         send = [out(chunk) for chunk in chunks[distance * 2] if chunk in chunks[distance]]
         take = [out(chunk) for chunk in chunks[distance * 2] if chunk not in chunks[distance]]
-        rounds.append((*_move(core, send, partner, "double"), *_take(core, take, partner, "double")))
+        rounds.append(
+            (*_move(core, send, partner, "double"), *_take(core, take, partner, "double"))
+        )
     return rounds
 
 
 def _halving(core: _Core, keep: dict[int, list[int]], first: list[Round]) -> list[Round]:
-    """From all to the own segment: at distance p/2, ..., 1 give the other half, add to the own, in scratch memory.
+    """From all to the own segment: at distance p/2, ..., 1 give the other half, add to the own, in
+    scratch memory.
 
-    `first` is the round of the fold, if there was one: then the partial sums stand in scratch memory already.
+    `first` is the round of the fold, if there was one: then the partial sums stand in scratch
+    memory already.
     """
     rounds = list(first)
     in_scratch = bool(first)
@@ -76,7 +87,10 @@ def _halving(core: _Core, keep: dict[int, list[int]], first: list[Round]) -> lis
         partner = core.position ^ distance
         held = tmp if in_scratch else inp
         give = [chunk for chunk in keep[distance * 2] if chunk not in keep[distance]]
-        add = tuple(Step(src=(held(chunk),), recv=core.edge(partner, "halve"), dst=tmp(chunk)) for chunk in keep[distance])
+        add = tuple(
+            Step(src=(held(chunk),), recv=core.edge(partner, "halve"), dst=tmp(chunk))
+            for chunk in keep[distance]
+        )
         rounds.append((*_move(core, [held(chunk) for chunk in give], partner, "halve"), *add))
         in_scratch = True
     return rounds
@@ -85,14 +99,22 @@ def _halving(core: _Core, keep: dict[int, list[int]], first: list[Round]) -> lis
 def _segments(core: _Core, *, blocked: bool) -> dict[int, list[int]]:
     """The chunks of my segment of each length 1, 2, ..., p."""
     lengths = [1, *[distance * 2 for distance in reversed(core.distances)]]
-    return {length: core.blocks(core.mine(length)) if blocked else core.mine(length) for length in lengths}
+    return {
+        length: core.blocks(core.mine(length)) if blocked else core.mine(length)
+        for length in lengths
+    }
 
 
 def _fold_in(core: _Core, chunks: int) -> list[Round]:
     """Add what the folded rank gives, chunk by chunk, in scratch memory."""
     if core.fold is None:
         return []
-    return [tuple(Step(src=(inp(chunk),), recv=core.edge(core.fold, "fold"), dst=tmp(chunk)) for chunk in range(chunks))]
+    return [
+        tuple(
+            Step(src=(inp(chunk),), recv=core.edge(core.fold, "fold"), dst=tmp(chunk))
+            for chunk in range(chunks)
+        )
+    ]
 
 
 def allreduce(world: World, rank: int) -> Program:
@@ -100,7 +122,10 @@ def allreduce(world: World, rank: int) -> Program:
     core = _Core(world, rank)
     everything = list(range(core.p))
     if core.is_folded and core.fold is not None:
-        return one_track(_move(core, [inp(c) for c in everything], core.fold, "fold"), _take(core, [out(c) for c in everything], core.fold, "unfold"))
+        return one_track(
+            _move(core, [inp(c) for c in everything], core.fold, "fold"),
+            _take(core, [out(c) for c in everything], core.fold, "unfold"),
+        )
     chunks = _segments(core, blocked=False)
     rounds = _halving(core, chunks, _fold_in(core, core.p))
     rounds[-1] = _finish(rounds[-1], tmp(core.position), out(core.position))
@@ -112,14 +137,20 @@ def allreduce(world: World, rank: int) -> Program:
 
 def _finish(steps: Round, scratch: Operand, target: Operand) -> Round:
     """The same round with one result written to `target` instead of `scratch`."""
-    return tuple(Step(src=s.src, recv=s.recv, dst=target, send=s.send) if s.dst == scratch else s for s in steps)
+    return tuple(
+        Step(src=s.src, recv=s.recv, dst=target, send=s.send) if s.dst == scratch else s
+        for s in steps
+    )
 
 
 def reducescatter(world: World, rank: int) -> Program:
     """Halve to the blocks that a position cares for; hand the folded rank its own."""
     core = _Core(world, rank)
     if core.is_folded and core.fold is not None:
-        return one_track(_move(core, [inp(b) for b in range(core.n)], core.fold, "fold"), _take(core, [out(0)], core.fold, "unfold"))
+        return one_track(
+            _move(core, [inp(b) for b in range(core.n)], core.fold, "fold"),
+            _take(core, [out(0)], core.fold, "unfold"),
+        )
     rounds = _halving(core, _segments(core, blocked=True), _fold_in(core, core.n))
     rounds[-1] = _finish(rounds[-1], tmp(core.position), out(0))
     if core.fold is not None:
@@ -135,15 +166,21 @@ def allgather(world: World, rank: int) -> Program:
         rest = [out(b) for b in range(core.n) if b != core.position]
         give = Step(src=(inp(0),), dst=out(core.position), send=core.edge(core.fold, "fold"))
         return one_track((give,), _take(core, rest, core.fold, "unfold"))
-    first = (own,) if core.fold is None else (own, *_take(core, [out(core.fold)], core.fold, "fold"))
+    first = (
+        (own,) if core.fold is None else (own, *_take(core, [out(core.fold)], core.fold, "fold"))
+    )
     rounds = [first, *_doubling(core, _segments(core, blocked=True))]
     if core.fold is not None:
-        rounds.append(_move(core, [out(b) for b in range(core.n) if b != core.fold], core.fold, "unfold"))
+        rounds.append(
+            _move(core, [out(b) for b in range(core.n) if b != core.fold], core.fold, "unfold")
+        )
     return one_track(*rounds)
 
 
 def broadcast(world: World, rank: int) -> Program:
-    """A binomial scatter of p chunks from the root, then doubling; nobody is sent what it gave away in the scatter."""
+    """A binomial scatter of p chunks from the root, then doubling; nobody is sent what it gave away
+    in the scatter.
+    """
     core = _Core(world, rank)
     everything = [out(c) for c in range(core.p)]
     if core.is_folded and core.fold is not None:
@@ -155,15 +192,29 @@ def broadcast(world: World, rank: int) -> Program:
             give = [inp(c) if is_root else out(c) for c in core.theirs(distance)]
             rounds.append(_move(core, give, core.position + distance, "scatter"))
         elif core.position % distance == 0:
-            rounds.append(_take(core, [out(c) for c in core.mine(distance)], core.position - distance, "scatter"))
+            rounds.append(
+                _take(
+                    core, [out(c) for c in core.mine(distance)], core.position - distance, "scatter"
+                )
+            )
     if is_root:
         rounds.append(tuple(Step(src=(inp(c),), dst=out(c)) for c in range(core.p)))
     for distance in reversed(core.distances):
         partner = core.position ^ distance
-        rounds.append((
-            *(() if partner % (2 * distance) == 0 else _move(core, [out(c) for c in core.mine(distance)], partner, "double")),
-            *(() if core.position % (2 * distance) == 0 else _take(core, [out(c) for c in core.theirs(distance)], partner, "double")),
-        ))
+        rounds.append(
+            (
+                *(
+                    ()
+                    if partner % (2 * distance) == 0
+                    else _move(core, [out(c) for c in core.mine(distance)], partner, "double")
+                ),
+                *(
+                    ()
+                    if core.position % (2 * distance) == 0
+                    else _take(core, [out(c) for c in core.theirs(distance)], partner, "double")
+                ),
+            )
+        )
     if core.fold is not None:
         rounds.append(_move(core, everything, core.fold, "unfold"))
     return one_track(*rounds)
@@ -179,10 +230,27 @@ def reduce(world: World, rank: int) -> Program:
     rounds[-1] = _finish(rounds[-1], tmp(core.position), held(core.position))
     for distance in reversed(core.distances):
         if core.position % (2 * distance) == 0:
-            rounds.append(_take(core, [held(c) for c in core.theirs(distance)], core.position + distance, "gather"))
+            rounds.append(
+                _take(
+                    core,
+                    [held(c) for c in core.theirs(distance)],
+                    core.position + distance,
+                    "gather",
+                )
+            )
         elif core.position % distance == 0:
-            rounds.append(_move(core, [held(c) for c in core.mine(distance)], core.position - distance, "gather"))
+            rounds.append(
+                _move(
+                    core, [held(c) for c in core.mine(distance)], core.position - distance, "gather"
+                )
+            )
     return one_track(*rounds)
 
 
-SERVES: Serves = {"allreduce": allreduce, "reducescatter": reducescatter, "allgather": allgather, "broadcast": broadcast, "reduce": reduce}
+SERVES: Serves = {
+    "allreduce": allreduce,
+    "reducescatter": reducescatter,
+    "allgather": allgather,
+    "broadcast": broadcast,
+    "reduce": reduce,
+}

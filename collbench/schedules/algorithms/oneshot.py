@@ -1,7 +1,9 @@
-"""One-shot: everyone sends everything to everyone and adds by itself. One hop, (n-1) S bytes a rank: for small messages.
+"""One-shot: everyone sends everything to everyone and adds by itself. One hop, (n-1) S bytes a
+rank: for small messages.
 
-Each rank adds its own operand first, so two ranks may differ in the last bit of an inexact sum. Source: the one-stage kernels of
-TensorRT-LLM and vLLM, where it is the fastest choice below some hundred KiB.
+Each rank adds its own operand first, so two ranks may differ in the last bit of an inexact sum.
+Source: the one-stage kernels of TensorRT-LLM and vLLM, where it is the fastest choice below some
+hundred KiB.
 """
 
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
@@ -12,7 +14,9 @@ from collbench.spec.world import World
 def allreduce(world: World, rank: int) -> Program:
     """Send the input to all, reduce the inputs of all."""
     peers = edges(others(world, rank), "all")
-    return one_track((Step(src=(inp(0),), send=peers),), (Step(src=(inp(0),), recv=peers, dst=out(0)),))
+    return one_track(
+        (Step(src=(inp(0),), send=peers),), (Step(src=(inp(0),), recv=peers, dst=out(0)),)
+    )
 
 
 SERVES: Serves = {"allreduce": allreduce}

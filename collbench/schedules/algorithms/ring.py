@@ -1,8 +1,10 @@
-"""Ring: every rank sends to the next and receives from the previous; each byte crosses each link the fewest times possible.
+"""Ring: every rank sends to the next and receives from the previous; each byte crosses each link
+the fewest times possible.
 
-Allreduce is reduce-scatter around the ring, then allgather: 2(n-1) hops, 2(n-1)/n S bytes a rank, in 2n-1 rounds because the
-last addition and the first forwarding are one step. Source: Patarasuk and Yuan 2009; the order of chunks is NCCL's. Around a ring,
-broadcast and reduce are the pipelined chain.
+Allreduce is reduce-scatter around the ring, then allgather: 2(n-1) hops, 2(n-1)/n S bytes a rank,
+in 2n-1 rounds because the last addition and the first forwarding are one step. Source: Patarasuk
+and Yuan 2009; the order of chunks is NCCL's. Around a ring, broadcast and reduce are the pipelined
+chain.
 """
 
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out
@@ -13,7 +15,11 @@ from collbench.spec.world import World
 
 def allreduce(world: World, rank: int) -> Program:
     """Chunk c starts at rank c+1, is complete at rank c, and ends its second lap at rank c-1."""
-    n, before, after = world.n, (Edge((rank - 1) % world.n, "ring"),), (Edge((rank + 1) % world.n, "ring"),)
+    n, before, after = (
+        world.n,
+        (Edge((rank - 1) % world.n, "ring"),),
+        (Edge((rank + 1) % world.n, "ring"),),
+    )
     chunk = [(rank - 1 - k) % n for k in range(2 * n)]
     return one_track(
         (Step(src=(inp(chunk[0]),), send=after),),
@@ -26,7 +32,11 @@ def allreduce(world: World, rank: int) -> Program:
 
 def allgather(world: World, rank: int) -> Program:
     """n-1 hops: the own block leaves first, the block of the next rank arrives last."""
-    n, before, after = world.n, (Edge((rank - 1) % world.n, "ring"),), (Edge((rank + 1) % world.n, "ring"),)
+    n, before, after = (
+        world.n,
+        (Edge((rank - 1) % world.n, "ring"),),
+        (Edge((rank + 1) % world.n, "ring"),),
+    )
     return one_track(
         (Step(src=(inp(0),), dst=out(rank), send=after),),
         *[(Step(recv=before, dst=out((rank - k) % n), send=after),) for k in range(1, n - 1)],
@@ -36,12 +46,25 @@ def allgather(world: World, rank: int) -> Program:
 
 def reducescatter(world: World, rank: int) -> Program:
     """n-1 hops: the block of the previous rank leaves first, the own block arrives last."""
-    n, before, after = world.n, (Edge((rank - 1) % world.n, "ring"),), (Edge((rank + 1) % world.n, "ring"),)
+    n, before, after = (
+        world.n,
+        (Edge((rank - 1) % world.n, "ring"),),
+        (Edge((rank + 1) % world.n, "ring"),),
+    )
     return one_track(
         (Step(src=(inp((rank - 1) % n),), send=after),),
-        *[(Step(src=(inp((rank - 1 - k) % n),), recv=before, send=after),) for k in range(1, n - 1)],
+        *[
+            (Step(src=(inp((rank - 1 - k) % n),), recv=before, send=after),)
+            for k in range(1, n - 1)
+        ],
         (Step(src=(inp(rank),), recv=before, dst=out(0)),),
     )
 
 
-SERVES: Serves = {"allreduce": allreduce, "allgather": allgather, "reducescatter": reducescatter, "broadcast": broadcast, "reduce": reduce}
+SERVES: Serves = {
+    "allreduce": allreduce,
+    "allgather": allgather,
+    "reducescatter": reducescatter,
+    "broadcast": broadcast,
+    "reduce": reduce,
+}

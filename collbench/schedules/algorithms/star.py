@@ -1,6 +1,7 @@
 """Star: all to one, one to all. The parameter-server pattern, kept to show why it does not scale.
 
-Two hops, but 2(n-1) S bytes cross the links of the hub (rank 0, or the root) while all others wait for it.
+Two hops, but 2(n-1) S bytes cross the links of the hub (rank 0, or the root) while all others wait
+for it.
 """
 
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
@@ -14,9 +15,14 @@ _HUB = 0
 def allreduce(world: World, rank: int) -> Program:
     """The hub adds everything and sends the result to everyone."""
     if rank != _HUB:
-        return one_track((Step(src=(inp(0),), send=(Edge(_HUB, "up"),)),), (Step(recv=(Edge(_HUB, "down"),), dst=out(0)),))
+        return one_track(
+            (Step(src=(inp(0),), send=(Edge(_HUB, "up"),)),),
+            (Step(recv=(Edge(_HUB, "down"),), dst=out(0)),),
+        )
     peers = others(world, _HUB)
-    return one_track((Step(src=(inp(0),), recv=edges(peers, "up"), dst=out(0), send=edges(peers, "down")),))
+    return one_track(
+        (Step(src=(inp(0),), recv=edges(peers, "up"), dst=out(0), send=edges(peers, "down")),)
+    )
 
 
 def reduce(world: World, rank: int) -> Program:
@@ -32,9 +38,15 @@ def allgather(world: World, rank: int) -> Program:
     if rank != _HUB:
         up = Step(src=(inp(0),), dst=out(rank), send=(Edge(_HUB, "up"),))
         blocks = [block for block in range(world.n) if block != rank]
-        return one_track((up,), tuple(Step(recv=(Edge(_HUB, "down"),), dst=out(block)) for block in blocks))
+        return one_track(
+            (up,), tuple(Step(recv=(Edge(_HUB, "down"),), dst=out(block)) for block in blocks)
+        )
     collect = tuple(
-        Step(recv=(Edge(peer, "up"),), dst=out(peer), send=tuple(Edge(other, "down") for other in peers if other != peer))
+        Step(
+            recv=(Edge(peer, "up"),),
+            dst=out(peer),
+            send=tuple(Edge(other, "down") for other in peers if other != peer),
+        )
         for peer in sorted(peers)
     )
     own = Step(src=(inp(0),), dst=out(_HUB), send=edges(peers, "down"))
@@ -49,7 +61,9 @@ def reducescatter(world: World, rank: int) -> Program:
         return one_track(up, (Step(recv=(Edge(_HUB, "down"),), dst=out(0)),))
     add = [
         Step(
-            src=(inp(block),), recv=edges(peers, "up"), dst=out(0) if block == _HUB else None,
+            src=(inp(block),),
+            recv=edges(peers, "up"),
+            dst=out(0) if block == _HUB else None,
             send=(Edge(block, "down"),) if block != _HUB else (),
         )
         for block in range(n)
@@ -58,6 +72,11 @@ def reducescatter(world: World, rank: int) -> Program:
 
 
 SERVES: Serves = {
-    "allreduce": allreduce, "reduce": reduce, "allgather": allgather, "reducescatter": reducescatter,
-    "broadcast": broadcast, "gather": gather, "scatter": scatter,
+    "allreduce": allreduce,
+    "reduce": reduce,
+    "allgather": allgather,
+    "reducescatter": reducescatter,
+    "broadcast": broadcast,
+    "gather": gather,
+    "scatter": scatter,
 }

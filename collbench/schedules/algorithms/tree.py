@@ -1,10 +1,13 @@
-"""Double binary tree: two trees over the same ranks, each carrying half of the data; a rank that works inside one is a leaf of the other.
+"""Double binary tree: two trees over the same ranks, each carrying half of the data; a rank that
+works inside one is a leaf of the other.
 
-Logarithmic latency, and for even n no rank is inner in both, so long messages run at nearly full bandwidth: 2S bytes at an inner rank.
-Allreduce reduces to each tree's top and broadcasts back, up and down at the same time on tracks of their own. The rooted forms are two
-trees over the other ranks, fed or drained by the root. Over several hosts the trees are of hosts, so that they cross the network as rarely
-as trees can, and a chain hangs inside each host from the rank that is in the tree: from its first in tree 0, from its last in tree 1.
-Source: Sanders, Speck and Traeff 2009; the numbering, and chains inside hosts, are NCCL's.
+Logarithmic latency, and for even n no rank is inner in both, so long messages run at nearly full
+bandwidth: 2S bytes at an inner rank. Allreduce reduces to each tree's top and broadcasts back, up
+and down at the same time on tracks of their own. The rooted forms are two trees over the other
+ranks, fed or drained by the root. Over several hosts the trees are of hosts, so that they cross the
+network as rarely as trees can, and a chain hangs inside each host from the rank that is in the
+tree: from its first in tree 0, from its last in tree 1. Source: Sanders, Speck and Traeff 2009; the
+numbering, and chains inside hosts, are NCCL's.
 """
 
 from collections.abc import Sequence
@@ -15,7 +18,8 @@ from collbench.spec.world import World
 
 
 def _family(n: int, node: int) -> tuple[int, list[int]]:
-    """Parent (-1 at the top) and children of a node of the binary tree over 0..n-1: its lowest set bit says how high it stands.
+    """Parent (-1 at the top) and children of a node of the binary tree over 0..n-1: its lowest set
+    bit says how high it stands.
 
     >>> _family(8, 4), _family(8, 0), _family(8, 6)
     ((0, [2, 6]), (-1, [4]), (4, [5, 7]))
@@ -37,7 +41,9 @@ def _family(n: int, node: int) -> tuple[int, list[int]]:
 
 
 def _tree(which: int, n: int, node: int) -> tuple[int, list[int]]:
-    """The family of a node in tree 0, or in tree 1: the mirror image for even n, moved by one for odd n."""
+    """The family of a node in tree 0, or in tree 1: the mirror image for even n, moved by one for
+    odd n.
+    """
     if which == 0:
         return _family(n, node)
     if n % 2 == 0:
@@ -48,7 +54,9 @@ def _tree(which: int, n: int, node: int) -> tuple[int, list[int]]:
 
 
 def _chains(hosts: Sequence[tuple[int, ...]], tree: int) -> list[tuple[int, ...]]:
-    """The ranks of each host as they hang from the one in the tree: forwards in tree 0, backwards in tree 1."""
+    """The ranks of each host as they hang from the one in the tree: forwards in tree 0, backwards
+    in tree 1.
+    """
     return [ranks if tree == 0 else ranks[::-1] for ranks in hosts]
 
 
@@ -64,27 +72,44 @@ def _hung(chains: Sequence[tuple[int, ...]], tree: int, rank: int) -> tuple[int,
     if place:
         return chains[host][place - 1], below
     parent, children = _tree(tree, len(chains), host)
-    return (chains[parent][0] if parent >= 0 else -1), [*below, *(chains[child][0] for child in children)]
+    return (chains[parent][0] if parent >= 0 else -1), [
+        *below,
+        *(chains[child][0] for child in children),
+    ]
 
 
 def allreduce(world: World, rank: int) -> Program:
     """Chunk 0 through tree 0, chunk 1 through tree 1."""
     tracks = []
     for tree in (0, 1):
-        parent, children = _hung(_chains(world.members(), tree), tree, rank) if world.hosts else _tree(tree, world.n, rank)
+        parent, children = (
+            _hung(_chains(world.members(), tree), tree, rank)
+            if world.hosts
+            else _tree(tree, world.n, rank)
+        )
         collect = tuple(Edge(child, f"up{tree}") for child in children)
         spread = tuple(Edge(child, f"down{tree}") for child in children)
         if parent < 0:
-            tracks.append(Track(name=f"top{tree}", rounds=((Step(src=(inp(tree),), recv=collect, dst=out(tree), send=spread),),)))
+            tracks.append(
+                Track(
+                    name=f"top{tree}",
+                    rounds=((Step(src=(inp(tree),), recv=collect, dst=out(tree), send=spread),),),
+                )
+            )
             continue
         up = Step(src=(inp(tree),), recv=collect, send=(Edge(parent, f"up{tree}"),))
         down = Step(recv=(Edge(parent, f"down{tree}"),), dst=out(tree), send=spread)
-        tracks += [Track(name=f"up{tree}", rounds=((up,),)), Track(name=f"down{tree}", rounds=((down,),))]
+        tracks += [
+            Track(name=f"up{tree}", rounds=((up,),)),
+            Track(name=f"down{tree}", rounds=((down,),)),
+        ]
     return tuple(tracks)
 
 
 def _rooted(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
-    """Parents and children of a rank where the root stands above the tops of two trees over the other ranks, or over the other hosts."""
+    """Parents and children of a rank where the root stands above the tops of two trees over the
+    other ranks, or over the other hosts.
+    """
     n, root = world.n, world.root
     if world.hosts:
         return _rooted_over_hosts(world, rank, tree)
@@ -97,15 +122,24 @@ def _rooted(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
 
 
 def _rooted_over_hosts(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
-    """The same where the root's own host hangs from it as a chain, beside the tree of the other hosts."""
+    """The same where the root's own host hangs from it as a chain, beside the tree of the other
+    hosts.
+    """
     hosts = world.members()
     near = next(ranks for ranks in hosts if world.root in ranks)
     others = _chains([ranks for ranks in hosts if ranks != near], tree)
     own = (world.root, *_chains([tuple(peer for peer in near if peer != world.root)], tree)[0])
     if rank in own:
         place = own.index(rank)
-        top = [chain[0] for number, chain in enumerate(others) if _tree(tree, len(others), number)[0] < 0]
-        return list(own[:place][-1:]), [*own[place + 1:place + 2], *(top if rank == world.root else [])]
+        top = [
+            chain[0]
+            for number, chain in enumerate(others)
+            if _tree(tree, len(others), number)[0] < 0
+        ]
+        return list(own[:place][-1:]), [
+            *own[place + 1 : place + 2],
+            *(top if rank == world.root else []),
+        ]
     parent, children = _hung(others, tree, rank)
     return [parent if parent >= 0 else world.root], children
 

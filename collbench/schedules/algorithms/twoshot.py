@@ -1,9 +1,11 @@
-"""Two-shot: a direct reduce-scatter, then a direct allgather. Two hops and, like the ring, 2(n-1)/n S bytes a rank.
+"""Two-shot: a direct reduce-scatter, then a direct allgather. Two hops and, like the ring, 2(n-1)/n
+S bytes a rank.
 
-The bandwidth of a ring at the latency of two messages, if every pair of ranks has a path of its own. The rooted forms cut the vector
-into n-1 parts, one for each rank but the root, so that no rank sends or receives more than S: broadcast scatters the parts and then
-gathers them everywhere, reduce adds them in n-1 places and then gathers them at the root.
-Source: Rabenseifner 2004 with all-pairs exchanges; the two-stage kernels of vLLM and TensorRT-LLM.
+The bandwidth of a ring at the latency of two messages, if every pair of ranks has a path of its
+own. The rooted forms cut the vector into n-1 parts, one for each rank but the root, so that no rank
+sends or receives more than S: broadcast scatters the parts and then gathers them everywhere, reduce
+adds them in n-1 places and then gathers them at the root. Source: Rabenseifner 2004 with all-pairs
+exchanges; the two-stage kernels of vLLM and TensorRT-LLM.
 """
 
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
@@ -13,13 +15,17 @@ from collbench.spec.world import World
 
 def _scatter_input(world: World, rank: int) -> Round:
     """Everyone gives chunk p of its input to rank p."""
-    return tuple(Step(src=(inp(peer),), send=(Edge(peer, "scatter"),)) for peer in others(world, rank))
+    return tuple(
+        Step(src=(inp(peer),), send=(Edge(peer, "scatter"),)) for peer in others(world, rank)
+    )
 
 
 def allreduce(world: World, rank: int) -> Program:
     """Rank r adds chunk r of all and tells everyone."""
     peers = others(world, rank)
-    add = Step(src=(inp(rank),), recv=edges(peers, "scatter"), dst=out(rank), send=edges(peers, "gather"))
+    add = Step(
+        src=(inp(rank),), recv=edges(peers, "scatter"), dst=out(rank), send=edges(peers, "gather")
+    )
     gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(peer)) for peer in peers)
     return one_track(_scatter_input(world, rank), (add,), gather)
 
@@ -34,10 +40,19 @@ def broadcast(world: World, rank: int) -> Program:
     root = world.root
     if rank == root:
         parts = [(peer, _part(world, peer)) for peer in others(world, rank)]
-        return one_track(tuple(Step(src=(inp(part),), dst=out(part), send=(Edge(peer, "scatter"),)) for peer, part in parts))
+        return one_track(
+            tuple(
+                Step(src=(inp(part),), dst=out(part), send=(Edge(peer, "scatter"),))
+                for peer, part in parts
+            )
+        )
     peers = [peer for peer in others(world, rank) if peer != root]
-    take = Step(recv=(Edge(root, "scatter"),), dst=out(_part(world, rank)), send=edges(peers, "gather"))
-    gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers)
+    take = Step(
+        recv=(Edge(root, "scatter"),), dst=out(_part(world, rank)), send=edges(peers, "gather")
+    )
+    gather = tuple(
+        Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers
+    )
     return one_track((take,), gather) if gather else one_track((take,))
 
 
@@ -45,10 +60,21 @@ def reduce(world: World, rank: int) -> Program:
     """Every rank but the root adds a part of all; the root collects."""
     root = world.root
     peers = [peer for peer in others(world, rank) if peer != root]
-    scatter = tuple(Step(src=(inp(_part(world, peer)),), send=(Edge(peer, "scatter"),)) for peer in peers)
+    scatter = tuple(
+        Step(src=(inp(_part(world, peer)),), send=(Edge(peer, "scatter"),)) for peer in peers
+    )
     if rank == root:
-        return one_track(scatter, tuple(Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers))
-    add = Step(src=(inp(_part(world, rank)),), recv=edges(others(world, rank), "scatter"), send=(Edge(root, "gather"),))
+        return one_track(
+            scatter,
+            tuple(
+                Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers
+            ),
+        )
+    add = Step(
+        src=(inp(_part(world, rank)),),
+        recv=edges(others(world, rank), "scatter"),
+        send=(Edge(root, "gather"),),
+    )
     return one_track(scatter, (add,)) if scatter else one_track((add,))
 
 

@@ -1,15 +1,20 @@
-"""The proof: run a schedule symbolically, with bounded FIFOs, and refuse it unless it does what its collective asks for.
+"""The proof: run a schedule symbolically, with bounded FIFOs, and refuse it unless it does what its
+collective asks for.
 
-The unit is the contribution (rank, input chunk): a value is a set of ranks that gave one input chunk, kept as a bit mask, so that a rank
-added twice is an overlap and an error. Several launches of several loops run back to back over FIFOs of `slots` slots, each message being
-`slices` of them, credits coming back in batches; ranks run as far ahead as the credits let them. Found here: wrong, missing or doubled
-contributions; deadlocks; ports that do not pair; slots left full; a chunk overwritten before its last read (in place, too); tracks that
-touch one chunk in no order; loans overwritten before they are back; direct writes into an output that its rank still uses, in this launch
-or, because the writer cannot know that it has begun, in the one before. Backends execute a round's steps in the order assumed here.
+The unit is the contribution (rank, input chunk): a value is a set of ranks that gave one input
+chunk, kept as a bit mask, so that a rank added twice is an overlap and an error. Several launches
+of several loops run back to back over FIFOs of `slots` slots, each message being `slices` of them,
+credits coming back in batches; ranks run as far ahead as the credits let them. Found here: wrong,
+missing or doubled contributions; deadlocks; ports that do not pair; slots left full; a chunk
+overwritten before its last read (in place, too); tracks that touch one chunk in no order; loans
+overwritten before they are back; direct writes into an output that its rank still uses, in this
+launch or, because the writer cannot know that it has begun, in the one before. Backends execute a
+round's steps in the order assumed here.
 
-A symmetric schedule is run for rank 0 alone: what rank q sends is what rank 0 sends, shifted by q, and all ranks move in step. Bounded
-FIFO networks are determinate, so a deadlock in one order of execution is a deadlock in all of them. Direct writes need the clocks of all
-ranks (clocks.py), so a symmetric schedule that has some is expanded.
+A symmetric schedule is run for rank 0 alone: what rank q sends is what rank 0 sends, shifted by q,
+and all ranks move in step. Bounded FIFO networks are determinate, so a deadlock in one order of
+execution is a deadlock in all of them. Direct writes need the clocks of all ranks (clocks.py), so a
+symmetric schedule that has some is expanded.
 """
 
 from functools import lru_cache
@@ -26,12 +31,19 @@ __all__ = ["Place", "Proof", "check"]
 
 
 def check(
-    schedule: Schedule, *, slots: int = 8, slices: int = 1, credit_batch: int = 1, in_place: bool = False, loops: int = 2, launches: int = 2
+    schedule: Schedule,
+    *,
+    slots: int = 8,
+    slices: int = 1,
+    credit_batch: int = 1,
+    in_place: bool = False,
+    loops: int = 2,
+    launches: int = 2,
 ) -> Proof:
     """Prove a schedule for FIFOs of that many slots and messages of that many slices.
 
-    Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank (of rank 0 alone if symmetric
-    and without direct writes) loops x launches x slices times.
+    Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank
+    (of rank 0 alone if symmetric and without direct writes) loops x launches x slices times.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -40,27 +52,37 @@ def check(
     6
     >>> check(build("allreduce", "ring", ring.allreduce, World(n=4)), slots=1)
     Traceback (most recent call last):
-    collbench.util.errors.ScheduleError: allreduce ring over 4 ranks deadlocks with 1 slot and 1 slice a message: ...
+    collbench.util.errors.ScheduleError: allreduce ring over 4 ranks deadlocks with 1 slot and ...
     """
     if in_place and not collective(schedule.op).has_in_place:
-        raise ScheduleError(f"{schedule.op} has no in-place form: every rank sends what it would overwrite")
+        raise ScheduleError(
+            f"{schedule.op} has no in-place form: every rank sends what it would overwrite"
+        )
     if schedule.is_symmetric and any(len(program) > 1 for program in schedule.programs):
-        raise ScheduleError(f"{name_of(schedule)}: a symmetric schedule has one track", "give every rank its own program")
+        raise ScheduleError(
+            f"{name_of(schedule)}: a symmetric schedule has one track",
+            "give every rank its own program",
+        )
     _check_shape(schedule, in_place)
     if not (schedule.placed and schedule.is_symmetric):
         return Execution(schedule, slots, slices, credit_batch, in_place, loops, launches).prove()
-    whole = Execution(expanded(schedule), slots, slices, credit_batch, in_place, loops, launches).prove()
+    whole = Execution(
+        expanded(schedule), slots, slices, credit_batch, in_place, loops, launches
+    ).prove()
     return Proof(
         complete=frozenset(place for place in whole.complete if place.program == 0),
-        chunks={place: chunk for place, chunk in whole.chunks.items() if place.program == 0}, hops=whole.hops,
+        chunks={place: chunk for place, chunk in whole.chunks.items() if place.program == 0},
+        hops=whole.hops,
     )
 
 
 @lru_cache(maxsize=512)
 def ends_after_peers_begin(schedule: Schedule) -> bool:
-    """Whether no rank can end a launch before every rank that it sends to has begun that launch, if all messages carry something.
+    """Whether no rank can end a launch before every rank that it sends to has begun that launch, if
+    all messages carry something.
 
-    True of what waits for an answer from everybody, as an allreduce does; not of a broadcast, whose root runs ahead.
+    True of what waits for an answer from everybody, as an allreduce does; not of a broadcast, whose
+    root runs ahead.
 
     >>> from collbench.schedules.algorithms import chain, ring
     >>> from collbench.schedules.ir import build
@@ -71,27 +93,48 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
     False
     """
     whole = expanded(schedule)
-    run = Execution(whole, slots=1 << 30, slices=1, credit_batch=1, in_place=False, loops=1, launches=1, findings=None)
+    run = Execution(
+        whole,
+        slots=1 << 30,
+        slices=1,
+        credit_batch=1,
+        in_place=False,
+        loops=1,
+        launches=1,
+        findings=None,
+    )
     run.has_clocks = True
     run.prove()
     for rank, program in enumerate(whole.programs):
         known: Clock = {}
         for clock in run.history.ends[rank, 0]:
             learn(known, clock)
-        peers = {edge.peer for track in program for steps in track.rounds for step in steps for edge in step.send}
+        peers = {
+            edge.peer
+            for track in program
+            for steps in track.rounds
+            for step in steps
+            for edge in step.send
+        }
         if not all(run.history.knows_start(known, peer, 0) for peer in peers):
             return False
     return True
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:
-    """What can be seen without running: operands exist, ports pair, steps of a round do not touch the same memory."""
+    """What can be seen without running: operands exist, ports pair, steps of a round do not touch
+    the same memory.
+    """
     what = collective(schedule.op)
     if schedule.lent and schedule.placed:
-        raise ScheduleError(f"{name_of(schedule)} has messages read in place and messages written in place", "use passes.lend or place.place, not both")
+        raise ScheduleError(
+            f"{name_of(schedule)} has messages read in place and messages written in place",
+            "use passes.lend or place.place, not both",
+        )
     senders: dict[Key, tuple[int, int]] = {}
     receivers: dict[Key, tuple[int, int]] = {}
     for at, steps in rounds_of(schedule):
+
         def fail(problem: str, at: At = at) -> ScheduleError:
             return ScheduleError(f"{name_of(schedule)}: {where(schedule, at)}: {problem}")
 
@@ -109,7 +152,10 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
             for operand in (*step.src, *((step.dst,) if step.dst else ())):
                 if not 0 <= operand.chunk < schedule.chunks[operand.buffer]:
                     raise fail(f"{operand.buffer}[{operand.chunk}] does not exist")
-                if operand.buffer != "tmp" and what.blocks(operand.buffer, schedule.n, schedule.root, at.program) == 0:
+                if (
+                    operand.buffer != "tmp"
+                    and what.blocks(operand.buffer, schedule.n, schedule.root, at.program) == 0
+                ):
                     raise fail(f"the rank has no {operand.buffer} buffer")
             for edges, ends in ((step.send, senders), (step.recv, receivers)):
                 if len(set(edges)) < len(edges):
@@ -117,9 +163,15 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
                 for edge in edges:
                     if edge.peer == at.program or not 0 <= edge.peer < schedule.n:
                         raise fail(f"an edge to rank {edge.peer}")
-                    key = Key(at.program, edge.peer, edge.port) if ends is senders else Key(edge.peer, at.program, edge.port)
+                    key = (
+                        Key(at.program, edge.peer, edge.port)
+                        if ends is senders
+                        else Key(edge.peer, at.program, edge.port)
+                    )
                     if ends.setdefault(key, (at.program, at.track)) != (at.program, at.track):
-                        raise fail(f"port {edge.port} to or from rank {edge.peer} is used by two tracks")
+                        raise fail(
+                            f"port {edge.port} to or from rank {edge.peer} is used by two tracks"
+                        )
             if step.dst is not None:
                 target = cell(schedule, at.program, step.dst, in_place=in_place)
                 if target in written:
@@ -129,9 +181,17 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
             for operand in step.src:
                 source = cell(schedule, at.program, operand, in_place=in_place)
                 if written.get(source, s) != s:
-                    raise fail(f"one step reads {source.buffer}[{source.chunk}] and another writes it")
+                    raise fail(
+                        f"one step reads {source.buffer}[{source.chunk}] and another writes it"
+                    )
     if schedule.is_symmetric:
-        receivers = {Key(0, (key.dst - key.src) % schedule.n, key.port): end for key, end in receivers.items()}
+        receivers = {
+            Key(0, (key.dst - key.src) % schedule.n, key.port): end
+            for key, end in receivers.items()
+        }
     for key in senders.keys() ^ receivers.keys():
         verb = "sends but nobody receives" if key in senders else "is waited for but nobody sends"
-        raise ScheduleError(f"{name_of(schedule)}: port {key.port} from rank {key.src} to rank {key.dst}: one side {verb}")
+        raise ScheduleError(
+            f"{name_of(schedule)}: port {key.port} from rank {key.src} to rank {key.dst}: one side"
+            f" {verb}"
+        )

@@ -1,8 +1,10 @@
 """Who has touched which memory, and who knows of it: vector clocks over the tracks of all ranks.
 
-A track knows what it did itself and what the tracks that it had data from knew when they sent it. Credits that come back order nothing
-here: how far a rank runs ahead must not decide what is right. The tracks of a rank start a launch together, after all of them have ended the
-one before, as the launches of a kernel do. Source: Lamport 1978; Flanagan and Freund's FastTrack, 2009, for what is kept of each cell.
+A track knows what it did itself and what the tracks that it had data from knew when they sent it.
+Credits that come back order nothing here: how far a rank runs ahead must not decide what is right.
+The tracks of a rank start a launch together, after all of them have ended the one before, as the
+launches of a kernel do. Source: Lamport 1978; Flanagan and Freund's FastTrack, 2009, for what is
+kept of each cell.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +13,8 @@ from typing import NamedTuple
 from collbench.schedules.ir import Message, Operand
 from collbench.schedules.verify.proof import Place
 
-Clock = dict[int, int]  # number of a track among those of all ranks -> the last of its steps that is known
+# number of a track among those of all ranks -> the last of its steps that is known
+Clock = dict[int, int]
 
 
 class Cell(NamedTuple):
@@ -23,7 +26,9 @@ class Cell(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A track's step `time` read or wrote a cell; `message` is what it wrote in another rank's memory."""
+    """A track's step `time` read or wrote a cell; `message` is what it wrote in another rank's
+    memory.
+    """
 
     actor: int
     time: int
@@ -68,8 +73,13 @@ class History:
         return track in self.starts.get((rank, launch), {})
 
     def knows_start(self, clock: Clock, rank: int, launch: int) -> bool:
-        """Whether the rank must have begun that launch for what the clock knows to have happened."""
-        return any(clock.get(actor, 0) >= then[actor] for actor, then in self.starts.get((rank, launch), {}).values())
+        """Whether the rank must have begun that launch for what the clock knows to have
+        happened.
+        """
+        return any(
+            clock.get(actor, 0) >= then[actor]
+            for actor, then in self.starts.get((rank, launch), {}).values()
+        )
 
     def has_ended(self, rank: int, launch: int, tracks: int) -> bool:
         """Whether all of the rank's tracks are through that launch."""

@@ -1,4 +1,6 @@
-"""What the proof talks about: symbolic values, places in a schedule, connections, what it finds, and how its messages name all of that."""
+"""What the proof talks about: symbolic values, places in a schedule, connections, what it finds,
+and how its messages name all of that.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +9,9 @@ from collbench.schedules.ir import At, Schedule
 
 
 class Value(NamedTuple):
-    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and slice apart."""
+    """The reduction of one input chunk of the ranks in the mask; `piece` tells launch, loop and
+    slice apart.
+    """
 
     piece: int
     chunk: int
@@ -35,8 +39,9 @@ class Key(NamedTuple):
 class Proof:
     """What a checked schedule is known to do.
 
-    complete: the steps at which a reduction of all ranks becomes complete (there avg divides). chunks: which input chunk each step works
-    on. hops: message hand-overs on the longest chain of one loop.
+    complete: the steps at which a reduction of all ranks becomes complete (there avg divides).
+    chunks: which input chunk each step works on. hops: message hand-overs on the longest chain of
+    one loop.
     """
 
     complete: frozenset[Place]

@@ -1,6 +1,8 @@
-"""The symbolic execution behind collbench.schedules.verify.check: every rank's tracks as generators over bounded FIFOs of symbolic values.
+"""The symbolic execution behind collbench.schedules.verify.check: every rank's tracks as generators
+over bounded FIFOs of symbolic values.
 
-It raises at the first thing that is wrong. See check.py for what it proves and why one rank is enough for a symmetric schedule.
+It raises at the first thing that is wrong. See check.py for what it proves and why one rank is
+enough for a symmetric schedule.
 """
 
 from collections import deque
@@ -19,7 +21,9 @@ from collbench.util.errors import ScheduleError
 
 @dataclass(slots=True)
 class _Token:
-    """One slice of a message: each chunk's value or, lent, where it lies; the hops behind it; the sender's clock."""
+    """One slice of a message: each chunk's value or, lent, where it lies; the hops behind it; the
+    sender's clock.
+    """
 
     chunks: dict[int, Value | tuple[Operand, int]] = field(default_factory=dict)
     depth: int = 0
@@ -28,7 +32,9 @@ class _Token:
 
 @dataclass(slots=True)
 class Findings:
-    """What an execution notes, instead of raising, when it tries out direct writes: which are not safe, and who must say it is ready."""
+    """What an execution notes, instead of raising, when it tries out direct writes: which are not
+    safe, and who must say it is ready.
+    """
 
     refused: set[Message] = field(default_factory=set)
     ready: set[Message] = field(default_factory=set)
@@ -36,7 +42,9 @@ class Findings:
 
 @dataclass(slots=True)
 class _Fifo:
-    """Slots between two tracks. `freed` counts slots emptied, `credited` those that the sender knows of."""
+    """Slots between two tracks. `freed` counts slots emptied, `credited` those that the sender
+    knows of.
+    """
 
     tokens: deque[_Token] = field(default_factory=deque)
     sent: int = 0
@@ -69,23 +77,44 @@ class _Placed(NamedTuple):
 def _placed(schedule: Schedule) -> dict[Message, _Placed]:
     """Every direct write of an expanded schedule, by the message as its sender sees it."""
     return {
-        sent: _Placed(taken, landing(schedule.programs[taken.at.program][taken.at.track].rounds[taken.at.round], taken.edge))
-        for sent, taken in arrivals(schedule).items() if taken.edge in schedule.placed.get(taken.at, ())
+        sent: _Placed(
+            taken,
+            landing(
+                schedule.programs[taken.at.program][taken.at.track].rounds[taken.at.round],
+                taken.edge,
+            ),
+        )
+        for sent, taken in arrivals(schedule).items()
+        if taken.edge in schedule.placed.get(taken.at, ())
     }
 
 
 class Execution:
-    """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by launch and slice only.
+    """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by
+    launch and slice only.
 
-    With findings, direct writes are tried out: their values still travel with the message, so that unsafe ones do no harm.
+    With findings, direct writes are tried out: their values still travel with the message, so that
+    unsafe ones do no harm.
     """
 
     def __init__(
-        self, schedule: Schedule, slots: int, slices: int, credit_batch: int, in_place: bool, loops: int, launches: int,
+        self,
+        schedule: Schedule,
+        slots: int,
+        slices: int,
+        credit_batch: int,
+        in_place: bool,
+        loops: int,
+        launches: int,
         findings: Findings | None = None,
     ) -> None:
         self.schedule, self.what = schedule, collective(schedule.op)
-        self.slots, self.slices, self.credit_batch, self.in_place = slots, slices, credit_batch, in_place
+        self.slots, self.slices, self.credit_batch, self.in_place = (
+            slots,
+            slices,
+            credit_batch,
+            in_place,
+        )
         self.loops, self.launches = loops, launches
         self.fifos: dict[Key, _Fifo] = {}
         self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
@@ -94,13 +123,19 @@ class Execution:
         self.hops = 0
         self.findings, self.history = findings, History()
         self.placed = _placed(schedule) if schedule.placed else {}
-        self.has_clocks = bool(schedule.placed) or any(len(program) > 1 for program in schedule.programs)
+        self.has_clocks = bool(schedule.placed) or any(
+            len(program) > 1 for program in schedule.programs
+        )
         self.on_loan: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
         self.full = (1 << schedule.n) - 1
 
     def prove(self) -> Proof:
         self._fill_inputs()
-        places = [(rank, track) for rank, program in enumerate(self.schedule.programs) for track in range(len(program))]
+        places = [
+            (rank, track)
+            for rank, program in enumerate(self.schedule.programs)
+            for track in range(len(program))
+        ]
         actors = [_Actor(self, rank, track, number) for number, (rank, track) in enumerate(places)]
         running = [(actor, actor.steps()) for actor in actors]
         while running:
@@ -116,7 +151,11 @@ class Execution:
     def _fill_inputs(self) -> None:
         schedule = self.schedule
         for rank in range(len(schedule.programs)):
-            count = schedule.chunks["in"] if self.what.blocks("in", schedule.n, schedule.root, rank) else 0
+            count = (
+                schedule.chunks["in"]
+                if self.what.blocks("in", schedule.n, schedule.root, rank)
+                else 0
+            )
             for piece in range(self.launches * self.loops * self.slices):
                 for chunk in range(count):
                     at = cell(schedule, rank, Operand("in", chunk), in_place=self.in_place)
@@ -126,38 +165,65 @@ class Execution:
         return self.fifos.setdefault(key, _Fifo())
 
     def incoming(self, rank: int, edge: Edge) -> Key:
-        """The connection that an edge receives from; what it carries is shifted by the peer's number where the schedule is symmetric."""
-        return Key(0, -edge.peer % self.schedule.n, edge.port) if self.schedule.is_symmetric else Key(edge.peer, rank, edge.port)
+        """The connection that an edge receives from; what it carries is shifted by the peer's
+        number where the schedule is symmetric.
+        """
+        return (
+            Key(0, -edge.peer % self.schedule.n, edge.port)
+            if self.schedule.is_symmetric
+            else Key(edge.peer, rank, edge.port)
+        )
 
     def shift(self, value: Value, by: int) -> Value:
         n = self.schedule.n
         mask = ((value.mask << by) | (value.mask >> (n - by))) & self.full
-        return Value(value.piece, (value.chunk + by) % n if self.schedule.chunks["in"] == n else value.chunk, mask)
+        return Value(
+            value.piece,
+            (value.chunk + by) % n if self.schedule.chunks["in"] == n else value.chunk,
+            mask,
+        )
 
     def fail(self, place: Place, problem: str) -> ScheduleError:
         return ScheduleError(f"{name_of(self.schedule)}: {where(self.schedule, place)}: {problem}")
 
     def _deadlock(self, actors: list["_Actor"]) -> ScheduleError:
         stuck = "; ".join(actor.waits_for for actor in actors[:4])
-        slots = f"{self.slots} slot{'s' * (self.slots != 1)} and {self.slices} slice{'s' * (self.slices != 1)} a message"
+        slots = (
+            f"{self.slots} slot{'s' * (self.slots != 1)} and {self.slices}"
+            f" slice{'s' * (self.slices != 1)} a message"
+        )
         return ScheduleError(
-            f"{name_of(self.schedule)} deadlocks with {slots}: {stuck}", "slots must outnumber the slices that a rank sends before it receives"
+            f"{name_of(self.schedule)} deadlocks with {slots}: {stuck}",
+            "slots must outnumber the slices that a rank sends before it receives",
         )
 
     def _check_end(self) -> None:
         schedule, name = self.schedule, name_of(self.schedule)
         for key, fifo in self.fifos.items():
             if fifo.tokens:
-                raise ScheduleError(f"{name}: {len(fifo.tokens)} slices stay in port {key.port} from rank {key.src} to rank {key.dst}")
+                raise ScheduleError(
+                    f"{name}: {len(fifo.tokens)} slices stay in port {key.port} from rank {key.src}"
+                    f" to rank {key.dst}"
+                )
         for rank in range(len(schedule.programs)):
             for want in self.what.wants(schedule.n, schedule.root, rank):
                 mask = sum(1 << giver for giver in want.ranks)
-                pairs = [(c, c) for c in range(schedule.chunks["out"])] if self.what.is_interleaved else [(want.out_block, want.in_block)]
+                pairs = (
+                    [(c, c) for c in range(schedule.chunks["out"])]
+                    if self.what.is_interleaved
+                    else [(want.out_block, want.in_block)]
+                )
                 for out_chunk, in_chunk in pairs:
                     for piece in range(self.launches * self.loops * self.slices):
-                        found, wanted = self.memory[rank].get((Operand("out", out_chunk), piece)), Value(piece, in_chunk, mask)
+                        found, wanted = (
+                            self.memory[rank].get((Operand("out", out_chunk), piece)),
+                            Value(piece, in_chunk, mask),
+                        )
                         if found != wanted:
-                            raise ScheduleError(f"{name}: rank {rank} out[{out_chunk}] ends as {tell(found)}, wanted {tell(wanted)}")
+                            raise ScheduleError(
+                                f"{name}: rank {rank} out[{out_chunk}] ends as {tell(found)},"
+                                f" wanted {tell(wanted)}"
+                            )
 
 
 class _Actor:
@@ -173,14 +239,26 @@ class _Actor:
         self.posted: dict[tuple[int, Edge, int], int] = {}
         self.shapes = [shape_of(steps) for steps in run.schedule.programs[rank][track].rounds]
         self.back: set[tuple[Key, int]] = set()
-        self.into = {edge: run.fifo(run.incoming(rank, edge)) for shape in self.shapes for edge in shape.received}
-        self.out = {edge: run.fifo(Key(rank, edge.peer, edge.port)) for shape in self.shapes for edge in shape.sent}
+        self.into = {
+            edge: run.fifo(run.incoming(rank, edge))
+            for shape in self.shapes
+            for edge in shape.received
+        }
+        self.out = {
+            edge: run.fifo(Key(rank, edge.peer, edge.port))
+            for shape in self.shapes
+            for edge in shape.sent
+        }
 
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
         rounds = schedule.programs[self.rank][self.track].rounds
         received = {edge for shape in self.shapes for edge in shape.received}
-        lent = {edge for r in range(len(rounds)) for edge in schedule.lent.get(At(self.rank, self.track, r), ())}
+        lent = {
+            edge
+            for r in range(len(rounds))
+            for edge in schedule.lent.get(At(self.rank, self.track, r), ())
+        }
         for self.launch in range(run.launches):
             if run.has_clocks:
                 yield from self._start()
@@ -193,16 +271,24 @@ class _Actor:
                 fifo.credited = fifo.freed
             for edge in lent:
                 fifo = self.out[edge]
-                yield from self._wait(partial(fifo.has_back, fifo.sent), f"rank {edge.peer} to have read what was lent")
+                yield from self._wait(
+                    partial(fifo.has_back, fifo.sent),
+                    f"rank {edge.peer} to have read what was lent",
+                )
             if run.has_clocks:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
 
     def _start(self) -> Iterator[str]:
-        """Begin a launch, which every track of the rank does after all of them have ended the one before."""
+        """Begin a launch, which every track of the rank does after all of them have ended the one
+        before.
+        """
         run, before = self.run, self.launch - 1
         if before >= 0:
             tracks = len(run.schedule.programs[self.rank])
-            yield from self._wait(partial(run.history.has_ended, self.rank, before, tracks), "the rank's other tracks to end the launch")
+            yield from self._wait(
+                partial(run.history.has_ended, self.rank, before, tracks),
+                "the rank's other tracks to end the launch",
+            )
             for clock in run.history.ends[self.rank, before]:
                 learn(self.clock, clock)
         self.clock[self.number] += 1
@@ -210,21 +296,35 @@ class _Actor:
 
     def _wait(self, is_ready: Callable[[], bool], what: str) -> Iterator[str]:
         while not is_ready():
-            self.waits_for = f"rank {self.rank} (track {self.run.schedule.programs[self.rank][self.track].name}) waits for {what}"
+            self.waits_for = (
+                f"rank {self.rank} (track {self.run.schedule.programs[self.rank][self.track].name})"
+                f" waits for {what}"
+            )
             yield "wait"
         self.moved = True
 
     def _round(self, at: At, steps: Round, loop: int, number: int) -> Iterator[str]:
-        """One slice of a round, stage by stage: wait for data, room and loans of all its steps, compute, hand over.
+        """One slice of a round, stage by stage: wait for data, room and loans of all its steps,
+        compute, hand over.
 
-        A backend may do so, or take step after step, which can only wait less. What a step knows of others is what it would know then; but
-        what it reads of its own memory it may read before its own messages have come, as ll and ll128 do.
+        A backend may do so, or take step after step, which can only wait less. What a step knows of
+        others is what it would know then; but what it reads of its own memory it may read before
+        its own messages have come, as ll and ll128 do.
         """
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
-        lent, placed, due = schedule.lent.get(at, frozenset()), schedule.placed.get(at, frozenset()), schedule.returns.get(at, {})
+        lent, placed, due = (
+            schedule.lent.get(at, frozenset()),
+            schedule.placed.get(at, frozenset()),
+            schedule.returns.get(at, {}),
+        )
         shape = self.shapes[at.round]
-        to_send, to_take, sent_index, taken_index = dict(shape.sent), dict(shape.received), shape.sent_index, shape.received_index
+        to_send, to_take, sent_index, taken_index = (
+            dict(shape.sent),
+            dict(shape.received),
+            shape.sent_index,
+            shape.received_index,
+        )
         sending: dict[Edge, _Token] = {}
         taking: dict[Edge, _Token] = {}
         depth = self.depth
@@ -245,14 +345,24 @@ class _Actor:
                 hops = self.depth
                 for edge in step.recv:
                     hops = max(hops, taking[edge].depth + 1)
-                value = self._reduce(step, place, piece, [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv], before)
+                value = self._reduce(
+                    step,
+                    place,
+                    piece,
+                    [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv],
+                    before,
+                )
                 if step.dst is not None and placed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
                 for edge in step.send:
                     token = sending[edge]
                     if run.placed and Message(at, edge) in run.placed:
-                        self._write_away(run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place)
-                    token.chunks[sent_index[s, edge]] = self._lend(step, piece, edge) if edge in lent else value
+                        self._write_away(
+                            run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place
+                        )
+                    token.chunks[sent_index[s, edge]] = (
+                        self._lend(step, piece, edge) if edge in lent else value
+                    )
                     token.depth = max(token.depth, hops)
                     to_send[edge] -= 1
                     if not to_send[edge]:
@@ -274,32 +384,62 @@ class _Actor:
             self.depth = depth
             run.hops = max(run.hops, depth)
 
-    def _prepare(self, place: Place, step: Step, number: int, sending: dict[Edge, _Token], taking: dict[Edge, _Token]) -> Iterator[str]:
-        """Wait for what a step needs: data, room, the launch at a rank that is written to, loans that it would overwrite."""
+    def _prepare(
+        self,
+        place: Place,
+        step: Step,
+        number: int,
+        sending: dict[Edge, _Token],
+        taking: dict[Edge, _Token],
+    ) -> Iterator[str]:
+        """Wait for what a step needs: data, room, the launch at a rank that is written to, loans
+        that it would overwrite.
+        """
         run, at = self.run, At(*place[:3])
         for edge in step.recv:
             if edge not in taking:
                 fifo = self.into[edge]
-                yield from self._wait(fifo.has_data, f"data from rank {edge.peer} on port {edge.port}")
+                yield from self._wait(
+                    fifo.has_data, f"data from rank {edge.peer} on port {edge.port}"
+                )
                 taking[edge] = token = fifo.tokens.popleft()
                 read = self.shapes[at.round].received[edge]
                 if len(token.chunks) != read:
-                    raise run.fail(place, f"a message of {len(token.chunks)} chunks from rank {edge.peer} where {read} are read")
+                    raise run.fail(
+                        place,
+                        f"a message of {len(token.chunks)} chunks from rank {edge.peer} where"
+                        f" {read} are read",
+                    )
                 learn(self.clock, token.clock)
         for edge in step.send:
             if edge not in sending:
                 fifo = self.out[edge]
-                yield from self._wait(partial(fifo.has_room, run.slots), f"room to rank {edge.peer} on port {edge.port}")
+                yield from self._wait(
+                    partial(fifo.has_room, run.slots),
+                    f"room to rank {edge.peer} on port {edge.port}",
+                )
                 sending[edge] = _Token()
                 if run.placed and Message(at, edge) in run.placed:
                     yield from self._hear(run.placed[Message(at, edge)].message)
         for loan in run.schedule.returns.get(at, {}).get(place.step, ()):
-            key, ordinal = Key(self.rank, loan.edge.peer, loan.edge.port), self.posted[loan.round, loan.edge, number]
+            key, ordinal = (
+                Key(self.rank, loan.edge.peer, loan.edge.port),
+                self.posted[loan.round, loan.edge, number],
+            )
             fifo = run.fifo(key)
-            yield from self._wait(partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan")
+            yield from self._wait(
+                partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan"
+            )
             self.back.add((key, ordinal))
 
-    def _reduce(self, step: Step, place: Place, piece: int, received: list[tuple[Edge, Value | tuple[Operand, int]]], before: Clock) -> Value:
+    def _reduce(
+        self,
+        step: Step,
+        place: Place,
+        piece: int,
+        received: list[tuple[Edge, Value | tuple[Operand, int]]],
+        before: Clock,
+    ) -> Value:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
         for edge, carried in received:
@@ -327,16 +467,26 @@ class _Actor:
         return result
 
     def _index(self, operand: Operand, piece: int) -> int:
-        return self.launch * self.run.slices + piece % self.run.slices if operand.buffer == "tmp" else piece
+        return (
+            self.launch * self.run.slices + piece % self.run.slices
+            if operand.buffer == "tmp"
+            else piece
+        )
 
     def _read(self, operand: Operand, piece: int, place: Place, clock: Clock) -> Value:
         run, at = self.run, cell(self.run.schedule, self.rank, operand, in_place=self.run.in_place)
         index = self._index(at, piece)
         value = run.memory[self.rank].get((at, index))
         if value is None:
-            raise run.fail(place, f"reads {at.buffer}[{at.chunk}] before anything was written there")
+            raise run.fail(
+                place, f"reads {at.buffer}[{at.chunk}] before anything was written there"
+            )
         if run.has_clocks:
-            self._ordered(run.history.read(Cell(self.rank, at, index), self._access(place), clock), Cell(self.rank, at, index), place)
+            self._ordered(
+                run.history.read(Cell(self.rank, at, index), self._access(place), clock),
+                Cell(self.rank, at, index),
+                place,
+            )
         return value
 
     def _write(self, operand: Operand, piece: int, value: Value, place: Place) -> None:
@@ -345,40 +495,66 @@ class _Actor:
         if run.on_loan.get((self.rank, at, index), set()) - self.back:
             raise run.fail(place, f"overwrites {at.buffer}[{at.chunk}] while it is lent")
         if run.has_clocks:
-            self._ordered(run.history.write(Cell(self.rank, at, index), self._access(place), self.clock), Cell(self.rank, at, index), place)
+            self._ordered(
+                run.history.write(Cell(self.rank, at, index), self._access(place), self.clock),
+                Cell(self.rank, at, index),
+                place,
+            )
         run.memory[self.rank][at, index] = value
 
     def _access(self, place: Place, message: Message | None = None) -> Access:
         return Access(self.number, self.clock[self.number], place, message)
 
-    def _ordered(self, others: list[Access], at: Cell, place: Place, message: Message | None = None) -> None:
-        """Refuse accesses without an order to the one at `place`; if direct writes are tried out, note the one that is to blame."""
+    def _ordered(
+        self, others: list[Access], at: Cell, place: Place, message: Message | None = None
+    ) -> None:
+        """Refuse accesses without an order to the one at `place`; if direct writes are tried out,
+        note the one that is to blame.
+        """
         run = self.run
         for other in others:
             to_blame = message or other.message
             if run.findings is None or to_blame is None:
                 what = f"{at.operand.buffer}[{at.operand.chunk}] of rank {at.rank}"
-                raise run.fail(place, f"two tracks touch {what} without an order between them; the other: {where(run.schedule, other.place)}")
+                raise run.fail(
+                    place,
+                    f"two tracks touch {what} without an order between them; the other:"
+                    f" {where(run.schedule, other.place)}",
+                )
             run.findings.refused.add(to_blame)
 
     def _hear(self, message: Message) -> Iterator[str]:
-        """Before a direct write: wait until its receiver says that the launch has begun there, if it does say so."""
+        """Before a direct write: wait until its receiver says that the launch has begun there, if
+        it does say so.
+        """
         run, rank, track = self.run, message.at.program, message.at.track
         if run.findings is not None and not run.history.knows_start(self.clock, rank, self.launch):
             run.findings.ready.add(message)
         elif message.edge not in run.schedule.ready.get(rank, ()):
             return
-        yield from self._wait(partial(run.history.has_started, rank, self.launch, track), f"rank {rank} to begin the launch")
+        yield from self._wait(
+            partial(run.history.has_started, rank, self.launch, track),
+            f"rank {rank} to begin the launch",
+        )
         learn(self.clock, run.history.starts[rank, self.launch][track][1])
 
-    def _write_away(self, placed: _Placed, index: int, piece: int, value: Value, place: Place) -> None:
+    def _write_away(
+        self, placed: _Placed, index: int, piece: int, value: Value, place: Place
+    ) -> None:
         """Write a chunk of a message where its receiver wants it."""
         run, message, rank = self.run, placed.message, placed.message.at.program
         if index >= len(placed.targets):
-            raise run.fail(place, f"writes {index + 1} chunks to rank {rank}, which takes {len(placed.targets)}")
+            raise run.fail(
+                place,
+                f"writes {index + 1} chunks to rank {rank}, which takes {len(placed.targets)}",
+            )
         at = cell(run.schedule, rank, placed.targets[index], in_place=run.in_place)
         if not run.history.knows_start(self.clock, rank, self.launch):
-            raise run.fail(place, f"writes {at.buffer}[{at.chunk}] of rank {rank} without knowing that the launch has begun there")
+            raise run.fail(
+                place,
+                f"writes {at.buffer}[{at.chunk}] of rank {rank} without knowing that the launch has"
+                " begun there",
+            )
         found = run.history.write(Cell(rank, at, piece), self._access(place, message), self.clock)
         self._ordered(found, Cell(rank, at, piece), place, message)
         if run.findings is None:
@@ -387,11 +563,15 @@ class _Actor:
     def _arrived(self, step: Step, piece: int, sent: Value, place: Place) -> Value:
         """What the sender has written into the output of this rank."""
         if self.run.findings is not None:
-            self.run.memory[self.rank][cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place), piece] = sent
+            self.run.memory[self.rank][
+                cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place), piece
+            ] = sent
         return self._read(home(step), piece, place, self.clock)
 
     def _lend(self, step: Step, piece: int, edge: Edge) -> tuple[Operand, int]:
         at = cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place)
         key = Key(self.rank, edge.peer, edge.port)
-        self.run.on_loan.setdefault((self.rank, at, piece), set()).add((key, self.run.fifo(key).sent + 1))
+        self.run.on_loan.setdefault((self.rank, at, piece), set()).add(
+            (key, self.run.fifo(key).sent + 1)
+        )
         return at, piece
