@@ -8,7 +8,7 @@ from collbench.cli.topo import command as topo
 from collbench.planning.plan import lay_out
 from collbench.results.record import SCHEMA
 from collbench.schedules.ir import build
-from collbench.schedules.passes import lend
+from collbench.schedules.passes import pull_zero_copy
 from collbench.schedules.verify.check import check
 from collbench.spec.world import World
 from tests.support.batteries import assert_right, problem
@@ -23,7 +23,7 @@ def test_the_example_algorithm_of_contributing_is_right_everywhere() -> None:
     for n in range(2, 9):
         for root in range(n):
             schedule = build("broadcast", "relay", relay.SERVES["broadcast"], World(n=n, root=root))
-            check(lend(schedule, in_place=True), in_place=True)
+            check(pull_zero_copy(schedule, in_place=True), in_place=True)
             assert_right(
                 lay_out(problem("broadcast", n, root=root), schedule, chunk_bytes=64, slots=2)
             )

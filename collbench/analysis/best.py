@@ -21,8 +21,8 @@ from collbench.analysis.rows import (
     chosen,
     collector_at_rest,
     configuration,
-    is_apart,
     is_library,
+    is_separated,
     middle,
     ratio,
     rows_of,
@@ -160,7 +160,7 @@ def winner(rows: Sequence[Row]) -> Winner:
         percent=(
             100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None
         ),
-        is_clear=second is not None and is_apart(row.times_us, second.times_us),
+        is_clear=second is not None and is_separated(row.times_us, second.times_us),
         gain=(
             ratio(second.times_us, row.times_us, _shared(second, row, repeats))
             if second is not None
@@ -221,7 +221,7 @@ def _is_faster(row: Row, other: Row) -> bool:
     """
     is_single = min(len(row.times_us), len(other.times_us)) < 2
     return middle(other.times_us) >= LEAST_GAIN * middle(row.times_us) and (
-        is_single or is_apart(row.times_us, other.times_us)
+        is_single or is_separated(row.times_us, other.times_us)
     )
 
 
@@ -278,7 +278,7 @@ def worth(
         best=getattr(fast, name),
         worst=getattr(slow, name),
         values=len(least),
-        is_clear=is_apart(fast.times_us, slow.times_us),
+        is_clear=is_separated(fast.times_us, slow.times_us),
     )
 
 

@@ -24,7 +24,7 @@ from collbench.analysis.rows import (
     Problem,
     Row,
     by_problem,
-    is_apart,
+    is_separated,
     middle,
     ratio,
     rows_of,
@@ -200,9 +200,9 @@ def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
 
 
 def _is_better(row: Row, other: Row) -> bool:
-    return is_apart(row.times_us, other.times_us) and middle(other.times_us) >= LEAST_GAIN * middle(
-        row.times_us
-    )
+    return is_separated(row.times_us, other.times_us) and middle(
+        other.times_us
+    ) >= LEAST_GAIN * middle(row.times_us)
 
 
 def best_gain(told: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:

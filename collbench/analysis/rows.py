@@ -196,11 +196,15 @@ def rows_of(frame: "pd.DataFrame") -> list[Row]:
     return [Row(*values) for values in zip(*columns, times, early, strict=True)]
 
 
-def is_apart(faster: Sequence[float], slower: Sequence[float]) -> bool:
+def is_separated(faster: Sequence[float], slower: Sequence[float]) -> bool:
     """Whether repeats tell that one is faster: at least two of each, and the intervals of their
     medians do not touch.
 
-    >>> is_apart([1.0, 1.1], [1.2, 1.3]), is_apart([1.0, 1.25], [1.2, 1.3]), is_apart([1.0], [2.0])
+    >>> (
+    ...     is_separated([1.0, 1.1], [1.2, 1.3]),
+    ...     is_separated([1.0, 1.25], [1.2, 1.3]),
+    ...     is_separated([1.0], [2.0]),
+    ... )
     (True, False, False)
     """
     return len(faster) > 1 and len(slower) > 1 and interval(faster).high < interval(slower).low

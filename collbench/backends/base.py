@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collbench.launch.group import Crew
+from collbench.launch.group import WorkerGroup
 from collbench.machine.host import last_level_cache_bytes
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Problem
 from collbench.spec.pattern import Wrong, compare, fill, poison
@@ -136,7 +136,7 @@ class Answer:
 
 
 def repeat(
-    crew: Crew, key: object, problem: Problem, batch: Batch, *, hot: bool, sets: int
+    workers: WorkerGroup, key: object, problem: Problem, batch: Batch, *, hot: bool, sets: int
 ) -> Samples:
     """One repeat on a crew whose ranks offer prepare() and timed(): run every set of buffers once
     and compare, warm up, time, compare again.
@@ -144,7 +144,7 @@ def repeat(
     data_bytes = sets * stride_bytes(problem) * problem.n
     data_s = data_bytes / SLOWEST_FILL_BYTES_S
     deadline_s = batch.deadline_s + data_s
-    prepared = crew.call(
+    prepared = workers.call(
         "prepare",
         key,
         hot,
@@ -154,7 +154,7 @@ def repeat(
         timeout_s=deadline_s + ANSWER_S,
     )
     iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
-    timed = crew.call(
+    timed = workers.call(
         "timed",
         key,
         hot,

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from collbench.backends.base import Batch, Samples
 from collbench.launch.group import Group
 from collbench.machine.formats import described
-from collbench.planning.cost import Machine, machine, wire_price
+from collbench.planning.cost import Machine, link_price, machine
 from collbench.planning.lowering import Action, actors
 from collbench.planning.plan import Plan
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 
 WANTS_MACHINE = True
 
@@ -36,7 +36,7 @@ def host_of(machine_name: str) -> str:
 
 
 def play(plan: Plan, on: Machine) -> list[float]:
-    """Seconds at which each rank finishes one launch. Raises StuckError if nobody can go on (a
+    """Seconds at which each rank finishes one launch. Raises HangError if nobody can go on (a
     proved schedule always can).
     """
     players = [(rank, actor.actions) for rank in range(plan.n) for actor in actors(plan, rank)]
@@ -83,7 +83,7 @@ def play(plan: Plan, on: Machine) -> list[float]:
                 enqueue(waiter)
         enqueue(index)
     if any(position[index] < len(actions) for index, (_, actions) in enumerate(players)):
-        raise StuckError("the model is stuck: some rank waits for ever")
+        raise HangError("the model is stuck: some rank waits for ever")
     return [
         max(
             (clock[index] for index, (owner, _) in enumerate(players) if owner == rank), default=0.0
@@ -119,7 +119,7 @@ class Session:
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat, always the same."""
         if self._wires is not None:
-            seconds = (wire_price(plan, self._wires),) * plan.n
+            seconds = (link_price(plan, self._wires),) * plan.n
         else:
             assert self._machine is not None
             seconds = tuple(play(plan, self._machine))

@@ -237,16 +237,21 @@ class Session:
     """Drives the ranks of the library's collectives."""
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
-        self._crew = group.mpi_crew("mpi", cases[0].ranks)
+        self._workers = group.mpi_workers("mpi", cases[0].ranks)
         self.device, self.hot = processor_name(), hot
-        self.version = str(self._crew.call("describe", timeout_s=10)[0])
+        self.version = str(self._workers.call("describe", timeout_s=10)[0])
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         problem = case.problem()
         return repeat(
-            self._crew, problem, problem, batch, hot=self.hot, sets=rotations(problem, hot=self.hot)
+            self._workers,
+            problem,
+            problem,
+            batch,
+            hot=self.hot,
+            sets=rotations(problem, hot=self.hot),
         )
 
     def close(self) -> None:
-        self._crew.close()
+        self._workers.close()

@@ -16,7 +16,7 @@ from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -72,7 +72,7 @@ class Machine:
         return memory[region.offset : region.offset + region.size].view(self.element)
 
     def launch(self) -> None:
-        """Run the plan once on all ranks. Raises StuckError if nobody can go on."""
+        """Run the plan once on all ranks. Raises HangError if nobody can go on."""
         base_filled, base_freed = list(self.filled), list(self.freed)
         waiting = [
             (rank, actor, iter(actor.actions))
@@ -90,7 +90,7 @@ class Machine:
                 pending[index] = action
             if not moved:
                 stuck = next(action for action in pending if action is not None)
-                raise StuckError(
+                raise HangError(
                     f"the reference is stuck: rank {stuck.place.program}, track"
                     f" {stuck.place.track}, round {stuck.place.round}"
                 )

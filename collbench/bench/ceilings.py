@@ -16,7 +16,7 @@ from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rings import rings, trees
 from collbench.planning.choice import algorithms_of, resolve
 from collbench.planning.choice_gpu import Limits
-from collbench.planning.cost import wire_price
+from collbench.planning.cost import link_price
 from collbench.planning.plan import Plan, along, registered
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import pair_traffic
@@ -41,7 +41,7 @@ def efficiency(proto: str) -> float:
     return float(PROTOCOLS.load(proto).payload_bytes(_SLOT_BYTES)) / _SLOT_BYTES
 
 
-class Yardstick:
+class Ceilings:
     """A topology, and on which of its GPUs each rank runs."""
 
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class Yardstick:
         are not known.
         """
         try:
-            return wire_price(
+            return link_price(
                 resolve(
                     case, Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))
                 ).plan,

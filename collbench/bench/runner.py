@@ -22,7 +22,7 @@ from collbench.backends.base import Batch, Samples
 from collbench.backends.gpu.child import Variables
 from collbench.backends.gpu.session import GpuOptions, LaunchMode, NetMemory
 from collbench.backends.net.receivers import may_take_threads
-from collbench.bench.ceilings import Yardstick, is_far_below
+from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
@@ -230,7 +230,7 @@ class Measurement:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = machine()
-        self.yardstick: Callable[[Case], Yardstick | None] = lambda case: None
+        self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
         self.sessions: dict[SessionKey, Any] = {}
         self.run_id = new_run()
 
@@ -255,7 +255,7 @@ class Measurement:
             conditions.append("isolated")
         if settings.launch == "stream" and on_gpus:
             conditions.append("stream")
-        if on_gpus and point.plan is not None and point.plan.islands:
+        if on_gpus and point.plan is not None and point.plan.domains:
             threads = (
                 settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
             )
@@ -409,8 +409,8 @@ class Measurement:
         bounds = interval(times)
         algbw = rate_gbs(case.size_bytes, bounds.median)
         busbw = algbw * collective(case.op).factor(case.ranks)
-        yardstick = self.yardstick(case)
-        top = yardstick.of(case, point.plan) if yardstick is not None else None
+        ceilings = self.ceilings(case)
+        top = ceilings.of(case, point.plan) if ceilings is not None else None
         if top is not None:
             base |= {"ceiling_gbs": top.gbs, "percent": 100 * busbw / top.gbs, "limit": top.limit}
         notes = self._notes(point, times)

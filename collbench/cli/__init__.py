@@ -11,7 +11,7 @@ import click
 
 from collbench import __version__
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, StuckError, UnavailableError, UsageError
+from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError
 
 # name -> (module, what it does in a line)
 _COMMANDS = {
@@ -66,7 +66,7 @@ def main() -> None:
     """The console script: run a command, print errors in one place, pick the exit code."""
     code = run(sys.argv[1:])
     # what never came may also keep a thread, or a GPU's library, from ending in order
-    if code == StuckError.exit_code:
+    if code == HangError.exit_code:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

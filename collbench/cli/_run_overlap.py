@@ -8,9 +8,9 @@ import click
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
-from collbench.cli._lead import group_here, lead
+from collbench.cli._rank0 import group_here, lead
 from collbench.device.card import device_count
-from collbench.device.product import load_cublas
+from collbench.device.gemm import load_cublas
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.report.tables.overlap import advice, heading, line

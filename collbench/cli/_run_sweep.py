@@ -23,9 +23,9 @@ from collbench.bench.runner import (
 )
 from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import sweep as options_of
-from collbench.cli._lead import group_here, lead
+from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import is_terminal, width
-from collbench.cli._wires import MODEL, Wires, recorded
+from collbench.cli._rank0 import group_here, lead
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
@@ -120,7 +120,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     topology = recorded(group, options)
 
     def drive() -> int:
-        wires = Wires(sweep.backend, options.get("machine"), group, settings.gpus, topology)
+        wires = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
         return _drive(group, sweep, settings, options, csv, wires)
 
     return lead(group, drive)
@@ -184,7 +184,7 @@ def _drive(
     settings: Settings,
     options: Mapping[str, Any],
     csv: Path | str | None,
-    wires: Wires,
+    wires: RankLinks,
 ) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
@@ -207,7 +207,7 @@ def _drive(
 
         return run_soak(points, group, settings, options["soak"], options.get("seed", 0))
     measurement = Measurement(points, group, settings)
-    measurement.yardstick = wires.yardstick
+    measurement.ceilings = wires.ceilings
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
         known = known_keys(
             [

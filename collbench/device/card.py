@@ -14,7 +14,7 @@ from typing import Any
 from collbench.device import driver_calls, host_memory
 from collbench.device.host_memory import Handle, HostMemory
 from collbench.machine import gpus
-from collbench.util.errors import StuckError, UnavailableError
+from collbench.util.errors import HangError, UnavailableError
 
 _NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
@@ -331,13 +331,13 @@ class Card:
         return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
 
     def wait(self, deadline_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Until the stream is empty. Raises StuckError past the deadline, UnavailableError for a
+        """Until the stream is empty. Raises HangError past the deadline, UnavailableError for a
         fault of the GPU. meanwhile: called between two looks.
         """
         end = time.monotonic() + deadline_s
         while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
             if time.monotonic() > end:
-                raise StuckError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
+                raise HangError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
             if meanwhile is None:
                 time.sleep(_NAP_S)
             else:

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from collbench.device.card import load_cupy
-from collbench.util.errors import StuckError, UnavailableError
+from collbench.util.errors import HangError, UnavailableError
 
 _PIECE_BYTES = 8 << 20  # through the host: one piece comes in while the one before goes out
 _ROUNDS, _REPEATS = 4, 3
@@ -155,7 +155,7 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
     """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
     GPUs are CUDA's numbers.
 
-    Raises UnavailableError if the memory is not there, StuckError if copies do not end.
+    Raises UnavailableError if the memory is not there, HangError if copies do not end.
     """
     cupy = load_cupy()
     runtime = cupy.cuda.runtime
@@ -179,7 +179,7 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
             f"copies between GPU {a} and GPU {b}: {error}",
             "look at nvidia-smi for who uses the memory",
         ) from None
-    except StuckError:
+    except HangError:
         ways = []  # freeing memory would wait for the copies: the end of the process does it
         raise
     finally:
@@ -196,6 +196,6 @@ def _timed(ways: list[_Way], queue: Callable[[_Way], None]) -> float:
             queue(way)
     while not all(way.is_done() for way in ways):
         if time.perf_counter() - start > _DEADLINE_S:
-            raise StuckError(f"copies have not ended after {_DEADLINE_S:.0f} s")
+            raise HangError(f"copies have not ended after {_DEADLINE_S:.0f} s")
         time.sleep(20e-6)
     return (time.perf_counter() - start) / _ROUNDS

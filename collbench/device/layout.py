@@ -56,7 +56,7 @@ def layout(plan: Plan, rank: int) -> Layout:
     owned = [
         e
         for e, end in enumerate(ends)
-        if end.has_fifo and not plan.is_apart(rank, peer_of(plan, rank, end))
+        if end.has_fifo and not plan.is_remote(rank, peer_of(plan, rank, end))
     ]
     fifo_of = {(is_sender, end): fifos + number * one for number, end in enumerate(owned)}
     stride = one * len(owned)
@@ -79,7 +79,7 @@ def layouts(plan: Plan) -> list[Layout]:
     """The arenas of all ranks that may be laid out in different ways."""
     return [
         layout(plan, rank)
-        for rank in range(1 if plan.schedule.is_symmetric and not plan.islands else plan.n)
+        for rank in range(1 if plan.schedule.is_symmetric and not plan.domains else plan.n)
     ]
 
 
@@ -115,7 +115,7 @@ def net_layout(plan: Plan, rank: int) -> NetLayout:
         (is_sending, number)
         for is_sending, found in ((True, program.sending), (False, program.receiving))
         for number, end in enumerate(found)
-        if plan.is_apart(rank, peer_of(plan, rank, end))
+        if plan.is_remote(rank, peer_of(plan, rank, end))
     )
     fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
     stride = 2 * LINE_BYTES * len(ends)
@@ -302,7 +302,7 @@ def reach(
 ) -> Reached:
     """The addresses of an end, the number-th of a rank's sending or receiving ones."""
     peer = peer_of(plan, rank, end)
-    if plan.is_apart(rank, peer):
+    if plan.is_remote(rank, peer):
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
         word = memory.net + where.words + 2 * k * LINE_BYTES

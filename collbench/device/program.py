@@ -332,7 +332,7 @@ def needs_no_credits(plan: Plan) -> bool:
     """
     most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
     # a proxy must be told which slots are free
-    if plan.islands or not fits_one_loop(plan) or 2 * most > plan.slots:
+    if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
     parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 1

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from collbench.util.errors import CollbenchError, RankLostError, StuckError
+from collbench.util.errors import CollbenchError, HangError, RankLostError
 
 ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
 # how often a deadline is put off while every silent rank runs: ranks notice by themselves when they
@@ -46,7 +46,7 @@ class Driver:
 
     def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
         """The results of all ranks in rank order. Raises what the first failing rank raised,
-        StuckError or RankLostError.
+        HangError or RankLostError.
         """
         for rank, connection in enumerate(self.connections):
             try:
@@ -101,8 +101,8 @@ class Driver:
             raise self._lost(silent, errors)
         if errors:
             raise next(
-                (error for error in errors if not isinstance(error, StuckError)), None
-            ) or stuck(errors)
+                (error for error in errors if not isinstance(error, HangError)), None
+            ) or hang_error(errors)
         return [answers[rank][1] for rank in range(len(self.connections))]
 
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
@@ -116,17 +116,17 @@ class Driver:
         )
 
 
-def stuck(errors: Sequence[CollbenchError]) -> StuckError:
+def hang_error(errors: Sequence[CollbenchError]) -> HangError:
     """One error of several ranks' waits, which begins with the rank at the root where that can be
     told.
     """
     suspects = [
         error.suspect
         for error in errors
-        if isinstance(error, StuckError) and error.suspect is not None
+        if isinstance(error, HangError) and error.suspect is not None
     ]
     root = f"rank {min(suspects)[1]} keeps the others waiting: " if suspects else ""
-    return StuckError(
+    return HangError(
         root + "; ".join(error.message for error in errors),
         "raise --timeout if the machine is merely slow",
     )

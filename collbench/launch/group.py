@@ -31,11 +31,11 @@ class RankContext:
     is_process: bool = False
 
 
-class Crew(Protocol):
+class WorkerGroup(Protocol):
     """One server a rank. call() runs a method on every rank and returns the results in rank order;
     it never waits past timeout_s.
 
-    Raises what a rank raised, StuckError if ranks wait for each other, RankLostError if one died or
+    Raises what a rank raised, HangError if ranks wait for each other, RankLostError if one died or
     does not answer.
     """
 
@@ -53,11 +53,11 @@ class Group(Protocol):
     ranks: int
     hosts: Sequence[str]
 
-    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew: ...
+    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup: ...
 
-    def mpi_crew(self, backend: str, n: int) -> Crew: ...
+    def mpi_workers(self, backend: str, n: int) -> WorkerGroup: ...
 
-    def gpu_crew(self, backend: str, n: int) -> Crew: ...
+    def gpu_workers(self, backend: str, n: int) -> WorkerGroup: ...
 
     def shared_bytes_left(self) -> int: ...
 

@@ -16,7 +16,7 @@ SILENT_S = 6.0  # after so long without a sign a rank counts as lost: five in a 
 _STOP_S = 5.0
 
 
-class Lifeline:
+class Heartbeat:
     """Beats between this rank and its partners: all ranks of other hosts for rank 0, rank 0 for
     those. Making it is collective.
 

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from collbench.launch.driver import Driver
-from collbench.launch.group import Crew, GroupKind, RankContext
+from collbench.launch.group import GroupKind, RankContext, WorkerGroup
 from collbench.launch.server import die_with_parent, make_part, serve
 from collbench.machine.host import memory_left_bytes
 from collbench.util.errors import UnavailableError
@@ -33,23 +33,23 @@ class LocalGroup:
     def __init__(self) -> None:
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
-    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
+    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup:
         """N forked ranks around one anonymous shared mapping, which has no name and goes with the
         last of them.
         """
-        return _ForkedCrew(backend, n, arena_bytes)
+        return _ForkedWorkerGroup(backend, n, arena_bytes)
 
-    def mpi_crew(self, backend: str, n: int) -> Crew:
+    def mpi_workers(self, backend: str, n: int) -> WorkerGroup:
         """N ranks started by mpirun."""
-        from collbench.launch.mpirun import MpirunCrew
+        from collbench.launch.mpirun import MpirunWorkerGroup
 
-        return MpirunCrew(backend, n)
+        return MpirunWorkerGroup(backend, n)
 
-    def gpu_crew(self, backend: str, n: int) -> Crew:
+    def gpu_workers(self, backend: str, n: int) -> WorkerGroup:
         """N threads of this process, each with a GPU of its own."""
-        from collbench.launch.threads import ThreadCrew
+        from collbench.launch.threads import ThreadWorkerGroup
 
-        return ThreadCrew(backend, n)
+        return ThreadWorkerGroup(backend, n)
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
@@ -59,7 +59,7 @@ class LocalGroup:
         """Nothing is held: crews close themselves."""
 
 
-class _ForkedCrew:
+class _ForkedWorkerGroup:
     """Processes made by fork. Start it before any thread: only the calling thread survives in a
     child.
     """

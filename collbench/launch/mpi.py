@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from collbench.launch.driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, stuck
-from collbench.launch.group import Crew, GroupKind, RankContext
+from collbench.launch.driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, hang_error
+from collbench.launch.group import GroupKind, RankContext, WorkerGroup
 from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.launch.server import make_part, perform
 from collbench.launch.watchdog import Watchdog, alarmed, end_all
-from collbench.util.errors import CollbenchError, RankLostError, StuckError, UnavailableError
+from collbench.util.errors import CollbenchError, HangError, RankLostError, UnavailableError
 from collbench.util.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
@@ -54,7 +54,7 @@ class MpiGroup:
         self._arenas: dict[str, memoryview] = {}
         self._windows: list[Any] = []
 
-    def shared_crew(self, backend: str, n: int, arena_bytes: int) -> Crew:
+    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup:
         """All ranks, those of each host around an MPI shared window."""
         needed, free = arena_bytes, _shm_free()
         if needed > free:
@@ -63,19 +63,19 @@ class MpiGroup:
                 f" {free >> 20}M left",
                 _SMALLER,
             )
-        crew = _MpiCrew(self, backend)
-        crew.call("open", arena_bytes, timeout_s=_OPEN_S)
-        return crew
+        workers = _MpiWorkerGroup(self, backend)
+        workers.call("open", arena_bytes, timeout_s=_OPEN_S)
+        return workers
 
-    def mpi_crew(self, backend: str, n: int) -> Crew:
+    def mpi_workers(self, backend: str, n: int) -> WorkerGroup:
         """All ranks, without shared memory."""
-        crew = _MpiCrew(self, backend)
-        crew.call("open", 0, timeout_s=_OPEN_S)
-        return crew
+        workers = _MpiWorkerGroup(self, backend)
+        workers.call("open", 0, timeout_s=_OPEN_S)
+        return workers
 
-    def gpu_crew(self, backend: str, n: int) -> Crew:
+    def gpu_workers(self, backend: str, n: int) -> WorkerGroup:
         """All ranks; each takes the GPU of its number on its host."""
-        return self.mpi_crew(backend, n)
+        return self.mpi_workers(backend, n)
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
@@ -192,7 +192,7 @@ class MpiGroup:
         return memoryview(window.Shared_query(0)[0]).cast("B")
 
 
-class _MpiCrew:
+class _MpiWorkerGroup:
     """Rank 0's side: send a call to all others, do its own share, collect the answers."""
 
     def __init__(self, group: MpiGroup, backend: str) -> None:
@@ -254,8 +254,8 @@ class _MpiCrew:
             )
         if errors:
             raise next(
-                (error for error in errors if not isinstance(error, StuckError)), None
-            ) or stuck(errors)
+                (error for error in errors if not isinstance(error, HangError)), None
+            ) or hang_error(errors)
         return [answers[rank][1] for rank in range(group.ranks)]
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ KEY_VARIABLE = "COLLBENCH_KEY"
 START_S = 30.0
 
 
-class MpirunCrew:
+class MpirunWorkerGroup:
     """n ranks under an mpirun of ours."""
 
     def __init__(self, backend: str, n: int) -> None:

@@ -11,13 +11,13 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from collbench.launch.driver import ABORT_GRACE_S, stuck
+from collbench.launch.driver import ABORT_GRACE_S, hang_error
 from collbench.launch.group import RankContext
 from collbench.launch.server import make_part, perform
-from collbench.util.errors import CollbenchError, RankLostError, StuckError
+from collbench.util.errors import CollbenchError, HangError, RankLostError
 
 
-class ThreadCrew:
+class ThreadWorkerGroup:
     """n threads, each with the rank's part of a backend."""
 
     def __init__(self, backend: str, n: int) -> None:
@@ -69,8 +69,8 @@ class ThreadCrew:
         ]
         if errors:
             raise next(
-                (error for error in errors if not isinstance(error, StuckError)), None
-            ) or stuck(errors)
+                (error for error in errors if not isinstance(error, HangError)), None
+            ) or hang_error(errors)
         return [answers[rank][1] for rank in range(n)]
 
     def close(self) -> None:

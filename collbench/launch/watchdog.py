@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.heartbeat import SILENT_S, Lifeline
-from collbench.util.errors import StuckError
+from collbench.launch.heartbeat import SILENT_S, Heartbeat
+from collbench.util.errors import HangError
 
 _FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
 _READ_S = 3.0  # for one that has not even read it
@@ -97,7 +97,7 @@ class Watchdog:
         )
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self.pids = [pid for _, _, pid in everyone]
-        self._lifeline = Lifeline(comm, self.hosts)
+        self._heartbeat = Heartbeat(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
         """What became of a rank's process; one on another host seems to run as long as it is heard
@@ -105,7 +105,7 @@ class Watchdog:
         """
         if self.hosts[rank] == self.hosts[self.rank]:
             return fate(self.pids[rank], None)
-        silence_s = self._lifeline.silence_s(rank)
+        silence_s = self._heartbeat.silence_s(rank)
         return (
             f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s"
             if silence_s > SILENT_S
@@ -114,11 +114,11 @@ class Watchdog:
 
     def leave(self, story: str) -> None:
         """Say why this rank gives up, and end all."""
-        end_all(self._comm, StuckError.exit_code, f"Error: rank {self.rank} {story}")
+        end_all(self._comm, HangError.exit_code, f"Error: rank {self.rank} {story}")
 
     def close(self) -> None:
         """Give no more signs of life."""
-        self._lifeline.stop()
+        self._heartbeat.stop()
 
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:

@@ -105,7 +105,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
             f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}",
             f"leave --proto out or use --proto {CPU_PROTO}",
         )
-    found = _islands(case, hosts)
+    found = _domains(case, hosts)
     if case.threads not in (AUTO, CPU_THREADS):
         raise ScheduleError(
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
@@ -140,7 +140,7 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     return _lay_out(case, small if case.size_bytes <= up_to else large, orders, hosts, found)
 
 
-def _islands(case: Case, hosts: tuple[int, ...]) -> net.Islands:
+def _domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
     """Which ranks of a case share memory. Raises ScheduleError for a transport that they do not
     have.
     """
@@ -161,7 +161,7 @@ def _islands(case: Case, hosts: tuple[int, ...]) -> net.Islands:
     why = shm.why_not(places) if case.transport == "shm" else ""
     if why:
         raise ScheduleError(why, "use --transport net, or auto for both")
-    found = net.islands(case.transport, places)
+    found = net.domains(case.transport, places)
     if found and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
@@ -250,7 +250,7 @@ def _lay_out(
     algo: str,
     orders: tuple[tuple[int, ...], ...],
     hosts: tuple[int, ...],
-    found: net.Islands,
+    found: net.Domains,
 ) -> Choice:
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
     proto = CPU_PROTO if case.proto == "auto" else case.proto
@@ -285,7 +285,7 @@ def _lay_out(
                     case, schedule, slot_bytes, direct=direct, is_net=bool(found)
                 ),
                 proto=proto,
-                islands=found,
+                domains=found,
             )
             refuse_too_many(plan)
             if case.buffsize and not plan.slot_bytes:
@@ -326,7 +326,7 @@ def _instead(
     algo: str,
     orders: tuple[tuple[int, ...], ...],
     hosts: tuple[int, ...],
-    found: net.Islands,
+    found: net.Domains,
 ) -> str:
     """What to do where messages that are read in place deadlock."""
     try:

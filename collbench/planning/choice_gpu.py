@@ -107,7 +107,7 @@ def best_of(case: Case, limits: Limits = Limits()) -> tuple[str, str]:
     >>> best_of(Case(op="allreduce", backend="cuda", proto="auto", ranks=4, size_bytes=8))
     ('oneshot', 'll')
     """
-    road = road_of(case, limits)
+    road = transport_of(case, limits)
     if case.proto == "auto" and "net" in road:
         case = replace(case, proto="ll" if case.size_bytes <= choice_net.LL_UP_TO else "simple")
     by_host = road == "shm"
@@ -138,22 +138,22 @@ def _tables(road: str, ranks: int) -> dict[str, Choices]:
     return _BEST
 
 
-def islands_of(case: Case, limits: Limits) -> net.Islands:
+def domains_of(case: Case, limits: Limits) -> net.Domains:
     """Which of the case's GPUs reach each other's memory, or share their host's."""
-    return net.islands(
+    return net.domains(
         case.transport, limits.hosts if len(limits.hosts) == case.ranks else (0,) * case.ranks
     )
 
 
-def road_of(case: Case, limits: Limits) -> str:
+def transport_of(case: Case, limits: Limits) -> str:
     """Where the case's connections have their memory, inside an island and between them. Raises
     ScheduleError for a road that GPUs do not have.
 
     >>> case = Case(op="allreduce", backend="cuda", ranks=4, size_bytes=8)
     >>> (
-    ...     road_of(case, Limits()),
-    ...     road_of(case, Limits(hosts=(0, 0, 1, 1))),
-    ...     road_of(replace(case, transport="net"), Limits()),
+    ...     transport_of(case, Limits()),
+    ...     transport_of(case, Limits(hosts=(0, 0, 1, 1))),
+    ...     transport_of(replace(case, transport="net"), Limits()),
     ... )
     ('p2p', 'p2p+net', 'net')
     """
@@ -170,7 +170,7 @@ def road_of(case: Case, limits: Limits) -> str:
             "use --transport shm, or see `collbench topo --p2p`",
         )
     return net.label(
-        islands_of(case, limits),
+        domains_of(case, limits),
         "shm" if case.transport == "shm" or not limits.has_peers else "p2p",
     )
 
@@ -183,26 +183,26 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
     if flagged:
         refuse_in_place(case, proto)
-    road, islands = road_of(case, limits), islands_of(case, limits)
+    road, domains = transport_of(case, limits), domains_of(case, limits)
     if road != "p2p" and (proto == "ll128" or case.direct == "on"):
         raise ScheduleError(
             (
                 "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise"
                 if proto == "ll128"
                 else (
-                    f"{'by messages' if islands else 'through host memory'} nothing reaches a"
+                    f"{'by messages' if domains else 'through host memory'} nothing reaches a"
                     " peer's buffers in place"
                 )
             ),
             (
                 "use --transport p2p"
-                if not islands
+                if not domains
                 else "use --proto simple or ll"
                 if proto == "ll128"
                 else "leave --direct out"
             ),
         )
-    if islands and p2p == "pull":
+    if domains and p2p == "pull":
         raise ScheduleError(
             "a message of MPI is pushed by its sender: nothing is pulled", "use --p2p push"
         )
@@ -282,7 +282,7 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         slices=knobs.slices,
         kernel=kernel,
         transport=road,
-        islands=islands,
+        domains=domains,
     )
     needed = memory_bytes(plan)
     if needed > limits.memory_bytes:
@@ -342,7 +342,7 @@ def memory_bytes(plan: Plan) -> int:
         if connection.fifo_offset >= 0:
             for owner in (
                 (connection.src, connection.dst)
-                if plan.is_apart(connection.src, connection.dst)
+                if plan.is_remote(connection.src, connection.dst)
                 else (connection.dst if plan.p2p == "push" else connection.src,)
             ):
                 found[owner] += fifo
@@ -354,7 +354,7 @@ def _refuse_too_large(plan: Plan, schedule: Schedule) -> None:
     memory, in 32 bits. Raises ScheduleError.
     """
     fifos = (
-        peers_of(plan.schedule) * (2 if plan.islands else 1) if widest_message(plan.schedule) else 0
+        peers_of(plan.schedule) * (2 if plan.domains else 1) if widest_message(plan.schedule) else 0
     )
     apart = max(
         fifos * (plan.slots * slot_wire_bytes(plan) + 8 * MEMORY_GRAIN_BYTES),

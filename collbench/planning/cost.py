@@ -113,7 +113,7 @@ def price(plan: Plan, on: Machine) -> float:
     return on.crowd(plan.n) * work_s + plan.proof.hops * on.hop_s(plan.n)
 
 
-def wire_price(plan: Plan, topology: Topology) -> float:
+def link_price(plan: Plan, topology: Topology) -> float:
     """Seconds of one launch, rank r on the r-th GPU. Raises UsageError if there are too few GPUs,
     or a link on the way has no known rate.
     """

@@ -178,7 +178,7 @@ class _Lowering:
                 if (
                     message.is_direct
                     and self.plan.p2p == "pull"
-                    and not self.plan.is_apart(edge.peer, self.rank)
+                    and not self.plan.is_remote(edge.peer, self.rank)
                 ):
                     operands.append(
                         self._region(edge.peer, message.places[taken_index[s, edge]], loop, piece)
@@ -205,7 +205,7 @@ class _Lowering:
                 to_send[edge] -= 1
                 if not to_send[edge]:
                     post.append(turn)
-                    if self.plan.is_apart(self.rank, edge.peer):
+                    if self.plan.is_remote(self.rank, edge.peer):
                         whole = Region(
                             "slot",
                             turn.edge,

@@ -16,20 +16,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from collbench.planning.transports.net import Islands, label
+from collbench.planning.transports.net import Domains, label
 from collbench.schedules.algorithms import FAMILY
 from collbench.schedules.ir import Operand, Schedule, build
 from collbench.schedules.passes import (
     braid,
     home,
     landing,
-    lend,
     message_chunks,
+    pull_zero_copy,
     reorder,
     widest_message,
 )
 from collbench.schedules.verify.check import Proof, check
-from collbench.schedules.zero_copy import place
+from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.case import P2p, Problem
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
@@ -158,9 +158,9 @@ def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = 
     written (push) in place.
     """
     return (
-        lend(schedule, in_place=in_place, is_single=is_single)
+        pull_zero_copy(schedule, in_place=in_place, is_single=is_single)
         if p2p == "pull"
-        else place(schedule, in_place=in_place)
+        else push_zero_copy(schedule, in_place=in_place)
     )
 
 
@@ -178,7 +178,7 @@ def lay_out(
     kernel: Kernel | None = None,
     transport: str = "",
     proto: str = "simple",
-    islands: Islands = (),
+    domains: Domains = (),
 ) -> "Plan":
     """Cut a problem's blocks into channels, loops, chunks and slices, and prove the schedule for
     that.
@@ -198,9 +198,9 @@ def lay_out(
         raise ScheduleError(
             f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more"
         )
-    ready = made_direct(schedule, p2p, problem.in_place, bool(islands)) if direct else schedule
+    ready = made_direct(schedule, p2p, problem.in_place, bool(domains)) if direct else schedule
     # what is lent over a network has a slot at its receiver
-    widest = max(widest_message(ready), 1 if islands else 0)
+    widest = max(widest_message(ready), 1 if domains else 0)
     slot_bytes = slot_bytes if widest else 0
     piece_bytes = slot_bytes // widest if slot_bytes else -(-chunk_bytes // slices)
     piece_bytes = min(
@@ -219,7 +219,7 @@ def lay_out(
             f" {format_size(piece_bytes)}",
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
-    if direct and islands:
+    if direct and domains:
         # lent or not, a message then waits for a slot at its receiver
         proved(schedule, slots, slices, 1, problem.in_place)
     proof = proved(
@@ -238,9 +238,9 @@ def lay_out(
         piece_bytes=piece_bytes,
         widest=widest,
         kernel=kernel,
-        transport=transport or ("p2p" if kernel else label(islands)),
+        transport=transport or ("p2p" if kernel else label(domains)),
         proto=kernel.proto if kernel else proto,
-        islands=islands,
+        domains=domains,
     )
 
 
@@ -271,7 +271,7 @@ class Plan:
     kernel: Kernel | None = None
     transport: str = "shm"
     proto: str = "simple"
-    islands: Islands = ()
+    domains: Domains = ()
 
     @property
     def n(self) -> int:
@@ -308,7 +308,7 @@ class Plan:
                 self.kernel,
                 self.transport,
                 self.proto,
-                self.islands,
+                self.domains,
             )
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -349,9 +349,9 @@ class Plan:
         """Scratch memory of one rank, all channels."""
         return self.channels * self.schedule.chunks["tmp"] * self.chunk_bytes
 
-    def is_apart(self, a: int, b: int) -> bool:
+    def is_remote(self, a: int, b: int) -> bool:
         """Whether messages join two ranks, not memory."""
-        return bool(self.islands) and self.islands[a] != self.islands[b]
+        return bool(self.domains) and self.domains[a] != self.domains[b]
 
     @cached_property
     def fifo_bytes(self) -> int:
@@ -400,7 +400,7 @@ class Plan:
         for channel in range(self.channels):
             slices_a_message = sum(loop.slices for loop in self.loops(channel))
             for (src, dst, port), messages in self.messages_of_port.items():
-                has_fifo = not all(message.is_direct for message in messages) or self.is_apart(
+                has_fifo = not all(message.is_direct for message in messages) or self.is_remote(
                     src, dst
                 )
                 found.append(

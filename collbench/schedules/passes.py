@@ -117,7 +117,7 @@ def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
                 yield At(p, t, r), steps
 
 
-def lend(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Schedule:
+def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Schedule:
     """The schedule with every message lent that can be: the peer reads it where it lies instead of
     from a FIFO.
 

@@ -18,7 +18,7 @@ from collbench.util.errors import ScheduleError
 _NO_LIMIT = 1 << 30  # slots: credits order nothing, so the least bounded FIFOs show as much as any
 
 
-def place(schedule: Schedule, *, in_place: bool) -> Schedule:
+def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
     """The schedule with every message placed that can be: the sender writes it into the receiver's
     output, and the receiver waits.
 
@@ -33,10 +33,14 @@ def place(schedule: Schedule, *, in_place: bool) -> Schedule:
     >>> from collbench.schedules.algorithms import direct, ring
     >>> from collbench.schedules.ir import build
     >>> from collbench.spec.world import World
-    >>> found = place(build("allreduce", "ring", ring.allreduce, World(n=4)), in_place=True)
+    >>> found = push_zero_copy(
+    ...     build("allreduce", "ring", ring.allreduce, World(n=4)), in_place=True
+    ... )
     >>> [at.round for at in found.placed], found.ready
     ([4, 5, 6], {})
-    >>> place(build("broadcast", "direct", direct.broadcast, World(n=2)), in_place=False).ready
+    >>> push_zero_copy(
+    ...     build("broadcast", "direct", direct.broadcast, World(n=2)), in_place=False
+    ... ).ready
     {1: frozenset({Edge(peer=0, port='direct')})}
     """
     if schedule.lent:

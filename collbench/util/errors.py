@@ -6,7 +6,7 @@ it into.
     |   `-- ScheduleError    2  a schedule (or its layout) does not do what its collective asks for
     |-- UnavailableError     3  this environment cannot run it
     |   `-- RefusedError     3  a library refuses one way of doing it
-    `-- StuckError           4  a deadline passed
+    `-- HangError           4  a deadline passed
         `-- RankLostError    4  a rank died or stopped
 
 A message says what is wrong, the value, and what is allowed; the hint says what to do next.
@@ -54,7 +54,7 @@ class RefusedError(UnavailableError):
     """A library refuses one point, or what it was forced to; others may be fine."""
 
 
-class StuckError(CollbenchError):
+class HangError(CollbenchError):
     """A deadline passed: somebody waited for something that never came.
 
     suspect: how far the waiter had come (the later, the larger), and the rank that it waited for.
@@ -73,5 +73,5 @@ class StuckError(CollbenchError):
         return type(self), (self.message, self.hint, self.suspect)
 
 
-class RankLostError(StuckError):
+class RankLostError(HangError):
     """A rank died or stopped answering."""

@@ -17,7 +17,7 @@ from collbench.analysis.rows import (
     KNOBS,
     asked_knobs,
     by_problem,
-    is_apart,
+    is_separated,
     label,
     rows_of,
 )
@@ -338,7 +338,7 @@ def test_bands_take_the_worst_size_of_own_choices() -> None:
 
 
 def test_single_repeats_tell_nothing_apart() -> None:
-    assert not is_apart([1.0], [9.0])
+    assert not is_separated([1.0], [9.0])
     [sizes] = answers(frame(row((1.0,)), row((9.0,), algo="tree"))).winners.values()
     assert sizes[1024].gain is not None
     assert math.isnan(sizes[1024].gain.low)

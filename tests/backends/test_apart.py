@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from collbench.backends.gpu.child import ApartCrew, Rank
+from collbench.backends.gpu.child import ChildWorkerGroup, Rank
 from collbench.launch.group import RankContext
 from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from collbench.launch.local import LocalGroup
-from collbench.util.errors import RankLostError, RefusedError, StuckError
+from collbench.util.errors import HangError, RankLostError, RefusedError
 from tests.support.runs import environment, needs_mpi, under_mpirun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,12 +55,12 @@ def variables(tmp_path: Path) -> tuple[tuple[str, str], ...]:
 
 
 @pytest.fixture
-def crew(
+def workers(
     variables: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ApartCrew]:
+) -> Iterator[ChildWorkerGroup]:
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    made = ApartCrew(LocalGroup(), "standin", 2, variables)
+    made = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
     yield made
     made.close()
 
@@ -73,14 +73,14 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def pids(crew: ApartCrew) -> list[int]:
-    return [pid for *_, pid, _ in crew.call("tell", timeout_s=30)]
+def pids(workers: ChildWorkerGroup) -> list[int]:
+    return [pid for *_, pid, _ in workers.call("tell", timeout_s=30)]
 
 
 def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
-    crew: ApartCrew,
+    workers: ChildWorkerGroup,
 ) -> None:
-    told = crew.call("tell", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "PMI_RANK", timeout_s=30)
+    told = workers.call("tell", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "PMI_RANK", timeout_s=30)
     assert [(rank, n, is_process) for rank, n, is_process, *_ in told] == [
         (0, 2, True),
         (1, 2, True),
@@ -90,42 +90,42 @@ def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
 
 
 def test_closing_ends_them(variables: tuple[tuple[str, str], ...]) -> None:
-    crew = ApartCrew(LocalGroup(), "standin", 2, variables)
-    found = pids(crew)
-    crew.close()
+    workers = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
+    found = pids(workers)
+    workers.close()
     assert not any(map(is_alive, found))
 
 
-def test_what_a_child_raises_comes_through_and_ends_nothing(crew: ApartCrew) -> None:
+def test_what_a_child_raises_comes_through_and_ends_nothing(workers: ChildWorkerGroup) -> None:
     with pytest.raises(RefusedError, match="no such thing") as found:
-        crew.call("refuse", timeout_s=30)
+        workers.call("refuse", timeout_s=30)
     assert found.value.hint == "ask for another"
-    assert len(pids(crew)) == 2
+    assert len(pids(workers)) == 2
 
 
-def test_a_child_that_dies_is_named(crew: ApartCrew) -> None:
-    crew.call("tell", timeout_s=30)
-    with pytest.raises(StuckError, match=r"the process of rank 1 was killed by SIGKILL in die"):
-        crew.call("die", 1, timeout_s=30)
+def test_a_child_that_dies_is_named(workers: ChildWorkerGroup) -> None:
+    workers.call("tell", timeout_s=30)
+    with pytest.raises(HangError, match=r"the process of rank 1 was killed by SIGKILL in die"):
+        workers.call("die", 1, timeout_s=30)
 
 
 def test_a_child_that_hangs_is_given_up_and_killed(variables: tuple[tuple[str, str], ...]) -> None:
-    crew = ApartCrew(LocalGroup(), "standin", 2, variables)
-    before = pids(crew)
+    workers = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
+    before = pids(workers)
     with pytest.raises(
-        StuckError, match=r"the process of rank 1 does not answer after 0 s in sleep"
+        HangError, match=r"the process of rank 1 does not answer after 0 s in sleep"
     ):
-        crew.call("sleep", 60.0, 1, timeout_s=0.3)
+        workers.call("sleep", 60.0, 1, timeout_s=0.3)
     assert not is_alive(before[1])
-    crew.close()
+    workers.close()
     assert not is_alive(before[0])
 
 
-def test_a_stopped_child_is_told_from_a_slow_one(crew: ApartCrew) -> None:
-    before = pids(crew)
+def test_a_stopped_child_is_told_from_a_slow_one(workers: ChildWorkerGroup) -> None:
+    before = pids(workers)
     os.kill(before[0], signal.SIGSTOP)
-    with pytest.raises(StuckError, match=r"the process of rank 0 is stopped \(SIGSTOP\)"):
-        crew.call("tell", timeout_s=0.3)
+    with pytest.raises(HangError, match=r"the process of rank 0 is stopped \(SIGSTOP\)"):
+        workers.call("tell", timeout_s=0.3)
 
 
 def test_a_dead_child_stays_lost(variables: tuple[tuple[str, str], ...]) -> None:

@@ -22,11 +22,11 @@ from collbench.backends.gpu.concurrent import (
     measured,
     work_of,
 )
-from collbench.backends.gpu.rank import Lane, stride_bytes
-from collbench.backends.gpu.session import GpuOptions, Watch
-from collbench.backends.gpu.timing import How, launch_s
-from collbench.device import product
-from collbench.device.product import Product
+from collbench.backends.gpu.rank import DeviceRank, stride_bytes
+from collbench.backends.gpu.session import GpuHealth, GpuOptions
+from collbench.backends.gpu.timing import TimingOptions, launch_s
+from collbench.device import gemm
+from collbench.device.gemm import Gemm
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.spec.case import Case, Problem
@@ -50,10 +50,10 @@ class FakeProduct:
     def close(self) -> None: ...
 
 
-def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
+def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
-    lane = Lane(0, 2, card, is_alone=True)
-    lane.product = cast(Product, FakeProduct(card, 64))
+    lane = DeviceRank(0, 2, card, is_alone=True)
+    lane.product = cast(Gemm, FakeProduct(card, 64))
     monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(
         lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
@@ -61,7 +61,7 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> Lane:
     return lane
 
 
-def run(lane: Lane, card: Card, waits: list[float], **work: Any) -> Marks:
+def run(lane: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
     return concurrent.run(lane, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
 
@@ -96,9 +96,9 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_session, "Product", FakeProduct)
+    monkeypatch.setattr(gpu_session, "Gemm", FakeProduct)
     rank = gpu_session.GpuRank(RankContext(rank=0, n=2))
-    rank.lane = Lane(0, 2, cast(Any, Card()), is_alone=True)
+    rank.lane = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
     rank.compute(64)
     made = rank.lane.product
     rank.compute(64)
@@ -118,7 +118,12 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
         card.work(stream, 0.5e-3)
 
     assert launch_s(
-        lane, queue, 3, How(launch=launch, iterations=4), graphs, lambda: waits.append(True)
+        lane,
+        queue,
+        3,
+        TimingOptions(launch=launch, iterations=4),
+        graphs,
+        lambda: waits.append(True),
     ) == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
     assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
@@ -127,7 +132,7 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
 # The driver
 
 
-class Crew:
+class WorkerGroup:
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
     def __init__(self, wrong: Wrong | None = None) -> None:
@@ -163,13 +168,13 @@ class Crew:
     def close(self) -> None: ...
 
 
-WATCH = cast(Watch, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-low",)))
+WATCH = cast(GpuHealth, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-low",)))
 
 
 def test_each_repeat_is_alone_alone_and_together() -> None:
-    crew = Crew()
-    found, wrong = measured(crew, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
-    assert [method for method, _ in crew.asked] == [
+    workers = WorkerGroup()
+    found, wrong = measured(workers, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
+    assert [method for method, _ in workers.asked] == [
         "reset",
         "first",
         "compute",
@@ -177,7 +182,7 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
         *(["reset"] + ["beside"] * 3) * 2,
     ]
     # behind two that find out how long each takes, and one that warms up
-    works = [work for _, work in crew.asked if work is not None][3:]
+    works = [work for _, work in workers.asked if work is not None][3:]
     assert [(bool(work.turns), bool(work.replays)) for work in works] == [
         (True, False),
         (False, True),
@@ -193,7 +198,7 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
 
 
 def test_what_was_wrong_on_any_rank_is_told() -> None:
-    found, wrong = measured(Crew(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
+    found, wrong = measured(WorkerGroup(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
     assert wrong == [WRONG] * 4
     assert found[0].notes == ("clocks-low",)
 
@@ -287,9 +292,9 @@ class ProductCard(Card):
 
 def test_products_run_on_their_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     cublas = Cublas()
-    monkeypatch.setattr(product, "load_cublas", lambda: cublas)
+    monkeypatch.setattr(gemm, "load_cublas", lambda: cublas)
     card = ProductCard(cublas)
-    made = Product(cast(Any, card), 2048)
+    made = Gemm(cast(Any, card), 2048)
     a, b, c = card.filled
     assert (card.filled[a], card.filled[b]) == (2048 * 2048 * 2,) * 2
     assert len(cublas.calls) == 1, "kernels are loaded before anybody waits for this rank"
@@ -317,11 +322,11 @@ def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPa
     def refuse(size: int) -> int:
         raise UnavailableError("GPU 0 has no 8192M of memory", "use smaller sizes")
 
-    monkeypatch.setattr(product, "load_cublas", Cublas)
+    monkeypatch.setattr(gemm, "load_cublas", Cublas)
     card: Any = ProductCard(Cublas())
     card.allocate = refuse
     with pytest.raises(UnavailableError) as caught:
-        Product(card, 65536)
+        Gemm(card, 65536)
     assert (caught.value.message, caught.value.hint) == (
         "GPU 0 has no 8192M of memory",
         "use a smaller --gemm",
@@ -329,9 +334,7 @@ def test_matrices_that_do_not_fit_are_to_be_smaller(monkeypatch: pytest.MonkeyPa
 
 
 def test_random_values_are_finite_and_spread() -> None:
-    values = (product.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(
-        np.float32
-    )
+    values = (gemm.random_bfloat16(10_000, 0).astype(np.uint32) << np.uint32(16)).view(np.float32)
     assert np.isfinite(values).all()
     assert 0.9 < float(values.std()) < 1.1
 
@@ -339,7 +342,7 @@ def test_random_values_are_finite_and_spread() -> None:
 def test_a_missing_cublas_is_a_reason() -> None:
     pytest.importorskip("cupy")
     try:
-        product.load_cublas()
+        gemm.load_cublas()
     except UnavailableError as error:
         assert "cublas" in error.hint
 
@@ -363,7 +366,7 @@ def copies(
     rank = gpu_copies.Rank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
-    lane = Lane(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
+    lane = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
     lane.user, lane.users, lane.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
     monkeypatch.setattr(lane, "meet", lambda: log.append("meet"))
     monkeypatch.setattr(lane, "wait", lambda deadline_s: log.append("wait"))
@@ -466,7 +469,7 @@ class FakeRank:
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_copies, "Rank", FakeRank)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 3)
-    monkeypatch.setattr(gpu_session, "Watch", lambda facts: WATCH)
+    monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: WATCH)
     FakeRank.asked = []
     cases = [
         Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size)

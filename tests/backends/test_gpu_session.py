@@ -14,9 +14,9 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.rank import POOL_BYTES, Lane
-from collbench.backends.gpu.session import GpuOptions, Watch, repeat, take_gpu
-from collbench.backends.gpu.timing import REPLAYS, How
+from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
+from collbench.backends.gpu.session import GpuHealth, GpuOptions, repeat, take_gpu
+from collbench.backends.gpu.timing import REPLAYS, TimingOptions
 from collbench.device.card import Card
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
@@ -26,7 +26,7 @@ from collbench.spec.case import Case
 from collbench.util.errors import UnavailableError
 
 
-class Crew:
+class WorkerGroup:
     """Two ranks whose first launches take a second, and those of a graph 100 us."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Crew:
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
         self.asked[method] = args, timeout_s
         if method == "timed":
-            assert isinstance(args[1], How)
+            assert isinstance(args[1], TimingOptions)
             self.timed.append(args[1].iterations)
             return [Answer(wrong=None, seconds=1e-4, busy_s=0.0)] * 2
         return [Answer(wrong=None, seconds=1.0, busy_s=0.0)] * 2
@@ -63,7 +63,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
     asked: list[tuple[int, int, int]] = []
 
     def refuse(
-        crew: object, arena: int, user: int, options: object, host: int, **more: object
+        workers: object, arena: int, user: int, options: object, host: int, **more: object
     ) -> None:
         asked.append((arena, user, host))
         raise UnavailableError("GPU 1 has no memory")
@@ -99,11 +99,11 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 
 
 def test_asking_for_many_launches_is_no_deadline() -> None:
-    crew, options = Crew(), GpuOptions(timeout_s=1.0)
+    workers, options = WorkerGroup(), GpuOptions(timeout_s=1.0)
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     repeat(
-        crew,
-        cast(Watch, Quiet()),
+        workers,
+        cast(GpuHealth, Quiet()),
         "plan",
         problem,
         Batch(iterations=50, aggregate=2, deadline_s=1.0),
@@ -111,36 +111,36 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
         options,
         hot=False,
     )
-    (_, how, _), timeout_s = crew.asked["timed"]
-    assert isinstance(how, How)
+    (_, how, _), timeout_s = workers.asked["timed"]
+    assert isinstance(how, TimingOptions)
     assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
-    assert crew.asked["first"][1] < 15
+    assert workers.asked["first"][1] < 15
 
 
 def test_launches_are_as_many_as_their_own_time_wants() -> None:
     """A first launch, which takes a second here, says little about one in a graph."""
-    crew, watch = Crew(), cast(Watch, Quiet())
+    workers, watch = WorkerGroup(), cast(GpuHealth, Quiet())
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     for _ in range(2):
-        found = repeat(crew, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
+        found = repeat(workers, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
         assert found.iterations == 40
-    assert crew.timed == [4, 40, 40]
+    assert workers.timed == [4, 40, 40]
 
 
 @pytest.mark.parametrize(
     ("how", "sets"),
     [
-        (How(iterations=31), 31),
-        (How(iterations=31, aggregate=2), 32),
-        (How(iterations=31, aggregate=2, isolated=True), 31),
+        (TimingOptions(iterations=31), 31),
+        (TimingOptions(iterations=31, aggregate=2), 32),
+        (TimingOptions(iterations=31, aggregate=2, isolated=True), 31),
     ],
 )
 def test_sets_without_a_timed_launch_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch, how: How, sets: int
+    monkeypatch: pytest.MonkeyPatch, how: TimingOptions, sets: int
 ) -> None:
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
-    lane = Lane.__new__(Lane)
+    lane = DeviceRank.__new__(DeviceRank)
     monkeypatch.setattr(gpu_rank, "launch_s", lambda *args: 1e-4)
     monkeypatch.setattr(lane, "compare", lambda problem, sets: compared.append(sets))
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
@@ -158,7 +158,7 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         allocated.append(size)
         return len(allocated) << 40
 
-    lane = Lane(
+    lane = DeviceRank(
         0,
         2,
         cast(

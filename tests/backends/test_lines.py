@@ -24,7 +24,7 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.results.record import read
 from collbench.spec.case import Case
 from collbench.spec.dtypes import DtypeName
-from collbench.util.errors import ScheduleError, StuckError
+from collbench.util.errors import HangError, ScheduleError
 from tests.support.batteries import plan_of, problem
 
 LAYOUTS = {"ll": (4, 4), "ll128": (120, 8)}
@@ -141,7 +141,7 @@ def test_a_torn_slice_is_not_read(proto: str, which: str) -> None:
     both.buffer(1, "out")[...] = -1
     both.fifo[at : at + flag_bytes] = 0
     with pytest.raises(
-        StuckError,
+        HangError,
         match=(
             rf"rank 1 .* waited for data from rank 0: wanted flag 1 on {lines} lines, saw it on"
             rf" {lines - 1}"
@@ -159,7 +159,7 @@ def test_flags_of_the_launch_before_do_not_pass(proto: str) -> None:
     both = pair(proto)
     both.launch(0)
     both.launch(1)
-    with pytest.raises(StuckError, match="wanted flag 2 on"):
+    with pytest.raises(HangError, match="wanted flag 2 on"):
         both.launch(1, 0.05)
 
 

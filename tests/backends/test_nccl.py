@@ -18,7 +18,7 @@ from collbench.launch.group import RankContext
 from collbench.results.record import read
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
-from collbench.util.errors import RefusedError, StuckError, UnavailableError
+from collbench.util.errors import HangError, RefusedError, UnavailableError
 
 PEERS = {"nccl": nccl.KNOBS, "mpi": {}}
 SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2"]
@@ -369,11 +369,11 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
     rank, aborted = rank_without_gpu(), []
 
     def wait(deadline_s: float) -> None:
-        raise StuckError(f"GPU 1 has not finished after {deadline_s:.0f} s")
+        raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
 
     rank.lane = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
     rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
-    with pytest.raises(StuckError, match="after 8 s"):
+    with pytest.raises(HangError, match="after 8 s"):
         rank._wait()
     assert aborted == [True]
 

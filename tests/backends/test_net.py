@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from collbench.backends.cpu import backend as cpu
-from collbench.backends.net.proxy import Road
+from collbench.backends.net.proxy import DataComm
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import algorithms_of, resolve
@@ -23,9 +23,9 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OPS
 from collbench.util.errors import (
     CollbenchError,
+    HangError,
     RankLostError,
     ScheduleError,
-    StuckError,
     UnavailableError,
 )
 from tests.support.fake_mpi import FakeComm, World
@@ -116,20 +116,20 @@ def test_what_leaves_an_island_is_said_and_fits_a_slot(algo: str, direct: str) -
                 away = [
                     turn
                     for turn in action.post
-                    if plan.is_apart(
+                    if plan.is_remote(
                         plan.connections[turn.edge].src, plan.connections[turn.edge].dst
                     )
                 ]
                 assert [turn for turn, _ in action.sent] == away
                 for region in action.operands:
-                    assert region.space == "slot" or not plan.is_apart(rank, region.owner)
+                    assert region.space == "slot" or not plan.is_remote(rank, region.owner)
         assert all(region.size <= plan.slot_bytes for region in sent.values())
         assert all(
             region.owner == plan.connections[turn.edge].src
             for turn, region in sent.items()
             if region.space != "slot"
         )
-        apart = [c for c in plan.connections if plan.is_apart(c.src, c.dst)]
+        apart = [c for c in plan.connections if plan.is_remote(c.src, c.dst)]
         assert len(sent) == sum(connection.slices for connection in apart)
         assert all(connection.fifo_offset >= 0 for connection in apart)
 
@@ -145,7 +145,7 @@ def run(
 
     def serve(number: int) -> None:
         rank = cpu.Rank(RankContext(rank=number, n=plan.n))
-        rank.road = Road(FakeComm(world, number), OSError)
+        rank.road = DataComm(FakeComm(world, number), OSError)
         rank.reserve(cpu.private_bytes(plan, hot=True))
         rank.load(plan, True, False)
         try:
@@ -217,7 +217,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     _, faults = run(
         resolve(case(algo="ring", ranks=3, transport="net")).plan, absent=1, deadline_s=0.2
     )
-    assert [fault for fault in faults if isinstance(fault, StuckError)] == faults
+    assert [fault for fault in faults if isinstance(fault, HangError)] == faults
     assert sorted(str(fault) for fault in faults) == [
         "rank 0 waited at a barrier for rank 1",
         "rank 2 waited at a barrier for rank 1",
@@ -230,11 +230,12 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
         cpu.Rank(RankContext(rank=1, n=3)),
     )
     rank.road = cast(
-        Road, SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None)
+        DataComm,
+        SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None),
     )
     rank.reserve(cpu.private_bytes(plan, hot=True))
     rank.load(plan, True, False)
-    with pytest.raises(StuckError, match="the messages of rank 1 do not leave"):
+    with pytest.raises(HangError, match="the messages of rank 1 do not leave"):
         rank.prepare(plan.digest, True, 1, True, 1.0)
 
 
@@ -262,7 +263,7 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     ]
     loaded: dict[str, None] = {}
 
-    class Crew:
+    class WorkerGroup:
         def call(self, method: str, *args: Any, timeout_s: float) -> list[str]:
             if method != "load":
                 return ["An MPI"] * 2
@@ -272,9 +273,12 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
             loaded[plan.digest] = None
             return [plan.digest] * 2
 
-    crew = Crew()
+    workers = WorkerGroup()
     group: Any = SimpleNamespace(
-        kind="mpi", hosts=("a", "a"), shared_crew=lambda *args: crew, mpi_crew=lambda *args: crew
+        kind="mpi",
+        hosts=("a", "a"),
+        shared_workers=lambda *args: workers,
+        mpi_workers=lambda *args: workers,
     )
     session = cpu.Session(group, plans, hot=True)
     for plan in [*plans, *plans]:

@@ -14,10 +14,10 @@ import pytest
 
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.backend import Rank, why_waived
-from collbench.backends.gpu.rank import Lane
+from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.gpu.session import GpuOptions, reserve_net
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, net_bytes
-from collbench.backends.net.proxy import Road
+from collbench.backends.net.proxy import DataComm
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
@@ -27,10 +27,10 @@ from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import Limits, slot_wire_bytes
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
-from collbench.planning.transports.net import Islands, islands, label
+from collbench.planning.transports.net import Domains, domains, label
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName
-from collbench.util.errors import RefusedError, ScheduleError, StuckError, UnavailableError
+from collbench.util.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
 
@@ -65,7 +65,7 @@ def plan_of(
     op: OpName,
     algo: str,
     proto: str,
-    found: Islands,
+    found: Domains,
     *,
     count: int = 611,
     slots: int = 4,
@@ -85,7 +85,7 @@ def plan_of(
         slices=slices if proto == "simple" else 1,
         kernel=Kernel(proto=proto, threads=64),
         transport=label(found, near),
-        islands=found,
+        domains=found,
     )
 
 
@@ -135,7 +135,7 @@ def test_a_proxy_is_told_which_slots_are_free() -> None:
 
 @pytest.mark.parametrize("proto", PROTOS)
 @pytest.mark.parametrize("found", [(0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0, 1)])
-def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
+def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
     """No word or slot of them is part of another, all are the rank's own, and no address of theirs
     is a peer's.
     """
@@ -177,7 +177,7 @@ def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
                 if at >= memory.net_slots
             )
             near = sum(
-                not plan.is_apart(c.src, c.dst)
+                not plan.is_remote(c.src, c.dst)
                 and c.fifo_offset >= 0
                 and c.dst == rank
                 and c.channel == 0
@@ -188,7 +188,7 @@ def test_ends_between_islands_lie_apart(proto: str, found: Islands) -> None:
 
 @pytest.mark.parametrize("proto", PROTOS)
 @pytest.mark.parametrize("found", [(0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0)])
-def test_every_algorithm(proto: str, found: Islands) -> None:
+def test_every_algorithm(proto: str, found: Domains) -> None:
     for number, (op, algo) in enumerate(PAIRS):
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
             Run(0), Run(0), Run(1)
@@ -219,7 +219,7 @@ def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slic
             op,  # type: ignore[arg-type]
             algo,
             proto,
-            islands("net", "abcd"),
+            domains("net", "abcd"),
             count=count,
             channels=channels,
             slots=slots,
@@ -232,7 +232,7 @@ def test_sizes_and_knobs(proto: str, count: int, channels: int, slots: int, slic
 @pytest.mark.parametrize("proto", PROTOS)
 def test_launches_of_other_sizes(proto: str) -> None:
     """As a soak queues them."""
-    plan = plan_of("allreduce", "ring", proto, islands("net", "abc"), count=700)
+    plan = plan_of("allreduce", "ring", proto, domains("net", "abc"), count=700)
     Gpus(plan, 3, any_size=True).run(
         *[Run(number % 2, count) for number, count in enumerate((700, 1, 350, 699, 2, 700))]
     )
@@ -270,7 +270,7 @@ class Card:
 def test_a_rank_opens_the_memory_of_its_host_only(
     near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]
 ) -> None:
-    lane: Any = Lane(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
+    lane: Any = DeviceRank(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
     kept: dict[str, tuple[int, ...]] = {}
     vars(lane).update(
         arena=7,
@@ -309,7 +309,7 @@ def test_where_slots_are(
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
 
-    class Crew:
+    class WorkerGroup:
         def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
             asked_for.append(method)
             if method == "reserve":
@@ -319,7 +319,9 @@ def test_where_slots_are(
         def close(self) -> None:
             pass
 
-    text, taken, refuse = reserve_net(Crew(), [plan], GpuOptions(net_memory=asked), ("a", "a"))
+    text, taken, refuse = reserve_net(
+        WorkerGroup(), [plan], GpuOptions(net_memory=asked), ("a", "a")
+    )
     assert asked_for == ["mpi", "reserve", "join"], (
         "who has no memory says so before any rank waits for it"
     )
@@ -353,7 +355,7 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
         4096,
     )
     outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
-    with pytest.raises(StuckError, match=said):
+    with pytest.raises(HangError, match=said):
         outside.wait(cast(Any, None), 1.0, 1.0)
     assert outside.is_aborted()
 
@@ -382,7 +384,7 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
     )
     joined: list[int] = []
 
-    class Crew:
+    class WorkerGroup:
         def __init__(self, cores: int) -> None:
             self.cores = cores
 
@@ -393,11 +395,11 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
         def close(self) -> None:
             pass
 
-    refuse = reserve_net(Crew(0), [plan], GpuOptions(net_threads=3), "aa")[2]
+    refuse = reserve_net(WorkerGroup(0), [plan], GpuOptions(net_threads=3), "aa")[2]
     with pytest.raises(RefusedError, match="without the thread level multiple"):
         refuse(plan)
     for cores, asked, hosts in ((0, 0, "aa"), (4, 3, "aa"), (16, None, "aa"), (16, None, "ab")):
-        reserve_net(Crew(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
+        reserve_net(WorkerGroup(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
     assert joined == [0, 0, 3, 4, 0], "what another host sends nobody copies"
 
 
@@ -458,7 +460,7 @@ def test_large_messages_of_the_host_are_taken_one_by_one(
     )
     receivers, (words, slots, _) = Receivers(1, OSError), net_bytes([plan], has_gpu_slots=False)
     proxy = GpuProxy(
-        Road(Silent(), OSError),
+        DataComm(Silent(), OSError),
         plan,
         1,
         memoryview(bytearray(words)).cast("Q"),

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from collbench.bench.ceilings import Yardstick, efficiency
+from collbench.bench.ceilings import Ceilings, efficiency
 from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
@@ -82,11 +82,11 @@ def test_a_star_fills_the_root_alone() -> None:
 
 def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None:
     case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
-    yardstick = Yardstick(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
+    ceilings = Ceilings(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
     found = {}
     for road in ("p2p", "shm"):
         chosen = resolve(replace(case, transport=road), Limits())
-        found[road] = yardstick.of(chosen.case, chosen.plan)
+        found[road] = ceilings.of(chosen.case, chosen.plan)
     assert found["p2p"] is not None
     assert found["shm"] is not None
     assert found["p2p"].gbs == pytest.approx(364.5, rel=0.01)
@@ -120,7 +120,7 @@ def test_unknown_rates_make_no_ceiling() -> None:
     )
     assert ceiling(topology, ["gpu0", "gpu1"], {(0, 1): Fraction(1)}) is None
     assert (
-        Yardstick(topology, ["gpu0", "gpu1"]).cheapest(
+        Ceilings(topology, ["gpu0", "gpu1"]).cheapest(
             Case(op="allreduce", backend="model", ranks=2, size_bytes=1024)
         )
         == "auto"
@@ -128,7 +128,7 @@ def test_unknown_rates_make_no_ceiling() -> None:
 
 
 def test_a_protocol_takes_its_share() -> None:
-    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    ceilings = Ceilings(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
     for proto in ("simple", "ll", "ll128"):
         choice = resolve(
             Case(
@@ -140,14 +140,14 @@ def test_a_protocol_takes_its_share() -> None:
                 size_bytes=1 << 24,
             )
         )
-        found = yardstick.of(choice.case, choice.plan)
+        found = ceilings.of(choice.case, choice.plan)
         assert found is not None
         assert found.gbs == pytest.approx(18 * 25 * 0.81 * efficiency(proto))
 
 
 def test_a_library_is_measured_by_the_best_of_ours() -> None:
-    yardstick = Yardstick(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
-    found = yardstick.of(
+    ceilings = Ceilings(behind_nvswitch(4), [f"gpu{k}" for k in range(4)])
+    found = ceilings.of(
         Case(op="allreduce", backend="nccl", algo="library", ranks=4, size_bytes=1 << 24), None
     )
     assert found is not None
@@ -165,7 +165,7 @@ def test_a_library_may_use_all_links_of_a_cube(
     ranks is no bound for it.
     """
     topology = machine_topology(machine)
-    found = Yardstick(topology, [gpu.id for gpu in topology.gpus]).of(
+    found = Ceilings(topology, [gpu.id for gpu in topology.gpus]).of(
         Case(op=op, backend="nccl", algo="library", ranks=8, size_bytes=1 << 24), None
     )
     assert found is not None

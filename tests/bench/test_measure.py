@@ -20,7 +20,7 @@ from collbench.planning.choice import resolve
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.pattern import Wrong
-from collbench.util.errors import ScheduleError, StuckError
+from collbench.util.errors import HangError, ScheduleError
 
 CASES = [
     Case(op="allreduce", backend="model", algo=algo, ranks=2, size_bytes=4096)
@@ -107,10 +107,10 @@ def test_a_stuck_point_ends_the_sweep_after_its_row() -> None:
     group = LocalGroup()
     measurement = Measurement(plan_points(CASES, group), group, Settings(repeats=1))
     measurement.sessions = {
-        ("model", 2): Scripted([samples(1e-6, 1e-6), StuckError("rank 1 waited")])
+        ("model", 2): Scripted([samples(1e-6, 1e-6), HangError("rank 1 waited")])
     }
     rows: list[Record] = []
-    with pytest.raises(StuckError):
+    with pytest.raises(HangError):
         rows.extend(measurement.records())
     assert [row.status for row in rows] == ["ok", "error"]
     assert rows[1].reason == "rank 1 waited"

@@ -23,7 +23,7 @@ from collbench.report.tables.overlap import WIDTH, advice
 from collbench.results.record import COLUMNS as SWEEP
 from collbench.results.record import Record
 from collbench.spec.pattern import Wrong
-from collbench.util.errors import ScheduleError, StuckError, UnavailableError
+from collbench.util.errors import HangError, ScheduleError, UnavailableError
 from tests.support.overlap import Session, marks, repeat
 
 ASKED = Asked(sizes=(1 << 26,), channels=(4,), backends=("cuda",), ranks=2, gemm=8192)
@@ -302,7 +302,7 @@ def test_a_session_that_does_not_open_waives_its_points(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(StuckError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)]
+    ("error", "code"), [(HangError("rank 1 waited"), 4), (KeyboardInterrupt(), 130)]
 )
 def test_what_ends_it_keeps_the_rows_before(
     stand_in: type[Session],

@@ -9,13 +9,13 @@ import pytest
 
 from collbench.bench.runner import Point
 from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, soak
-from collbench.launch.driver import stuck
+from collbench.launch.driver import hang_error
 from collbench.planning.choice import resolve
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.spec.case import Case
 from collbench.spec.pattern import Wrong
-from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, StuckError
+from collbench.util.errors import CollbenchError, HangError, RefusedError, ScheduleError
 
 
 class Session:
@@ -98,12 +98,12 @@ def test_counts_are_the_plans_own_or_anything_up_to_it() -> None:
 
 def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
     waits = [
-        StuckError("rank 0 waited for rank 3", suspect=((2, 6), 3)),
-        StuckError("rank 1 waited for rank 0", suspect=((2, 3), 0)),
-        StuckError("rank 2 was told to stop"),
+        HangError("rank 0 waited for rank 3", suspect=((2, 6), 3)),
+        HangError("rank 1 waited for rank 0", suspect=((2, 3), 0)),
+        HangError("rank 2 was told to stop"),
     ]
     assert (
-        stuck(waits).message
+        hang_error(waits).message
         == "rank 0 keeps the others waiting: rank 0 waited for rank 3; rank 1 waited for rank 0;"
         " rank 2 was told to stop"
     )
@@ -112,7 +112,7 @@ def test_of_several_waits_the_least_far_names_the_rank_at_the_root() -> None:
 def test_suspects_travel_between_processes() -> None:
     import pickle
 
-    error = pickle.loads(pickle.dumps(StuckError("late", "hint", suspect=((-1,), 2))))
+    error = pickle.loads(pickle.dumps(HangError("late", "hint", suspect=((-1,), 2))))
     assert (error.message, error.hint, error.suspect) == ("late", "hint", ((-1,), 2))
 
 

@@ -18,7 +18,7 @@ from collbench.cli import _measure_pairs, _show_topology, run
 from collbench.machine.topology.model import Topology
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.matrix import matrix
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 from tests.support.machines import dgx1v, laptop, two_hosts, unknown_rates
 from tests.support.runs import ROOT, environment, mpirun, needs_mpi
 
@@ -172,7 +172,7 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(
     capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measured(_topology: Topology) -> Topology:
-        raise StuckError("measured")
+        raise HangError("measured")
 
     monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
     for bad in (tmp_path / "no" / "a.json", tmp_path, tmp_path / ("x" * 300)):

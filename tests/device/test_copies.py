@@ -11,7 +11,7 @@ import pytest
 
 from collbench.bench import pairs
 from collbench.device import copies
-from collbench.util.errors import StuckError, UnavailableError
+from collbench.util.errors import HangError, UnavailableError
 
 PIECES = 3
 PIECE_BYTES = copies._PIECE_BYTES
@@ -160,6 +160,6 @@ def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPa
     """Freeing memory would wait for them for ever, and so would the next pair."""
     runtime = use(monkeypatch, Runtime(state=600))
     monkeypatch.setattr(copies, "_DEADLINE_S", 0.01)
-    with pytest.raises(StuckError, match="have not ended"):
+    with pytest.raises(HangError, match="have not ended"):
         list(pairs._by_copies((0, 1), (0, 1)))
     assert runtime.held

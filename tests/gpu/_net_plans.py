@@ -29,7 +29,7 @@ def net_plans(n: int) -> list[Plan]:
     for k, kernel in enumerate(KERNELS):
         for p, (op, algo) in enumerate(PAIRS):
             root = (p % n) if collective(op).is_rooted else 0
-            shape, (islands, inside) = SHAPES[(p + k) % len(SHAPES)], roads[(p + k) % len(roads)]
+            shape, (domains, inside) = SHAPES[(p + k) % len(SHAPES)], roads[(p + k) % len(roads)]
             what = problem(
                 op,
                 n,
@@ -48,8 +48,8 @@ def net_plans(n: int) -> list[Plan]:
                         chunk_bytes=shape.chunk_bytes,
                         slices=shape.slices if kernel.proto == "simple" else 1,
                         kernel=kernel,
-                        transport=label(islands, inside),
-                        islands=islands,
+                        transport=label(domains, inside),
+                        domains=domains,
                     )
                 )
             except ScheduleError:  # too few slots for that algorithm

@@ -21,7 +21,7 @@ from collbench.backends import reference
 from collbench.backends.base import Batch, Samples
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session
-from collbench.backends.gpu.rank import Lane
+from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.gpu.session import GpuOptions
 from collbench.backends.nccl import backend as nccl
 from collbench.device.card import device_count
@@ -34,7 +34,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, dtype
-from collbench.util.errors import CollbenchError, RankLostError, ScheduleError, StuckError
+from collbench.util.errors import CollbenchError, HangError, RankLostError, ScheduleError
 from tests.gpu._net_plans import net_measured_plans, net_plans
 from tests.gpu._plans import (
     PROTOS,
@@ -135,10 +135,10 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
         try:
             why = differs(plan, session.once(plan, inputs[number]), wanted[number - first])
             ran += 1
-        except (StuckError, ScheduleError) as error:
+        except (HangError, ScheduleError) as error:
             if isinstance(error, RankLostError):
                 raise
-            why, stuck = error.message, stuck + isinstance(error, StuckError)
+            why, stuck = error.message, stuck + isinstance(error, HangError)
         except CollbenchError as error:
             say(f"FAIL {describe(plan)}: {error.message}")
             say(f"NEXT {number + 1}")
@@ -250,9 +250,9 @@ def has_element(plan: Plan, rank: int, index: int) -> bool:
 
 def spoil(rank: int, index: int) -> None:
     """From now on that element is inverted before a rank of this process compares."""
-    compare = Lane.compare
+    compare = DeviceRank.compare
 
-    def spoiled(lane: Lane, problem: Problem, sets: range) -> object:
+    def spoiled(lane: DeviceRank, problem: Problem, sets: range) -> object:
         if lane.rank == rank:
             out, _ = lane.buffer(problem, "out", sets[0])
             at = out + index * problem.item_bytes
@@ -261,7 +261,7 @@ def spoil(rank: int, index: int) -> None:
             )
         return compare(lane, problem, sets)
 
-    Lane.compare = spoiled  # type: ignore[method-assign, assignment]
+    DeviceRank.compare = spoiled  # type: ignore[method-assign, assignment]
 
 
 def run_nccl(group: Group, n: int) -> int:

@@ -51,7 +51,7 @@ COLLECTIVES = [("cuda", "4"), ("cuda", "32"), ("cuda", "1"), ("nccl", "0")]
 @pytest.fixture(autouse=True)
 def cublas() -> None:
     """Skips where there is no cuBLAS."""
-    from collbench.device.product import load_cublas
+    from collbench.device.gemm import load_cublas
     from collbench.util.errors import UnavailableError
 
     try:

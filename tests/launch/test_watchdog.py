@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from collbench.launch.driver import EXTENSIONS
-from collbench.launch.mpi import _MpiCrew
+from collbench.launch.mpi import _MpiWorkerGroup
 from tests.support.runs import ROOT, environment
 
 WORDS = "Error: rank 0 waited in vain"
@@ -78,7 +78,7 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
     group = SimpleNamespace(
         ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform
     )
-    assert _MpiCrew(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [
+    assert _MpiWorkerGroup(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [
         [("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]
     ]
     assert watched == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from collbench.planning.plan import along, registered
-from collbench.schedules.passes import lend, pair_traffic, reorder, traffic
+from collbench.schedules.passes import pair_traffic, pull_zero_copy, reorder, traffic
 from collbench.schedules.verify.check import check
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
@@ -66,7 +66,7 @@ def test_slices_and_late_credits(op: OpName, algo: str) -> None:
         for slices in (2, 3):
             check(schedule, slots=2 * slices, slices=slices, loops=3)
         check(schedule, slots=8, credit_batch=4)
-        check(lend(schedule, in_place=False), slots=8, credit_batch=2, slices=2)
+        check(pull_zero_copy(schedule, in_place=False), slots=8, credit_batch=2, slices=2)
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
@@ -77,7 +77,7 @@ def test_any_rank_order(op: OpName, algo: str) -> None:
             schedule = registered(op, algo, world_of(algo, n, root, order))
             assert schedule.root == root
             check(schedule)
-            check(lend(schedule, in_place=False))
+            check(pull_zero_copy(schedule, in_place=False))
 
 
 # hops and bytes that the busiest rank sends, as functions of n

@@ -244,9 +244,9 @@ def test_a_loan_overwritten_too_early() -> None:
     """
     from dataclasses import replace
 
-    from collbench.schedules.passes import lend
+    from collbench.schedules.passes import pull_zero_copy
 
-    lent = lend(registered("allreduce", "twoshot", World(n=4)), in_place=True)
+    lent = pull_zero_copy(registered("allreduce", "twoshot", World(n=4)), in_place=True)
     check(lent, in_place=True)
     with pytest.raises(ScheduleError, match="while it is lent"):
         check(replace(lent, returns={}), in_place=True)
@@ -297,8 +297,8 @@ def test_avg_divides_where_the_sum_is_complete() -> None:
 
 
 def test_lent_messages_are_known_by_place() -> None:
-    from collbench.schedules.passes import lend
+    from collbench.schedules.passes import pull_zero_copy
 
-    lent = lend(registered("allreduce", "twoshot", World(n=3)), in_place=False).lent
+    lent = pull_zero_copy(registered("allreduce", "twoshot", World(n=3)), in_place=False).lent
     assert At(0, 0, 0) in lent
     assert At(0, 0, 1) in lent

@@ -22,9 +22,16 @@ from collbench.schedules.ir import (
     build,
     expanded,
 )
-from collbench.schedules.passes import arrivals, direct_count, landing, lend, message_count, reorder
+from collbench.schedules.passes import (
+    arrivals,
+    direct_count,
+    landing,
+    message_count,
+    pull_zero_copy,
+    reorder,
+)
 from collbench.schedules.verify.check import check
-from collbench.schedules.zero_copy import place
+from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.collectives import OpName
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
@@ -50,7 +57,7 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
     """The placed schedule is right, and without its handshake it is refused, unless it needs
     none.
     """
-    placed = place(schedule, in_place=in_place)
+    placed = push_zero_copy(schedule, in_place=in_place)
     for slots in (2, 8):
         assert check(placed, slots=slots, in_place=in_place) == check(
             schedule, slots=slots, in_place=in_place
@@ -68,13 +75,13 @@ def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
         schedule = registered(op, algo, world_of(algo, n, root))
         for in_place in placements(op):
             assert_proved(schedule, in_place=in_place)
-            found = place(schedule, in_place=in_place)
+            found = push_zero_copy(schedule, in_place=in_place)
             assert bool(found.ready) == (op not in DEPENDENT)
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices_loops_and_late_credits(op: OpName, algo: str) -> None:
-    placed = place(registered(op, algo, World(n=5)), in_place=False)
+    placed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
     check(placed, slots=8, slices=3, credit_batch=2, loops=3, launches=3)
 
 
@@ -97,7 +104,7 @@ def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
 def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str) -> None:
     for n in (2, 3, 5):
         for in_place in placements(op):
-            placed = place(registered(op, algo, World(n=n)), in_place=in_place)
+            placed = push_zero_copy(registered(op, algo, World(n=n)), in_place=in_place)
             assert plays(placed, in_place=in_place, seeds=12) == 0
             if placed.ready and n > 2:
                 assert plays(replace(placed, ready={}), in_place=in_place, seeds=40) > 0
@@ -107,14 +114,14 @@ def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str) -> None
 @given(random_schedule)
 def test_no_order_of_events_spoils_random_schedules(schedule: Schedule) -> None:
     for in_place in placements(schedule.op):
-        assert plays(place(schedule, in_place=in_place), in_place=in_place, seeds=4) == 0
+        assert plays(push_zero_copy(schedule, in_place=in_place), in_place=in_place, seeds=4) == 0
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 13])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_known_counts(n: int, in_place: bool) -> None:
     def count(op: OpName, algo: str) -> int:
-        return direct_count(place(registered(op, algo, World(n=n)), in_place=in_place))
+        return direct_count(push_zero_copy(registered(op, algo, World(n=n)), in_place=in_place))
 
     assert count("allreduce", "ring") == n * (n - 1)  # n-1 of the 2(n-1) messages of a rank
     assert message_count(registered("allreduce", "ring", World(n=n))) == 2 * n * (n - 1)
@@ -124,7 +131,7 @@ def test_known_counts(n: int, in_place: bool) -> None:
 
 
 def test_the_handshake_of_a_ring_is_one_edge_a_rank() -> None:
-    found = place(registered("allgather", "ring", World(n=5)), in_place=False)
+    found = push_zero_copy(registered("allgather", "ring", World(n=5)), in_place=False)
     assert found.is_symmetric
     assert found.ready == {0: frozenset({Edge(4, "ring")})}
     assert found.ready_at(3) == frozenset({Edge(2, "ring")})
@@ -139,8 +146,8 @@ def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
     schedule = registered(op, algo, World(n=5))
     assert schedule.is_symmetric
     together, apart = (
-        expanded(place(schedule, in_place=False)),
-        place(expanded(schedule), in_place=False),
+        expanded(push_zero_copy(schedule, in_place=False)),
+        push_zero_copy(expanded(schedule), in_place=False),
     )
     assert together.programs == apart.programs
     assert together.placed == apart.placed
@@ -153,7 +160,7 @@ def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
 
 @pytest.mark.parametrize("op", ["allgather", "broadcast", "alltoall"])
 def test_one_missing_announcement_is_enough_to_refuse(op: OpName) -> None:
-    placed = expanded(place(registered(op, "direct", World(n=4)), in_place=False))
+    placed = expanded(push_zero_copy(registered(op, "direct", World(n=4)), in_place=False))
     for rank, edges in placed.ready.items():
         for edge in edges:
             with pytest.raises(
@@ -187,12 +194,12 @@ def test_an_input_in_place_that_is_still_needed(name: str) -> None:
     without direct writes may not do at all.
     """
     schedule = read_again(name)
-    placed = place(schedule, in_place=False)
+    placed = push_zero_copy(schedule, in_place=False)
     assert direct_count(placed) == 1
     check(placed)
     if name == "main":
         check(schedule, in_place=True)
-        assert direct_count(place(schedule, in_place=True)) == 0
+        assert direct_count(push_zero_copy(schedule, in_place=True)) == 0
     with pytest.raises(
         ScheduleError,
         match=(
@@ -219,7 +226,7 @@ def test_a_receiver_that_reads_the_cell_before() -> None:
     ]
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
-    found = place(schedule, in_place=False)
+    found = push_zero_copy(schedule, in_place=False)
     assert found.placed == {At(0, 0, 1): frozenset({Edge(1, "y")})}
     into = {**found.placed, At(1, 0, 2): frozenset({Edge(0, "x")})}
     forced = replace(found, placed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
@@ -256,7 +263,7 @@ def test_two_senders_that_write_one_cell() -> None:
     ]
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
-    found = place(schedule, in_place=False)
+    found = push_zero_copy(schedule, in_place=False)
     assert len({At(0, 0, 0), At(0, 0, 1)} & found.placed.keys()) < 2
     check(found)
     into = {At(0, 0, 0): frozenset({Edge(1, "x")}), At(0, 0, 1): frozenset({Edge(2, "x")})}
@@ -271,7 +278,7 @@ def test_credits_are_no_order() -> None:
     direct write safe.
     """
     allgather = registered("allgather", "direct", World(n=2))
-    placed = replace(place(allgather, in_place=False), ready={})
+    placed = replace(push_zero_copy(allgather, in_place=False), ready={})
     with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
         check(placed, slots=1)
 
@@ -288,13 +295,13 @@ def test_a_sum_cannot_be_placed() -> None:
 def test_a_message_is_lent_or_placed() -> None:
     schedule = registered("allreduce", "twoshot", World(n=4))
     with pytest.raises(ScheduleError, match="cannot be written in place, too"):
-        place(lend(schedule, in_place=False), in_place=False)
+        push_zero_copy(pull_zero_copy(schedule, in_place=False), in_place=False)
     with pytest.raises(ScheduleError, match="read in place and messages written in place"):
-        check(lend(place(schedule, in_place=False), in_place=False))
+        check(pull_zero_copy(push_zero_copy(schedule, in_place=False), in_place=False))
 
 
 def test_another_rank_order_is_found_anew() -> None:
-    placed = place(build("allgather", "ring", ring.allgather, World(n=4)), in_place=False)
+    placed = push_zero_copy(build("allgather", "ring", ring.allgather, World(n=4)), in_place=False)
     moved = reorder(placed, (0, 2, 1, 3))
     assert (moved.placed, moved.ready) == ({}, {})
     assert_proved(moved, in_place=False)

@@ -15,15 +15,15 @@ from collbench.backends.cpu import backend as cpu
 from collbench.bench.runner import plan_points
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
-from collbench.cli._wires import Wires
+from collbench.cli._links import RankLinks
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import Limits
 from collbench.planning.plan import Plan, along, lay_out, registered
 from collbench.schedules.ir import Schedule
-from collbench.schedules.passes import between_hosts, lend, pair_traffic
+from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_copy
 from collbench.schedules.verify.check import check
-from collbench.schedules.zero_copy import place
+from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World, host_numbers
@@ -84,7 +84,7 @@ def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
                     lay_out(what, schedule, direct=direct, slots=2, channels=2, chunk_bytes=32)
                 )
             if n <= 6:
-                check(place(schedule, in_place=in_place), slots=2, in_place=in_place)
+                check(push_zero_copy(schedule, in_place=in_place), slots=2, in_place=in_place)
 
 
 @pytest.mark.parametrize("hosts", EQUAL, ids=str)
@@ -139,7 +139,7 @@ def test_trees_join_hosts_by_one_link_fewer_than_there_are(
         schedule = schedule_of(op, hosts, root, algo)
         for in_place in (False, True):
             check(schedule, slots=2, in_place=in_place)
-        check(lend(schedule, in_place=False), slots=2)
+        check(pull_zero_copy(schedule, in_place=False), slots=2)
         joined = {
             (rank, edge)
             for rank in range(schedule.n)
@@ -279,7 +279,7 @@ class TwoHosts(LocalGroup):
 
 def test_the_group_tells_schedules_their_hosts() -> None:
     group = TwoHosts()
-    wires = Wires(["reference"], None, group, (), None)
+    wires = RankLinks(["reference"], None, group, (), None)
     case = Case(op="allreduce", backend="reference", ranks=4, size_bytes=1 << 20)
     assert wires.has_hosts and wires.hosts(case) == ()  # none but the group's
     (point,) = plan_points([case], group, hosts=wires.hosts)
@@ -349,7 +349,7 @@ def test_on_two_described_hosts_it_beats_all_others(
 
 
 def test_hosts_on_one_nvlink_switch_are_one() -> None:
-    wires = Wires(["model"], "gb200-nvl72", LocalGroup(), (), None)
+    wires = RankLinks(["model"], "gb200-nvl72", LocalGroup(), (), None)
     assert not wires.has_hosts
     assert wires.hosts(Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)) == ()
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.net.gpu_proxy import GpuProxy
-from collbench.backends.net.proxy import Road
+from collbench.backends.net.proxy import DataComm
 from collbench.device.compile import kernel_source
 from collbench.device.layout import (
     ABORT_AT,
@@ -82,7 +82,7 @@ class Gpus:
         world = World(plan.n)
         self.proxies = [
             GpuProxy(
-                Road(FakeComm(world, rank), OSError),
+                DataComm(FakeComm(world, rank), OSError),
                 plan,
                 rank,
                 self.nets[rank].data.cast("Q"),

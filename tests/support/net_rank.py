@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from collbench.backends.gpu import rank as gpu_rank
-from collbench.backends.gpu.rank import Lane
-from collbench.backends.gpu.timing import How
+from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.gpu.timing import TimingOptions
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
-from collbench.backends.net.proxy import road_of
+from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.device.layout import MEETING_AT
 from collbench.planning.choice import resolve
 from collbench.spec.case import Case
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 from tests.support.device import Gpus, Run
 
 SETS, TIMEOUT_S, LAUNCHES_UNTIL_SILENT = 2, 1.0, 3
@@ -114,7 +114,7 @@ def main(
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
-    road = road_of(MPI.COMM_WORLD)
+    road = data_comm_of(MPI.COMM_WORLD)
     receivers = Receivers(int(threads), road.fault) if int(threads) else None
     outside = card.outside = Outside(
         road, memory.ctypes.data, words, slots, near=range(n), receivers=receivers
@@ -161,7 +161,7 @@ def main(
         card.queue(kernel)
 
     vars(gpu_rank)["Launch"] = Launch
-    lane: Any = Lane(rank, n, card, is_alone=False)  # type: ignore[arg-type]
+    lane: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
     vars(lane).update(keep=lambda key, data: 0, _meet=0, timeout_s=TIMEOUT_S, outside=outside)
     try:
         if what == "late" and is_at_fault:
@@ -176,7 +176,7 @@ def main(
             if what in ("none", "refused"):
                 MPI.COMM_WORLD.Barrier()
             lane.first(plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
-            how = How(
+            how = TimingOptions(
                 isolated=isolated == "isolated",
                 iterations=9,
                 aggregate=8 if isolated != "isolated" else 1,
@@ -186,7 +186,7 @@ def main(
             )
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
-    except StuckError as error:
+    except HangError as error:
         print(f"rank {rank}: {error.message}", flush=True)
         time.sleep(3 * TIMEOUT_S)
         MPI.COMM_WORLD.Abort(4)

@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from collbench.backends.net.gpu_proxy import Outside, net_bytes, slots_offset
-from collbench.backends.net.proxy import road_of
+from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.machine.host import own_pages
 from collbench.planning.choice import resolve
@@ -47,7 +47,7 @@ def main(size: str, *knobs: str) -> None:
     words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.frombuffer(own_pages(slots_offset(words_bytes) + slots_bytes), np.uint8)
     memory[:] = 0
-    road = road_of(world)
+    road = data_comm_of(world)
     receivers = Receivers(threads, road.fault) if threads else None
     outside = Outside(
         road, memory.ctypes.data, words_bytes, slots_bytes, near=range(road.n), receivers=receivers

@@ -42,15 +42,15 @@ from collbench.backends.cpu.interpreter import (
     patience,
 )
 from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
-from collbench.backends.net.proxy import Proxy, ends, road_of
-from collbench.launch.group import Crew, Group, RankContext
+from collbench.backends.net.proxy import Proxy, data_comm_of, ends
+from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.machine.host import own_pages, processor_name
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
 from collbench.spec.dtypes import dtype
-from collbench.util.errors import CollbenchError, StuckError, UnavailableError
+from collbench.util.errors import CollbenchError, HangError, UnavailableError
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -80,7 +80,7 @@ def why_not(group: Group) -> str:
 
 def why_waived(plan: Plan, group: Group) -> str:
     """Why this backend cannot run a plan on that group, or an empty text."""
-    if not plan.islands or group.kind != "local":
+    if not plan.domains or group.kind != "local":
         return ""
     if find_spec("mpi4py") is None:
         return f"the network is MPI's, and mpi4py is not installed; {INSTALL_HINT}"
@@ -115,7 +115,7 @@ def layout(plan: Plan, hot: bool) -> Layout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
     own.
     """
-    ranks = max(seats(plan.islands, plan.n)) + 1
+    ranks = max(seats(plan.domains, plan.n)) + 1
     stride, sets = (
         stride_bytes(plan.problem),
         min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count())),
@@ -141,7 +141,7 @@ def layout(plan: Plan, hot: bool) -> Layout:
 
 def is_all_net(plan: Plan) -> bool:
     """Whether no two ranks share memory."""
-    return label(plan.islands) == "net"
+    return label(plan.domains) == "net"
 
 
 def has_lines(plan: Plan) -> bool:
@@ -178,7 +178,7 @@ class Rank:
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
         self.words = self.arena[: len(self.arena) // 8 * 8].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
-        self.road = road_of(context.comm) if context.comm is not None else None
+        self.road = data_comm_of(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], _Loaded] = {}
         self.epoch = 0
 
@@ -229,7 +229,7 @@ class Rank:
             for k, edge in enumerate(ends(plan, self.rank))
         }
         proxy = None
-        if plan.islands:
+        if plan.domains:
             assert self.road is not None
             proxy = Proxy(
                 self.road,
@@ -243,7 +243,7 @@ class Rank:
         runner = Runner(
             plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None
         )
-        loaded = _Loaded(plan, where, memory, seats(plan.islands, plan.n), runner, [], proxy)
+        loaded = _Loaded(plan, where, memory, seats(plan.domains, plan.n), runner, [], proxy)
         bound = (
             Binder(plan, memory[where.fifos : where.tmp]).bind
             if has_lines(plan)
@@ -295,14 +295,14 @@ class Rank:
         return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
     def _barrier(self, loaded: _Loaded, limit_s: float) -> None:
-        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises StuckError if one is
+        """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
         not after limit_s.
         """
         if loaded.proxy is not None and self.road is not None:
             if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
-                    raise StuckError(f"the messages of rank {self.rank} do not leave")
-                raise StuckError(
+                    raise HangError(f"the messages of rank {self.rank} do not leave")
+                raise HangError(
                     f"rank {self.rank} waited at a barrier for rank {', '.join(map(str, missing))}"
                 )
             return
@@ -319,7 +319,7 @@ class Rank:
                     if polls % YIELDS_A_LOOK == 0 and (
                         time.monotonic() > deadline or self.is_aborted()
                     ):
-                        raise StuckError(f"rank {self.rank} waited at a barrier for rank {rank}")
+                        raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
     def _clear(self, loaded: _Loaded, launches: int, deadline_s: float) -> None:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this
@@ -431,20 +431,20 @@ class Session:
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = processor_name(), f"numpy {np.__version__}"
         self.hot, self.headline, n = hot, "", plans[0].n
-        self._known: dict[Crew, set[tuple[str, bool]]] = {}  # one crew may serve both roads
-        self._crews: dict[bool, Crew] = {}
+        self._known: dict[WorkerGroup, set[tuple[str, bool]]] = {}  # one crew may serve both roads
+        self._worker_groups: dict[bool, WorkerGroup] = {}
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
         if arena_bytes:
-            self._crews[False] = group.shared_crew("cpu", n, arena_bytes)
-        own = [private_bytes(plan, hot=hot) for plan in plans if plan.islands]
+            self._worker_groups[False] = group.shared_workers("cpu", n, arena_bytes)
+        own = [private_bytes(plan, hot=hot) for plan in plans if plan.domains]
         if own:
-            self._crews[True] = (
-                self._crews[False]
+            self._worker_groups[True] = (
+                self._worker_groups[False]
                 if group.kind == "mpi" and arena_bytes
-                else group.mpi_crew("cpu", n)
+                else group.mpi_workers("cpu", n)
             )
-            self._crews[True].call("reserve", max(own), timeout_s=ANSWER_S)
-            library = self._crews[True].call("describe", timeout_s=ANSWER_S)[0]
+            self._worker_groups[True].call("reserve", max(own), timeout_s=ANSWER_S)
+            library = self._worker_groups[True].call("describe", timeout_s=ANSWER_S)[0]
             self.version += f"; {library}"
             roads = "; ".join(
                 f"{road}: {what}"
@@ -456,18 +456,18 @@ class Session:
                 f" host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
             )
 
-    def _crew(self, plan: Plan) -> Crew:
-        return self._crews[bool(plan.islands)]
+    def _workers(self, plan: Plan) -> WorkerGroup:
+        return self._worker_groups[bool(plan.domains)]
 
     def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
-        crew = self._crew(plan)
-        known = self._known.setdefault(crew, set())
+        workers = self._workers(plan)
+        known = self._known.setdefault(workers, set())
         if (plan.digest, hot) in known:
             return
         if is_full := len(known) >= LOADED:
             known.clear()
         slices = sum(connection.slices for connection in plan.connections)
-        digests = crew.call(
+        digests = workers.call(
             "load",
             plan,
             hot,
@@ -494,15 +494,17 @@ class Session:
                 + (batch.iterations or MAX_ITERATIONS) * batch.aggregate,
             )
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(self._crew(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets)
+        return repeat(
+            self._workers(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets
+        )
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan, True, 60 + ANSWER_S)
-        return self._crew(plan).call(
+        return self._workers(plan).call(
             "once", plan.digest, list(inputs), 10.0, timeout_s=10 + ANSWER_S
         )
 
     def close(self) -> None:
-        for crew in dict.fromkeys(self._crews.values()):
-            crew.close()
+        for workers in dict.fromkeys(self._worker_groups.values()):
+            workers.close()

@@ -19,7 +19,7 @@ from collbench.planning.lowering import Action, Actor, Region, room_wanted
 from collbench.planning.plan import Plan
 from collbench.schedules.verify.check import Place
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
     from collbench.backends.cpu.lines import LineFlags
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
 
 def flag_words(plan: Plan) -> int:
     """64-bit words of all flags."""
-    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.islands else 1)
+    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.domains else 1)
 
 
 def bind(
@@ -80,7 +80,7 @@ def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
     """The word that counts slices sent. Between islands each end has one of its own."""
     connection = plan.connections[edge]
     shift = (
-        0 if at_src or not plan.is_apart(connection.src, connection.dst) else len(plan.connections)
+        0 if at_src or not plan.is_remote(connection.src, connection.dst) else len(plan.connections)
     )
     return 2 * (edge + shift) * LINE_WORDS
 
@@ -223,7 +223,7 @@ class Runner:
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
-        """One launch. Raises StuckError when no track of this rank got on for limit_s, or somebody
+        """One launch. Raises HangError when no track of this rank got on for limit_s, or somebody
         aborted.
         """
         flags, launches, turn = self.flags, self.launches, self.turn
@@ -264,7 +264,7 @@ class Runner:
                 if polls % YIELDS_A_LOOK == 0 and (
                     time.monotonic() > blocked_since + limit_s or self.is_aborted()
                 ):
-                    raise StuckError(
+                    raise HangError(
                         self._story(
                             [(programs[index], positions[index], index) for index in running]
                         )

@@ -50,7 +50,7 @@ def why_not(group: Group) -> str:
 
 def why_waived(plan: Plan, group: Group) -> str:
     """Why this backend cannot run a plan on that group, or an empty text."""
-    if plan.islands and group.kind != "mpi":
+    if plan.domains and group.kind != "mpi":
         return "messages of MPI need a process a GPU; start with mpirun -n and the number of GPUs"
     return ""
 
@@ -90,10 +90,16 @@ class Session(GpuSession):
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         with self._opening():
             share_memory(
-                self._crew, arena_bytes, user, options, host_bytes, is_peered=is_peered, hosts=hosts
+                self._workers,
+                arena_bytes,
+                user,
+                options,
+                host_bytes,
+                is_peered=is_peered,
+                hosts=hosts,
             )
             said, net_bytes, self._refuse = reserve_net(
-                self._crew, [plan for plan in plans if plan.islands], options, group.hosts
+                self._workers, [plan for plan in plans if plan.domains], options, group.hosts
             )
         self.version += said
         self.headline = (
@@ -119,7 +125,7 @@ class Session(GpuSession):
         """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they
         were asked to, ScheduleError for what a GPU cannot run.
         """
-        if plan.islands:
+        if plan.domains:
             self._refuse(plan)
         if plan.digest in self._known:
             return
@@ -132,7 +138,7 @@ class Session(GpuSession):
         cubins = [future.result() for future in self._sources(plan)]
         if is_full := len(self._known) >= LOADED:
             self._known.clear()
-        digests = self._crew.call(
+        digests = self._workers.call(
             "load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
         )
         if len(set(digests)) > 1:
@@ -146,7 +152,7 @@ class Session(GpuSession):
         """One repeat."""
         self._load(plan)
         return repeat(
-            self._crew,
+            self._workers,
             self._watch,
             plan.digest,
             plan.problem,
@@ -162,7 +168,7 @@ class Session(GpuSession):
         """Launches alone, matrix products alone, and both at once. Raises ScheduleError for
         messages, whose proxy needs the host meanwhile.
         """
-        if plan.islands:
+        if plan.domains:
             raise ScheduleError(
                 "the host that queues products would have to move messages, too",
                 "use --transport p2p, shm or ce",
@@ -170,7 +176,7 @@ class Session(GpuSession):
         self._load(plan)
         data_bytes = self._sets(plan.problem) * stride_bytes(plan.problem)
         return concurrent.measured(
-            self._crew, self._watch, plan.digest, data_bytes, size, repeats, self.options
+            self._workers, self._watch, plan.digest, data_bytes, size, repeats, self.options
         )
 
     def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
@@ -186,8 +192,8 @@ class Session(GpuSession):
             ]
             cubins = list(self._pool.map(cubin, sources, [fact["arch"] for fact in self.facts]))
         limit_s = 8 * self.options.timeout_s + ANSWER_S
-        self._crew.call("reset", plan.digest, timeout_s=limit_s)
-        answers = self._crew.call(
+        self._workers.call("reset", plan.digest, timeout_s=limit_s)
+        answers = self._workers.call(
             "soak", plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
         )
         return tuple(answer.wrong for answer in answers if answer.wrong is not None)
@@ -195,10 +201,10 @@ class Session(GpuSession):
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan)
-        self._crew.call("reset", plan.digest, False, timeout_s=START_S)
+        self._workers.call("reset", plan.digest, False, timeout_s=START_S)
         # apart: no rank may wait for another while messages are on their way
-        self._crew.call("give", plan.digest, list(inputs), timeout_s=START_S)
-        return self._crew.call("once", plan.digest, timeout_s=START_S)
+        self._workers.call("give", plan.digest, list(inputs), timeout_s=START_S)
+        return self._workers.call("once", plan.digest, timeout_s=START_S)
 
     def close(self) -> None:
         """End the ranks, and what is being compiled."""

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.backends.gpu.rank import Lane
+from collbench.backends.gpu.rank import DeviceRank
 from collbench.device.card import Launch
 from collbench.device.compile import move_widths
 from collbench.device.engine import (
@@ -43,7 +43,7 @@ Queue = Callable[[int], None]
 class CopyEngine:
     """A rank's streams and events, used by all its plans in turn."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: DeviceRank) -> None:
         self.lane, self.runtime = lane, lane.card.runtime
         self._streams = {
             stream: lane.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)

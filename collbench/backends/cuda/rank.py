@@ -17,7 +17,7 @@ from collbench.backends.gpu import concurrent
 from collbench.backends.gpu.hang import diagnosis
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import START_S, GpuOptions, GpuRank
-from collbench.backends.gpu.timing import REPLAYS, How
+from collbench.backends.gpu.timing import REPLAYS, TimingOptions
 from collbench.backends.net.gpu_proxy import (
     GpuProxy,
     Outside,
@@ -26,7 +26,7 @@ from collbench.backends.net.gpu_proxy import (
     slots_offset,
     why_not_cuda_aware,
 )
-from collbench.backends.net.proxy import road_of
+from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.device.card import Launch
 from collbench.device.engine import slices_of
@@ -47,7 +47,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import Wrong
-from collbench.util.errors import ScheduleError, StuckError
+from collbench.util.errors import HangError, ScheduleError
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -107,7 +107,7 @@ class Rank(GpuRank):
         """
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
         with self.context.watchdog.limit("all ranks to open the network", START_S):
-            road = road_of(self.context.comm)
+            road = data_comm_of(self.context.comm)
             self.outside = Outside(
                 road,
                 *self.reserved,
@@ -150,7 +150,7 @@ class Rank(GpuRank):
         memory = self._memory(
             plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank)))
         )
-        proxy = self.outside.proxy_of(plan) if plan.islands and self.outside is not None else None
+        proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
         loaded = self.loaded[plan.digest] = _Loaded(
             plan, sets, cubins[rank], function, memory, proxy
         )
@@ -175,7 +175,7 @@ class Rank(GpuRank):
         """Where everything lies that kernels of a problem touch."""
         lane, outside, buffers = (
             self.lane,
-            self.outside if plan.islands else None,
+            self.outside if plan.domains else None,
             [problem.buffers(peer) for peer in range(problem.n)],
         )
         users = [
@@ -267,7 +267,7 @@ class Rank(GpuRank):
             is_checked=is_checked,
         )
 
-    def timed(self, digest: str, how: How, is_checked: bool) -> Answer:
+    def timed(self, digest: str, how: TimingOptions, is_checked: bool) -> Answer:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
@@ -404,12 +404,12 @@ class Rank(GpuRank):
             time.sleep(3 * self.lane.timeout_s)
 
     def _wait(self, loaded: _Loaded, work_s: float = 0.0) -> None:
-        """Until the GPU is done, which may take so long. Raises StuckError with what its CTAs were
+        """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
         waiting for.
         """
         try:
             self.lane.wait(4 * self.lane.timeout_s + work_s)
-        except StuckError as error:
+        except HangError as error:
             raise (
                 error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error
             ) from None

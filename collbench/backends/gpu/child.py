@@ -19,7 +19,7 @@ from collbench.launch.driver import RUNS, fate
 from collbench.launch.group import Group, RankContext
 from collbench.launch.launcher import without_launcher
 from collbench.launch.server import die_with_parent, make_part, serve
-from collbench.util.errors import RankLostError, StuckError
+from collbench.util.errors import HangError, RankLostError
 
 BEGIN_S = 30.0  # to start a process on a busy machine
 MARGIN_S = 5.0  # what a rank may take beyond its child
@@ -54,7 +54,7 @@ class Rank:
         self._pipe = mine
 
     def ask(self, method: str, args: tuple[object, ...], timeout_s: float) -> Any:
-        """What the child answers. Raises what it raised, RankLostError if it died, StuckError if it
+        """What the child answers. Raises what it raised, RankLostError if it died, HangError if it
         does not answer in time.
         """
         rank, process = self.context.rank, self._process
@@ -64,7 +64,7 @@ class Rank:
             if not self._pipe.poll(timeout_s):
                 state = fate(process.pid, None)
                 self.close()
-                raise StuckError(
+                raise HangError(
                     f"the process of rank {rank} {state}"
                     + (f" after {timeout_s:.0f} s in {method}" if state == RUNS else "")
                 )
@@ -99,19 +99,21 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
     return fate(process.pid, code)
 
 
-class ApartCrew:
+class ChildWorkerGroup:
     """The driver's side: a crew of the group whose ranks each hand their calls to a child of
     theirs.
     """
 
     def __init__(self, group: Group, backend: str, n: int, variables: Variables) -> None:
-        self._crew, self._is_lost = group.gpu_crew("gpu.child", n), False
-        self._crew.call("begin", backend, variables, timeout_s=BEGIN_S)
+        self._workers, self._is_lost = group.gpu_workers("gpu.child", n), False
+        self._workers.call("begin", backend, variables, timeout_s=BEGIN_S)
 
     def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
         try:
-            return self._crew.call("ask", method, args, timeout_s, timeout_s=timeout_s + MARGIN_S)
-        except StuckError:
+            return self._workers.call(
+                "ask", method, args, timeout_s, timeout_s=timeout_s + MARGIN_S
+            )
+        except HangError:
             self._is_lost = True
             raise
 
@@ -119,8 +121,8 @@ class ApartCrew:
         """End the children; those of ranks that are lost end with them."""
         if not self._is_lost:
             # under a launcher parts outlive their crew
-            self._crew.call("close", timeout_s=END_S + MARGIN_S)
-        self._crew.close()
+            self._workers.call("close", timeout_s=END_S + MARGIN_S)
+        self._workers.close()
 
 
 def main(descriptor: str, parent: str, backend: str, rank: str, n: str, local_rank: str) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collbench.backends.base import ANSWER_S
-from collbench.backends.gpu.rank import Lane
-from collbench.backends.gpu.session import START_S, GpuOptions, Watch
+from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.gpu.session import START_S, GpuHealth, GpuOptions
 from collbench.backends.gpu.timing import QueueOne, auto_iterations
-from collbench.launch.group import Crew
+from collbench.launch.group import WorkerGroup
 from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 
@@ -69,7 +69,7 @@ class Beside:
 
 
 def run(
-    lane: Lane,
+    lane: DeviceRank,
     problem: Problem,
     queue: QueueOne,
     sets: int,
@@ -107,13 +107,13 @@ def run(
     )
 
 
-def _times(lane: Lane, begun: int, events: Sequence[int]) -> tuple[float, ...]:
+def _times(lane: DeviceRank, begun: int, events: Sequence[int]) -> tuple[float, ...]:
     return (0.0, *(lane.card.elapsed_s(begun, event) for event in events)) if events else ()
 
 
 def measured(
-    crew: Crew,
-    watch: Watch,
+    workers: WorkerGroup,
+    watch: GpuHealth,
     key: Any,
     data_bytes: int,
     size: int,
@@ -130,12 +130,12 @@ def measured(
     limit_s = 8 * options.timeout_s + ANSWER_S
 
     def ask(work: Work) -> tuple[Marks, ...]:
-        return tuple(crew.call("beside", key, work, timeout_s=START_S + limit_s + work.seconds))
+        return tuple(workers.call("beside", key, work, timeout_s=START_S + limit_s + work.seconds))
 
-    crew.call("reset", key, timeout_s=limit_s)
-    first = crew.call("first", key, True, timeout_s=limit_s)
+    workers.call("reset", key, timeout_s=limit_s)
+    first = workers.call("first", key, True, timeout_s=limit_s)
     wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
-    crew.call("compute", size, timeout_s=START_S + limit_s)
+    workers.call("compute", size, timeout_s=START_S + limit_s)
     product_s = last_of(
         [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
     )
@@ -146,7 +146,7 @@ def measured(
     found: list[Beside] = []
     ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
     for _ in range(repeats):
-        crew.call("reset", key, timeout_s=limit_s)
+        workers.call("reset", key, timeout_s=limit_s)
         computing, alone, both = (
             ask(replace(work, replays=0)),
             ask(replace(work, turns=0)),

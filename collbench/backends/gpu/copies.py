@@ -137,7 +137,7 @@ class Session(GpuSession):
         with self._opening():
             user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
             share_memory(
-                self._crew,
+                self._workers,
                 0,
                 user,
                 options,
@@ -154,7 +154,7 @@ class Session(GpuSession):
         """Copies alone, matrix products alone, and both at once."""
         sets = self._sets_of(case)
         return concurrent.measured(
-            self._crew,
+            self._workers,
             self._watch,
             (case, sets),
             sets * stride_bytes(case.problem()),

@@ -4,11 +4,11 @@ whom.
 
 import struct
 
-from collbench.backends.gpu.rank import Lane
+from collbench.backends.gpu.rank import DeviceRank
 from collbench.device.layout import REPORT_BYTES, REPORTS_AT
 from collbench.device.program import SIGNALS, waiters
 from collbench.planning.plan import Plan
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 
 REPORT = struct.Struct("<8I2Q")
 _WAITED_FOR = {
@@ -19,7 +19,7 @@ _WAITED_FOR = {
 }
 
 
-def diagnosis(lane: Lane, plan: Plan) -> StuckError | None:
+def diagnosis(lane: DeviceRank, plan: Plan) -> HangError | None:
     """What the CTAs of a rank that gave up were waiting for, as they reported it: of those, the one
     that was least far. None if none did.
     """
@@ -39,7 +39,7 @@ def diagnosis(lane: Lane, plan: Plan) -> StuckError | None:
         else "the end of the launch"
     )
     more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
-    return StuckError(
+    return HangError(
         f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for"
         f" {_WAITED_FOR[SIGNALS[signal]].format(peer)}: wanted {wanted}, saw {seen}{more}",
         suspect=((done, round_index), peer),

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collbench.backends.base import Answer
-from collbench.backends.gpu.timing import How, QueueOne, launch_s
+from collbench.backends.gpu.timing import QueueOne, TimingOptions, launch_s
 from collbench.backends.net.gpu_proxy import Outside
 from collbench.device.card import Card, Launch
 from collbench.device.compile import cubin, meet_source, pattern_source
+from collbench.device.gemm import Gemm
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
-from collbench.device.product import Product
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import PERIOD, Wrong, inputs, reduced
-from collbench.util.errors import StuckError
+from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -59,7 +59,7 @@ def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     )
 
 
-class Lane:
+class DeviceRank:
     """One rank on its GPU, among the others."""
 
     def __init__(self, rank: int, n: int, card: Card, *, is_alone: bool) -> None:
@@ -78,7 +78,7 @@ class Lane:
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
         # what is computed beside launches, where that is measured
-        self.product: Product | None = None
+        self.product: Gemm | None = None
 
     def allocate(
         self, arena_bytes: int, user_bytes: int, host_bytes: int = 0
@@ -422,7 +422,7 @@ class Lane:
         problem: Problem,
         queue: QueueOne,
         sets: int,
-        how: How,
+        how: TimingOptions,
         graphs: dict[Any, Any],
         wait: Callable[[], None],
         *,
@@ -446,13 +446,13 @@ class Lane:
         return self._events[:count]
 
     def wait(self, deadline_s: float) -> None:
-        """Until all that was queued is done, and messages have left. Raises StuckError if a kernel
+        """Until all that was queued is done, and messages have left. Raises HangError if a kernel
         gave up, RankLostError if MPI lost a rank.
         """
         if self.outside is not None:
             self.outside.wait(self.card, deadline_s, self.timeout_s)
             if self.outside.is_aborted():
-                raise StuckError(f"rank {self.rank} was told to stop")
+                raise HangError(f"rank {self.rank} was told to stop")
             return
         self.card.wait(deadline_s)
         if self.is_aborted():
@@ -460,11 +460,11 @@ class Lane:
                 "<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8)
             )
             if missing:
-                raise StuckError(
+                raise HangError(
                     f"rank {self.rank} waited for rank {missing - 1} to begin",
                     suspect=((-1,), missing - 1),
                 )
-            raise StuckError(f"rank {self.rank} was told to stop")
+            raise HangError(f"rank {self.rank} was told to stop")
 
     def is_aborted(self) -> bool:
         """Whether any rank gave up."""

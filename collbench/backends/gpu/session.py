@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from collbench.backends.base import ANSWER_S, Batch, Samples
-from collbench.backends.gpu.child import ApartCrew, Variables
-from collbench.backends.gpu.rank import Lane, sets_of, stride_bytes
-from collbench.backends.gpu.timing import REPLAYS, How, auto_iterations
+from collbench.backends.gpu.child import ChildWorkerGroup, Variables
+from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
+from collbench.backends.gpu.timing import REPLAYS, TimingOptions, auto_iterations
 from collbench.backends.net.gpu_proxy import may_be_on_gpu, net_bytes
 from collbench.backends.net.receivers import may_take_threads, receivers_for
 from collbench.device.card import Card, cuda_errors, device_count
-from collbench.device.product import Product
-from collbench.launch.group import Crew, Group, RankContext
+from collbench.device.gemm import Gemm
+from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.machine import gpus
 from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.plan import Plan
@@ -66,7 +66,7 @@ def why_no_gpus() -> str:
     return ""
 
 
-def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str, Any]]:
+def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, dict[str, Any]]:
     """The GPU of a rank's number on its host, or the only one that its launcher shows it; and what
     the driver wants to know of it.
     """
@@ -100,7 +100,7 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[Lane, dict[str,
         ),
     }
     return (
-        Lane(
+        DeviceRank(
             context.rank, context.n, card, is_alone=context.comm is None and not context.is_process
         ),
         facts,
@@ -143,7 +143,7 @@ class GpuRank:
         in a meeting.
         """
         if self.lane.product is None:
-            self.lane.product = Product(self.lane.card, size)
+            self.lane.product = Gemm(self.lane.card, size)
 
     def close(self) -> None:
         """Give memory back."""
@@ -159,27 +159,31 @@ def _switches() -> str:
 
 def open_ranks(
     group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()
-) -> tuple[Crew, list[dict[str, Any]]]:
+) -> tuple[WorkerGroup, list[dict[str, Any]]]:
     """A crew with a GPU a rank, no two the same, and what each is; in new processes with those
     environment variables if there are any.
     """
     count = len(options.gpus) or device_count()
     if group.kind == "local" and n > count:
         raise UnavailableError(f"{n} ranks, {count} GPUs", "use fewer --ranks")
-    crew = ApartCrew(group, backend, n, variables) if variables else group.gpu_crew(backend, n)
+    workers = (
+        ChildWorkerGroup(group, backend, n, variables)
+        if variables
+        else group.gpu_workers(backend, n)
+    )
     try:
-        facts: list[dict[str, Any]] = crew.call("device", options, timeout_s=START_S)
+        facts: list[dict[str, Any]] = workers.call("device", options, timeout_s=START_S)
     except CollbenchError:
-        crew.close()
+        workers.close()
         raise
     if is_shared(facts):
-        crew.close()
+        workers.close()
         uuids = ", ".join(fact["uuid"] for fact in facts)
         raise UnavailableError(
             f"two ranks share a GPU: {uuids}",
             "start one rank a GPU, or give each its own with --gpus",
         )
-    return crew, facts
+    return workers, facts
 
 
 def is_shared(facts: Sequence[dict[str, Any]]) -> bool:
@@ -196,7 +200,7 @@ def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:
 
 
 def share_memory(
-    crew: Crew,
+    workers: WorkerGroup,
     arena_bytes: int,
     user_bytes: int,
     options: GpuOptions,
@@ -210,8 +214,8 @@ def share_memory(
 
     hosts: of the ranks, if there are several and each rank reaches only those of its own.
     """
-    exported = crew.call("allocate", arena_bytes, user_bytes, host_bytes, timeout_s=START_S)
-    crew.call(
+    exported = workers.call("allocate", arena_bytes, user_bytes, host_bytes, timeout_s=START_S)
+    workers.call(
         "connect",
         exported,
         options.timeout_s,
@@ -222,7 +226,7 @@ def share_memory(
 
 
 def reserve_net(
-    crew: Crew, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str]
+    workers: WorkerGroup, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str]
 ) -> tuple[str, int, Callable[[Plan], None]]:
     """Let ranks, on those hosts, have memory for the messages of plans, and threads to receive
     large ones of their host.
@@ -232,7 +236,7 @@ def reserve_net(
     """
     if not plans:
         return "", 0, lambda plan: None
-    told = crew.call("mpi", timeout_s=START_S)
+    told = workers.call("mpi", timeout_s=START_S)
     not_on_gpu = next((why for _, why, _ in told if why), "")
     may_have_threads = all(cores for _, _, cores in told)
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
@@ -244,8 +248,8 @@ def reserve_net(
         receivers, said = _threads_to_receive(
             [cores for _, _, cores in told], hosts, options.net_threads
         )
-    crew.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
-    crew.call("join", receivers, hosts, timeout_s=START_S)
+    workers.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
+    workers.call("join", receivers, hosts, timeout_s=START_S)
     where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
 
     def refuse(plan: Plan) -> None:
@@ -292,7 +296,7 @@ def _threads_to_receive(
     return count, f"{count} thread{'s receive' if count > 1 else ' receives'}"
 
 
-class Watch:
+class GpuHealth:
     """Looks at the GPUs between repeats, and says what may have disturbed one."""
 
     def __init__(self, facts: Sequence[dict[str, Any]]) -> None:
@@ -324,7 +328,7 @@ class GpuSession:
         variables: Variables = (),
     ) -> None:
         self.hot, self.options, self.n = hot, options, n
-        self._crew, self.facts = open_ranks(group, backend, n, options, variables)
+        self._workers, self.facts = open_ranks(group, backend, n, options, variables)
         self.device, self.version = describe(self.facts)
 
     @contextmanager
@@ -337,7 +341,7 @@ class GpuSession:
         except BaseException:
             self.close()
             raise
-        self._watch = Watch(self.facts)
+        self._watch = GpuHealth(self.facts)
 
     def _sets(self, problem: Problem) -> int:
         """Sets of user buffers of each rank."""
@@ -345,12 +349,12 @@ class GpuSession:
 
     def close(self) -> None:
         """End the ranks."""
-        self._crew.close()
+        self._workers.close()
 
 
 def repeat(
-    crew: Crew,
-    watch: Watch,
+    workers: WorkerGroup,
+    watch: GpuHealth,
     key: Any,
     problem: Problem,
     batch: Batch,
@@ -363,26 +367,26 @@ def repeat(
     again.
     """
     limit_s = 4 * options.timeout_s + batch.deadline_s + ANSWER_S
-    crew.call("reset", key, timeout_s=limit_s)
-    first = crew.call("first", key, batch.is_checked, timeout_s=limit_s)
+    workers.call("reset", key, timeout_s=limit_s)
+    first = workers.call("first", key, batch.is_checked, timeout_s=limit_s)
     launch_s = max(answer.seconds for answer in first)
     iterations = batch.iterations or watch.iterations.get(key) or auto_iterations(launch_s)
     while True:
         work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
-        how = How(
+        how = TimingOptions(
             launch=options.launch,
             isolated=options.isolated,
             iterations=iterations,
             aggregate=batch.aggregate,
             work_s=work_s,
         )
-        timed = crew.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
+        timed = workers.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
         wanted = auto_iterations(max(answer.seconds for answer in timed))
         if batch.iterations or key in watch.iterations or wanted <= iterations:
             break
         # launched one by one for the first time, small ones took ten times as long as in a graph
         watch.iterations[key] = iterations = wanted
-        crew.call("reset", key, timeout_s=limit_s)
+        workers.call("reset", key, timeout_s=limit_s)
     wrong = [a.wrong or b.wrong for a, b in zip(first, timed, strict=True)]
     is_cached = sets * stride_bytes(problem) < watch.cache_bytes
     notes = ["hot"] if hot else (["in-cache"] if is_cached else [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from collbench.backends.net.gpu_proxy import BURST
 
 if TYPE_CHECKING:
-    from collbench.backends.gpu.rank import Lane
+    from collbench.backends.gpu.rank import DeviceRank
 
 TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one graph
 REPLAYS = 3  # that count, behind one that does not
@@ -21,7 +21,7 @@ QueueOne = Callable[[int, int], None]  # (set, stream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class TimingOptions:
     """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back
     to back.
 
@@ -60,10 +60,10 @@ def burst_sizes(launches: int) -> list[int]:
 
 
 def launch_s(
-    lane: "Lane",
+    lane: "DeviceRank",
     queue: QueueOne,
     sets: int,
-    how: How,
+    how: TimingOptions,
     graphs: dict[Any, Any],
     wait: Callable[[], None],
 ) -> float:
@@ -92,7 +92,7 @@ def launch_s(
 
 
 def _timed_graph(
-    lane: "Lane",
+    lane: "DeviceRank",
     queue: QueueOne,
     sets: int,
     launches: int,
@@ -119,7 +119,7 @@ def _timed_graph(
 
 
 def _replayed(
-    lane: "Lane", replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
+    lane: "DeviceRank", replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
 ) -> float:
     replay()
     wait()
@@ -127,7 +127,7 @@ def _replayed(
 
 
 def _timed_in_bursts(
-    lane: "Lane",
+    lane: "DeviceRank",
     queue: QueueOne,
     sets: int,
     launches: int,
@@ -162,7 +162,7 @@ def _timed_in_bursts(
 
 
 def _time_isolated(
-    lane: "Lane", queue: QueueOne, sets: int, how: How, wait: Callable[[], None]
+    lane: "DeviceRank", queue: QueueOne, sets: int, how: TimingOptions, wait: Callable[[], None]
 ) -> float:
     events = lane.events(2 * how.iterations)
     for number in range(how.iterations):

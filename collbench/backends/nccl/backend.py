@@ -24,14 +24,14 @@ from collbench.backends.gpu.session import (
     share_memory,
     why_no_gpus,
 )
-from collbench.backends.gpu.timing import How
+from collbench.backends.gpu.timing import TimingOptions
 from collbench.backends.nccl.knobs import KNOBS, environment, registration, why_waived
 from collbench.device.card import load_cupy
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
-from collbench.util.errors import RefusedError, StuckError, UnavailableError
+from collbench.util.errors import HangError, RefusedError, UnavailableError
 
 __all__ = ["IS_GPU", "IS_PEER", "KNOBS", "Rank", "Session", "environment", "why_not", "why_waived"]
 
@@ -217,7 +217,7 @@ class Rank(GpuRank):
                 is_checked=is_checked,
             )
 
-    def timed(self, key: tuple[Problem, int], how: How, is_checked: bool) -> Answer:
+    def timed(self, key: tuple[Problem, int], how: TimingOptions, is_checked: bool) -> Answer:
         """Time launches and compare."""
         problem, sets = key
         queue = partial(self._queue, problem, self._call(problem))
@@ -255,7 +255,7 @@ class Rank(GpuRank):
     def _wait(self, work_s: float = 0.0) -> None:
         try:
             self.lane.wait(4 * self.lane.timeout_s + work_s)
-        except StuckError:
+        except HangError:
             # NCCL's kernels have no deadline: without this the GPU could not even give memory back
             self.comm.abort()
             raise
@@ -291,7 +291,7 @@ class Session(GpuSession):
         )
         with self._opening():
             share_memory(
-                self._crew,
+                self._workers,
                 0,
                 max(
                     stride_bytes(problem) * self._sets(problem)
@@ -299,8 +299,8 @@ class Session(GpuSession):
                 ),
                 options,
             )
-            self._crew.call(
-                "join", self._crew.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S
+            self._workers.call(
+                "join", self._workers.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S
             )
 
     def run(self, case: Case, batch: Batch) -> Samples:
@@ -308,7 +308,7 @@ class Session(GpuSession):
         problem = case.problem()
         sets = self._sets(problem)
         samples = repeat(
-            self._crew,
+            self._workers,
             self._watch,
             (problem, sets),
             problem,
@@ -326,7 +326,7 @@ class Session(GpuSession):
         problem = case.problem()
         sets = self._sets(problem)
         found, wrong = concurrent.measured(
-            self._crew,
+            self._workers,
             self._watch,
             (problem, sets),
             sets * stride_bytes(problem),

@@ -26,7 +26,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from collbench.backends.net.proxy import FIRST_TAG, End, Road, Sending
+from collbench.backends.net.proxy import FIRST_TAG, Connector, DataComm, SendConnector
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
 from collbench.device.card import Card
 from collbench.device.layout import (
@@ -43,7 +43,7 @@ from collbench.device.program import lower
 from collbench.launch.launcher import described_library, library_name
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.plan import Plan
-from collbench.util.errors import RankLostError, StuckError
+from collbench.util.errors import HangError, RankLostError
 
 # launches that are queued before the stream is awaited: a full queue would block the host, whose
 # turns they need
@@ -55,7 +55,7 @@ _WORD = 8
 _OUTSIDE = 1
 
 
-class _Outlet(Sending):
+class _GpuSendConnector(SendConnector):
     """The sending end of a connection on a channel. said: the word that the kernel sets; limit:
     messages that will have been sent after all launches.
     """
@@ -107,7 +107,7 @@ class _Outlet(Sending):
         self.posted = self.done = self.limit = 0
 
 
-class _LineOutlet(_Outlet):
+class _LineSendConnector(_GpuSendConnector):
     """One whose slots are lines with flags."""
 
     def __init__(
@@ -143,7 +143,7 @@ class _LineOutlet(_Outlet):
         )
 
 
-class _Inlet(End):
+class _GpuRecvConnector(Connector):
     """The receiving end of a connection on a channel, which posts a receive into every free slot.
     said: the word by which the kernel frees slots.
     """
@@ -185,7 +185,7 @@ class _Inlet(End):
         self.posted = self.done = self.limit = 0
 
 
-class _TakingInlet(_Inlet):
+class _DirectRecvConnector(_GpuRecvConnector):
     """One that takes messages once they are here, one a turn, or lets threads receive them if it
     has any.
     """
@@ -219,7 +219,7 @@ class GpuProxy:
 
     def __init__(
         self,
-        road: Road,
+        road: DataComm,
         plan: Plan,
         rank: int,
         words: "memoryview[int]",
@@ -233,7 +233,7 @@ class GpuProxy:
             lower(plan, rank),
             slot_wire_bytes(plan),
         )
-        self.ends: list[_Outlet | _Inlet] = []
+        self.ends: list[_GpuSendConnector | _GpuRecvConnector] = []
         # by end: the sender's rank, the channel and the number of its end there
         self._senders: list[tuple[int, int, int]] = []
         for channel in range(plan.channels):
@@ -253,11 +253,17 @@ class GpuProxy:
                     slots[first : first + plan.slots * slot_bytes],
                     (heard // _WORD, (heard + LINE_BYTES) // _WORD),
                 )
-                outlet = _LineOutlet if plan.proto != "simple" else _Outlet
-                inlet = _TakingInlet if peer in near and slot_bytes >= TAKEN_FROM else _Inlet
-                kind: type[_Outlet] | type[_Inlet] = outlet if is_sending else inlet
+                outlet = _LineSendConnector if plan.proto != "simple" else _GpuSendConnector
+                inlet = (
+                    _DirectRecvConnector
+                    if peer in near and slot_bytes >= TAKEN_FROM
+                    else _GpuRecvConnector
+                )
+                kind: type[_GpuSendConnector] | type[_GpuRecvConnector] = (
+                    outlet if is_sending else inlet
+                )
                 made = kind(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
-                if isinstance(made, _TakingInlet) and is_worth_threads(plan):
+                if isinstance(made, _DirectRecvConnector) and is_worth_threads(plan):
                     made.receivers = receivers
                 self.ends.append(made)
                 self._senders.append(
@@ -296,7 +302,7 @@ class GpuProxy:
 
     def is_sent(self) -> bool:
         """Whether nothing is on its way to others."""
-        return not any(end.pending for end in self.ends if isinstance(end, _Outlet))
+        return not any(end.pending for end in self.ends if isinstance(end, _GpuSendConnector))
 
     def is_idle(self) -> bool:
         """Whether all messages of the launches that were expected have come and gone."""
@@ -312,7 +318,7 @@ class Outside:
 
     def __init__(
         self,
-        road: Road,
+        road: DataComm,
         address: int,
         words_bytes: int,
         slots_bytes: int,
@@ -419,7 +425,7 @@ class Outside:
 
     def wait(self, card: Card, deadline_s: float, meeting_s: float) -> None:
         """Meet if kernels do, and give turns until the stream is empty and all messages have left.
-        Raises StuckError, RankLostError.
+        Raises HangError, RankLostError.
         """
         assert self.proxy is not None
         end = time.monotonic() + deadline_s
@@ -430,8 +436,8 @@ class Outside:
             while not self.proxy.is_idle() and not self.is_aborted():
                 self.turns()
                 if time.monotonic() > end:
-                    raise StuckError(self._holds_back())
-        except StuckError:
+                    raise HangError(self._holds_back())
+        except HangError:
             self.abort()
             raise
         self.look()
@@ -446,11 +452,11 @@ class Outside:
         self._met += 1
         missing = self.road.meet(limit_s, self.proxy, self.look)
         if missing and self.is_aborted():
-            raise StuckError(f"rank {self.road.rank} was told to stop")
+            raise HangError(f"rank {self.road.rank} was told to stop")
         if missing == [self.road.rank]:
-            raise StuckError(self._holds_back())
+            raise HangError(self._holds_back())
         if missing:
-            raise StuckError(
+            raise HangError(
                 f"rank {self.road.rank} waited for rank {missing[0]} to begin",
                 suspect=((-1,), missing[0]),
             )

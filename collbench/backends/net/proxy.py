@@ -34,7 +34,7 @@ _MEET_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
 
 
-class Road:
+class DataComm:
     """The rank's communicator for data, a duplicate that nobody else uses. Making it is collective,
     and so is close(). fault: what MPI raises.
     """
@@ -98,11 +98,11 @@ class Road:
         self.comm.Free()
 
 
-def road_of(comm: Any) -> Road:
+def data_comm_of(comm: Any) -> DataComm:
     """The road of a communicator of mpi4py."""
     from mpi4py import MPI
 
-    return Road(comm, MPI.Exception)
+    return DataComm(comm, MPI.Exception)
 
 
 class Moving(Protocol):
@@ -113,7 +113,7 @@ class Moving(Protocol):
     def is_sent(self) -> bool: ...
 
 
-class End:
+class Connector:
     """What both ends of a connection have. pending: requests, oldest first; done: how many of those
     before are; word: the flag that says so.
     """
@@ -132,7 +132,7 @@ class End:
             flags[self.word] = self.done
 
 
-class Sending(End):
+class SendConnector(Connector):
     """The sending end. done: the first so many of the posted messages have left the rank's
     memory.
     """
@@ -148,7 +148,7 @@ class Sending(End):
         self.pending.append(send(message, self.peer, self.tag))
 
 
-class _Receiving(End):
+class _RecvConnector(Connector):
     """The receiving end. posted: receives; done: messages that have come; freed: slots that the
     interpreter has read.
     """
@@ -185,9 +185,9 @@ def ends(plan: Plan, rank: int) -> list[int]:
         [
             number
             for number, c in enumerate(plan.connections)
-            if rank in (c.src, c.dst) and plan.is_apart(c.src, c.dst)
+            if rank in (c.src, c.dst) and plan.is_remote(c.src, c.dst)
         ]
-        if plan.islands
+        if plan.domains
         else []
     )
 
@@ -201,19 +201,19 @@ class Proxy:
 
     def __init__(
         self,
-        road: Road,
+        road: DataComm,
         plan: Plan,
         rank: int,
         flags: "memoryview[int]",
         slot: Callable[[int, int], "Array"],
     ) -> None:
         self.fault, self.rank, self.flags = road.fault, rank, flags
-        self.sending: dict[int, Sending] = {}
-        self.receiving: dict[int, _Receiving] = {}
+        self.sending: dict[int, SendConnector] = {}
+        self.receiving: dict[int, _RecvConnector] = {}
         for edge in ends(plan, rank):
             connection = plan.connections[edge]
             if rank == connection.src:
-                self.sending[edge] = Sending(
+                self.sending[edge] = SendConnector(
                     road.comm,
                     connection.dst,
                     FIRST_TAG + edge,
@@ -223,10 +223,10 @@ class Proxy:
             else:
                 slots = [slot(edge, number) for number in range(plan.slots)]
                 word = filled(plan, edge, at_src=False)
-                self.receiving[edge] = _Receiving(
+                self.receiving[edge] = _RecvConnector(
                     road.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices
                 )
-        self._ends: tuple[End, ...] = (*self.sending.values(), *self.receiving.values())
+        self._ends: tuple[Connector, ...] = (*self.sending.values(), *self.receiving.values())
 
     def post(self, edge: int, message: "Array") -> Call:
         """What the interpreter calls when a message is filled."""

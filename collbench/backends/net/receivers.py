@@ -41,7 +41,7 @@ def may_take_threads(plan: Plan, hosts: Sequence[str]) -> bool:
     """Whether some messages are; hosts: of the ranks, one alone for all."""
     places = hosts if len(hosts) >= plan.n else [""] * plan.n
     return is_worth_threads(plan) and any(
-        plan.is_apart(c.src, c.dst) and places[c.src] == places[c.dst] for c in plan.connections
+        plan.is_remote(c.src, c.dst) and places[c.src] == places[c.dst] for c in plan.connections
     )
 
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from collbench.machine.formats import _xml
-from collbench.machine.topology.machines import is_wired, machine_topology
+from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.util.errors import UsageError
 from collbench.util.registry import Family
@@ -51,7 +51,7 @@ def described(name: str) -> Topology | None:
     (8, None)
     """
     if Path(name).suffix in ("", ".toml"):
-        return machine_topology(name) if is_wired(name) else None
+        return machine_topology(name) if has_links(name) else None
     try:
         return read(name)
     except IsRecording:

@@ -393,10 +393,10 @@ def _parts(name: str) -> tuple[NodeKind, int]:
     return kind, int(name[len(kind) :])
 
 
-def is_wired(name: str) -> bool:
+def has_links(name: str) -> bool:
     """Whether a profile says how its GPUs are wired. Raises UsageError if there is no such profile.
 
-    >>> is_wired("dgx-1v"), is_wired("cpu-2")
+    >>> has_links("dgx-1v"), has_links("cpu-2")
     (True, False)
     """
     return "topology" in catalog.load("machines", name)

@@ -7,7 +7,7 @@ processors, and backends/_gpu_net.py.
 
 from collections.abc import Hashable, Sequence
 
-Islands = tuple[int, ...]
+Domains = tuple[int, ...]
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:
@@ -15,7 +15,7 @@ def why_not(hosts: Sequence[Hashable]) -> str:
     return ""
 
 
-def islands(transport: str, hosts: Sequence[Hashable]) -> Islands:
+def domains(transport: str, hosts: Sequence[Hashable]) -> Domains:
     """The island of every rank, numbered by its first: its ranks share memory, and messages join it
     to the others. () if there is only one.
 
@@ -23,10 +23,10 @@ def islands(transport: str, hosts: Sequence[Hashable]) -> Islands:
     hosts (see their why_not).
 
     >>> (
-    ...     islands("auto", ["a", "b", "a"]),
-    ...     islands("auto", ["a", "a"]),
-    ...     islands("net", ["a", "a"]),
-    ...     islands("shm", ["a", "a"]),
+    ...     domains("auto", ["a", "b", "a"]),
+    ...     domains("auto", ["a", "a"]),
+    ...     domains("net", ["a", "a"]),
+    ...     domains("shm", ["a", "a"]),
     ... )
     ((0, 1, 0), (), (0, 1), ())
     """
@@ -40,7 +40,7 @@ def islands(transport: str, hosts: Sequence[Hashable]) -> Islands:
     )
 
 
-def label(found: Islands, inside: str = "shm") -> str:
+def label(found: Domains, inside: str = "shm") -> str:
     """The roads that those islands leave: memory, messages or both. inside: what joins the ranks of
     one.
 
@@ -50,7 +50,7 @@ def label(found: Islands, inside: str = "shm") -> str:
     return inside if not found else "net" if len(set(found)) == len(found) else f"{inside}+net"
 
 
-def seats(found: Islands, n: int) -> list[int]:
+def seats(found: Domains, n: int) -> list[int]:
     """The number of every rank among those of its island.
 
     >>> seats((0, 1, 0), 3), seats((), 3)

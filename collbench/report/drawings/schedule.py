@@ -6,9 +6,9 @@ from fractions import Fraction
 from itertools import zip_longest
 
 from collbench.schedules.ir import Operand, Program, Schedule, Step
-from collbench.schedules.passes import Traffic, direct_count, lend, message_count, traffic
+from collbench.schedules.passes import Traffic, direct_count, message_count, pull_zero_copy, traffic
 from collbench.schedules.verify.check import Proof
-from collbench.schedules.zero_copy import place
+from collbench.schedules.zero_copy import push_zero_copy
 
 # direct writes are looked for up to here: every rank is followed, half a second at 64, growing with
 # the cube
@@ -68,10 +68,12 @@ def summary(schedule: Schedule, proof: Proof) -> str:
     )
     chunks = ", ".join(f"{count} of {name}" for name, count in schedule.chunks.items() if count)
     messages = message_count(schedule)
-    read = f"{direct_count(lend(schedule, in_place=False))} of {messages}, all ranks"
+    read = f"{direct_count(pull_zero_copy(schedule, in_place=False))} of {messages}, all ranks"
     written = f"not counted above {PLACED_RANKS} ranks"
     if schedule.n <= PLACED_RANKS:
-        written = f"{direct_count(place(schedule, in_place=False))} of {messages}, all ranks"
+        written = (
+            f"{direct_count(push_zero_copy(schedule, in_place=False))} of {messages}, all ranks"
+        )
     return (
         f"{schedule.op} by {schedule.name} over {schedule.n} ranks: checked\n"
         f"  hops on the longest chain    {proof.hops}\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collbench.backends import FAMILY
-from collbench.bench.ceilings import Orders, Yardstick
+from collbench.bench.ceilings import Ceilings, Orders
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.machine.topology.model import Topology
@@ -16,7 +16,7 @@ from collbench.spec.world import host_numbers
 MODEL = "model"
 
 
-class Wires:
+class RankLinks:
     """The wires under each backend of a sweep. `recorded`: what was found out of this machine, or
     None.
     """
@@ -45,7 +45,7 @@ class Wires:
                     else _gpus_of_ranks(found, group, gpus)
                 )
         self._yardsticks = {
-            backend: Yardstick(topology, self._gpus[backend])
+            backend: Ceilings(topology, self._gpus[backend])
             for backend, topology in self._topologies.items()
         }
 
@@ -54,7 +54,7 @@ class Wires:
         """Whether any backend has wires."""
         return bool(self._topologies)
 
-    def yardstick(self, case: Case) -> Yardstick | None:
+    def ceilings(self, case: Case) -> Ceilings | None:
         """What the case's rows are measured by."""
         return self._yardsticks.get(case.backend)
 
@@ -62,8 +62,8 @@ class Wires:
         """The rank orders that the case's algorithm should follow; none where the numbering of the
         ranks does.
         """
-        yardstick = self._yardsticks.get(case.backend)
-        return yardstick.orders_for(case) if yardstick is not None else ()
+        ceilings = self._yardsticks.get(case.backend)
+        return ceilings.orders_for(case) if ceilings is not None else ()
 
     def hosts(self, case: Case) -> tuple[int, ...]:
         """The hosts of the case's ranks where a described machine says that they are on several."""
@@ -78,7 +78,7 @@ class Wires:
         """Whether any backend has ranks on several hosts."""
         described = [self._yardsticks[MODEL]] if MODEL in self._yardsticks else []
         return bool(host_numbers(self._group.hosts)) or any(
-            yardstick.hosts(len(yardstick.gpus)) for yardstick in described
+            ceilings.hosts(len(ceilings.gpus)) for ceilings in described
         )
 
     def algorithm(self, case: Case) -> str:

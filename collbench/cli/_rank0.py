@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collbench.cli import complain
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, StuckError
+from collbench.util.errors import CollbenchError, HangError
 
 
 def group_here() -> Group:
@@ -28,7 +28,7 @@ def lead(group: Group, drive: Callable[[], int]) -> int:
     code = 3
     try:
         code = drive()
-    except (StuckError, KeyboardInterrupt) as error:
+    except (HangError, KeyboardInterrupt) as error:
         if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
             group.abort(complain(error))  # type: ignore[attr-defined]
         raise

@@ -36,7 +36,7 @@ def load_cublas() -> Any:
     return cublas
 
 
-class Product:
+class Gemm:
     """Square matrices of that size on a GPU, and a stream of the least priority. The first product
     has run when it is there.
 
