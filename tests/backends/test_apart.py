@@ -141,10 +141,10 @@ def test_children_go_with_their_parent_and_leave_stdout_alone(
     variables: tuple[tuple[str, str], ...],
 ) -> None:
     code = (
-        "import os\nfrom collbench.backends.gpu.child import ApartCrew\nfrom"
-        " collbench.launch.local import LocalGroup\ncrew = ApartCrew(LocalGroup(), 'standin', 2,"
+        "import os\nfrom collbench.backends.gpu.child import ChildWorkerGroup\nfrom"
+        " collbench.launch.local import LocalGroup\ncrew = ChildWorkerGroup(LocalGroup(), 'standin', 2,"
         f" {variables!r})\ncrew.call('say', timeout_s=30)\nprint(*(told[3] for told in"
-        " crew.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
+        " workers.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -165,17 +165,17 @@ def test_children_go_with_their_parent_and_leave_stdout_alone(
 
 UNDER_MPIRUN = """
 import sys
-from collbench.backends.gpu.child import ApartCrew
+from collbench.backends.gpu.child import ChildWorkerGroup
 from collbench.launch.mpi import MpiGroup
 
 group = MpiGroup()
 if group.rank != 0:
     sys.exit(group.serve())
 for algo in ("Ring", "Tree"):
-    crew = ApartCrew(group, "standin", 2, (("NCCL_ALGO", algo), *{variables!r}))
+    workers = ChildWorkerGroup(group, "standin", 2, (("NCCL_ALGO", algo), *{variables!r}))
     names = "NCCL_ALGO", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"
-    print(*crew.call("tell", *names, timeout_s=30), sep="\\n", flush=True)
-    crew.close()
+    print(*workers.call("tell", *names, timeout_s=30), sep="\\n", flush=True)
+    workers.close()
 group.close(0)
 """
 

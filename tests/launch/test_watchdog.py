@@ -22,15 +22,15 @@ WORDS = "Error: rank 0 waited in vain"
 # 20 more if not.
 PROGRAM = f"""
 import os, time
-from collbench.group import _watchdog
+from collbench.launch import watchdog
 
 class Comm:
     def Abort(self, code):
         CHANGE
-        os._exit(code + (20 if _watchdog._is_unread(2) else 10))
+        os._exit(code + (20 if watchdog._is_unread(2) else 10))
 
-_watchdog._READ_S, _watchdog._END_S = LIMITS
-_watchdog.end_all(Comm(), 4, "{WORDS}")
+watchdog._READ_S, watchdog._END_S = LIMITS
+watchdog.end_all(Comm(), 4, "{WORDS}")
 """
 
 
