@@ -140,12 +140,16 @@ def test_a_dead_child_stays_lost(variables: tuple[tuple[str, str], ...]) -> None
 def test_children_go_with_their_parent_and_leave_stdout_alone(
     variables: tuple[tuple[str, str], ...],
 ) -> None:
-    code = (
-        "import os\nfrom collbench.backends.gpu.child import ChildWorkerGroup\nfrom"
-        " collbench.launch.local import LocalGroup\ncrew = ChildWorkerGroup(LocalGroup(), 'standin', 2,"
-        f" {variables!r})\ncrew.call('say', timeout_s=30)\nprint(*(told[3] for told in"
-        " workers.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
-    )
+    code = f"""
+import os
+from collbench.backends.gpu.child import ChildWorkerGroup
+from collbench.launch.local import LocalGroup
+
+workers = ChildWorkerGroup(LocalGroup(), 'standin', 2, {variables!r})
+workers.call('say', timeout_s=30)
+print(*(told[3] for told in workers.call('tell', timeout_s=30)), flush=True)
+os.kill(os.getpid(), 9)
+"""
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
