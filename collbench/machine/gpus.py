@@ -16,9 +16,9 @@ from typing import Any
 from collbench.util.errors import UnavailableError
 
 _GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
-# nvmlClocksEventReasonApplicationsClocksSetting: clocks that somebody asked for
+# nvmlClocksEventReasonApplicationsClocksSetting: clocks that a user has set
 _CLOCKS_SETTING = 0x2
-# Why a working GPU runs slower than it was asked to. Not here: idle 0x1; what somebody set, 0x2,
+# Why a working GPU runs slower than requested. Not included: idle 0x1; what a user has set, 0x2,
 # 0x10 (sync boost) and 0x100 (display clocks); and 0x200 (board limit) and 0x400 (reliability), at
 # which a boosting GPU may stop with nothing wrong.
 _THROTTLES = {
@@ -32,7 +32,7 @@ _THROTTLES = {
 # it; desktop cards at work stay up to a fifth below the maximum that NVML names, with nothing
 # wrong. Between them:
 _LOW_CLOCK = 0.75
-_NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it cannot tell a process id
+_NO_PIDS = frozenset({0, 0xFFFFFFFF})  # what NVML gives where it does not know a process id
 # The function's name, and the one that older drivers have.
 _THROTTLE_BITS = (
     "nvmlDeviceGetCurrentClocksEventReasons",
@@ -52,7 +52,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One GPU at one moment; None is what the driver or the GPU does not tell."""
+    """One GPU at one moment; None is what the driver or the GPU does not report."""
 
     uuid: str
     sm_mhz: int | None = None
@@ -94,7 +94,7 @@ def visible() -> tuple[Gpu, ...]:
             continue
     # NVML goes by PCI address, CUDA by CUDA_DEVICE_ORDER: by address too if that is PCI_BUS_ID,
     # else the fastest first. Among identical GPUs both are the same order. A host that mixes models
-    # has to set PCI_BUS_ID: CUDA's idea of fast is not told, so nothing is sorted here.
+    # has to set PCI_BUS_ID: CUDA does not report its order by speed, so nothing is sorted here.
     return _shown(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 

@@ -13,7 +13,7 @@ from collbench.util.errors import CollbenchError
 from collbench.util.units import parse_size
 
 _CGROUP = Path("/sys/fs/cgroup")
-# where sysfs tells none: the last-level cache of a common server core complex
+# where sysfs has none: the last-level cache of a common server core complex
 _DEFAULT_CACHE_BYTES = 32 << 20
 
 
@@ -41,7 +41,7 @@ def last_level_cache_bytes() -> int:
 
 @lru_cache(maxsize=1)
 def processor_name() -> str:
-    """The processor's name as the kernel gives it, with the number of usable cores."""
+    """The CPU's name as the kernel gives it, with the number of usable cores."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -91,8 +91,8 @@ class At(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """A message of the same track, sent in `round` along `edge`, whose bytes the peer reads where
-    they lie.
+    """A pulled message of the same track, sent in `round` along `edge`, which the peer may still be
+    reading.
     """
 
     round: int
@@ -114,13 +114,13 @@ class Schedule:
 
     chunks: how many chunks the buffers in, out and tmp are cut into. programs: one for each rank;
     or a single one if is_symmetric, for rank 0, every other rank's being the same with peers and
-    chunks of rank-indexed buffers (those of n chunks) shifted by the rank. lent, returns: what
-    passes.lend found: at `lent[at]` the edges whose message is read in place by the peer, and at
-    `returns[at][step]` the loans that must be back before that step may write. placed, ready: what
-    place.place found: at `placed[at]`, a round of the receiver, the edges whose message the sender
-    writes straight into the receiver's output, and at `ready[program]` the edges on which the
-    receiver says, once a launch, that the launch has begun. The sender waits for that before its
-    first such write of the launch.
+    chunks of rank-indexed buffers (those of n chunks) shifted by the rank. pulled, pending_pulls:
+    the result of passes.pull_zero_copy: at `pulled[at]` the edges whose message the peer reads in
+    place, and at `pending_pulls[at][step]` the pulls that must be over before that step may write.
+    pushed, ready: the result of zero_copy.push_zero_copy: at `pushed[at]`, a round of the receiver,
+    the edges whose message the sender writes straight into the receiver's output, and at
+    `ready[program]` the edges on which the receiver says, once a launch, that the launch has begun.
+    The sender waits for that before its first such write of the launch.
     """
 
     op: OpName
@@ -169,7 +169,7 @@ class Schedule:
         return frozenset(Edge((edge.peer + by) % self.n, edge.port) for edge in edges)
 
     def returns_at(self, rank: int, track: int, round_index: int, step: int) -> tuple[Loan, ...]:
-        """The loans that must be back before that step writes, absolute."""
+        """The pulls that must be over before that step writes, absolute."""
         if not self.is_symmetric:
             return self.returns.get(At(rank, track, round_index), {}).get(step, ())
         loans = self.returns.get(At(0, track, round_index), {}).get(step, ())
@@ -208,8 +208,8 @@ def expanded(schedule: Schedule) -> Schedule:
 
 
 def execution_order(steps: Round) -> list[int]:
-    """The order in which every backend, and the check, take the steps of a round: what others wait
-    for comes first.
+    """The order in which every backend, and the check, take the steps of a round: what other ranks
+    wait for comes first.
 
     Sends of local data, then what passes data on, then local copies, then what only receives.
     """

@@ -1,8 +1,8 @@
-"""What looking at a schedule finds: its size and hops, another rank order, and which messages need
-no copy because their receiver reads them where they lie. Those that their sender can write where
-they go need the proof to be found: place.py.
+"""Passes over a schedule: its size and hops, another rank order, and which messages can be pulled,
+which means that their receiver reads them at the sender without a copy. Messages that can be pushed
+are found with the proof: zero_copy.py.
 
-Each is a pure function of a schedule. Nothing here is said by an algorithm's author.
+Each is a pure function of a schedule. No algorithm declares any of this itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -118,13 +118,13 @@ def rounds_of(schedule: Schedule) -> Iterator[tuple[At, Round]]:
 
 
 def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = False) -> Schedule:
-    """The schedule with every message lent that can be: the peer reads it where it lies instead of
-    from a FIFO.
+    """The schedule with every message pulled that can be: the peer reads it where it lies instead
+    of from a FIFO.
 
-    A message can be lent if each of its chunks is left in the rank's input or output by the step
+    A message can be pulled if each of its chunks is left in the rank's input or output by the step
     that sends it (it is the step's only operand, or its dst), and if no other track of the rank
-    writes there. A later step of the same track that does waits for the loan. is_single: only
-    messages of one chunk, which lie in one piece.
+    writes there. A later step of the same track that writes there waits until the pull is over.
+    is_single: only messages of one chunk, which lie in one piece.
     """
     lent: dict[At, frozenset[Edge]] = {}
     returns: dict[At, dict[int, tuple[Loan, ...]]] = {}
@@ -168,14 +168,14 @@ def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand 
 
 
 def is_copy(step: Step) -> bool:
-    """Whether a step only passes on what the rank has: then it can be lent from where it lies,
+    """Whether a step only passes on what the rank has: then it can be pulled from where it lies,
     before it is copied anywhere.
     """
     return len(step.src) == 1 and not step.recv
 
 
 def home(step: Step) -> Operand:
-    """Where a step whose message is lent has it."""
+    """Where a step whose message is pulled keeps it."""
     if is_copy(step):
         return step.src[0]
     assert step.dst is not None

@@ -1,10 +1,10 @@
-"""Direct writes: which messages their sender can write straight into the receiver's output, and
-which receivers must say when.
+"""Push zero-copy: which messages their sender can write straight into the receiver's output, and
+which receivers must signal that they are ready.
 
-Not every safe message can be told from its shape: the second half of an in-place ring is safe only
-because what is written depends on what was read. So all are tried out on the symbolic execution,
-which keeps the order of all accesses (clocks.py), and those that it refuses are dropped. The result
-has to pass collbench.schedules.verify.check like any schedule.
+The shape of a message does not always show that it is safe: the second half of an in-place ring is
+safe only because what is written depends on what was read. So all are tried out on the symbolic
+execution, which keeps the order of all accesses (clocks.py), and those that it refuses are dropped.
+The result has to pass collbench.schedules.verify.check like any schedule.
 """
 
 from dataclasses import replace
@@ -19,16 +19,16 @@ _NO_LIMIT = 1 << 30  # slots: credits order nothing, so the least bounded FIFOs 
 
 
 def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
-    """The schedule with every message placed that can be: the sender writes it into the receiver's
+    """The schedule with every message pushed that can be: the sender writes it into the receiver's
     output, and the receiver waits.
 
-    A message can be placed if every step that takes a chunk of it only copies the chunk to the
+    A message can be pushed if every step that takes a chunk of it only copies the chunk to the
     output (and passes it on), and if the receiver does not touch that memory, in the same launch,
     in no order with the write. `ready` gets the edges whose sender has no other way to know that
     the receiver has begun the launch: an epoch from counters of loops would not do, because a
-    channel may have no loop in a launch. Raises ScheduleError for a schedule with loans, or one
-    that is wrong by itself. Cost: every step of every rank, once and again as often as something is
-    refused; each with a clock of all ranks.
+    channel may have no loop in a launch. Raises ScheduleError for a schedule with pulled messages,
+    or one that is wrong by itself. Cost: every step of every rank, once and again as often as
+    something is refused; each with a clock of all ranks.
 
     >>> from collbench.schedules.algorithms import direct, ring
     >>> from collbench.schedules.ir import build

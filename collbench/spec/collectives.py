@@ -110,7 +110,7 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),),
-        # Each of the S bytes is reduced with n-1 additions and then told to n-1 ranks: 2(n-1) S
+        # Each of the S bytes is reduced with n-1 additions and then sent to n-1 ranks: 2(n-1) S
         # bytes over n links
         alias=lambda n, root, rank: (0, 0),
         factor=lambda n: 2 * _share(n),

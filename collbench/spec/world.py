@@ -1,4 +1,4 @@
-"""Who takes part: how many ranks, which one is the root, where each lives, and in which order
+"""The world of ranks: how many ranks, which one is the root, the host of each, and in which order
 algorithms see them.
 
 An algorithm numbers its ranks by position: position p of the ring, the tree, the chain. `order`

@@ -118,7 +118,7 @@ BROKEN = {
     b'<system version="2"/>': "version of <system> is '2'",
     b'<system version="1"/>': "holds no <cpu>",
     b'\n\n<system>\n<cpu numaid="x"/></system>': "line 4: numaid of <cpu> is 'x'",
-    b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of processors",
+    b'<system><cpu numaid="0" affinity="0-3"/></system>': "no mask of CPUs",
     b'<system><cpu numaid="0"><pci busid="eth0"/></cpu></system>': "no PCI address",
     b'<system><cpu numaid="0"><pci busid="0:0:0.0" link_width="-1"/></cpu></system>': (
         "no number of lanes"
@@ -241,7 +241,7 @@ def test_too_many_devices() -> None:
     )
     with pytest.raises(UsageError, match="more than 4096 devices"):
         nccl_xml.read(f'<system><cpu numaid="0">{pci}</cpu></system>', "many.xml")
-    with pytest.raises(UsageError, match="more than 256 processors"):
+    with pytest.raises(UsageError, match="more than 256 CPUs"):
         nccl_xml.read(
             "<system>" + "".join(f'<cpu numaid="{n}"/>' for n in range(257)) + "</system>",
             "many.xml",

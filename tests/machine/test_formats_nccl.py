@@ -311,7 +311,7 @@ def test_what_nccl_could_not_use_is_not_written(file: str, what: str) -> None:
 
 def test_orphans_are_not_written() -> None:
     lonely = Node(id="gpu0", kind="gpu", address="0000:01:00.0")
-    with pytest.raises(UsageError, match="gpu0 hang below no processor"):
+    with pytest.raises(UsageError, match="gpu0 hang below no CPU"):
         nccl_xml.write(Topology(name="x", nodes=(lonely,), links=()))
     with pytest.raises(UsageError, match="of 2 hosts"):
         nccl_xml.write(

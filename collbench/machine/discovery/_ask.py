@@ -1,5 +1,5 @@
-"""Asking for one value after another: what cannot be told is None, and the reason is kept by the
-value's name.
+"""Asks for one value after another. A value that cannot be read is None, and the reason is kept
+under the value's name.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Frozen dataclasses to JSON and back: every value is checked against its declared type, and what
-is wrong is said with its place.
+"""Frozen dataclasses to JSON and back: every value is checked against its declared type, and an
+error names the place of what is wrong.
 
 Known are str, int, float, bool, None in unions, tuples of any length, mappings by strings, and
 dataclasses of these. Not a schema language.

@@ -1,4 +1,4 @@
-"""One host's part of the graph: its GPUs as CUDA numbers them, its PCIe tree, processors, NVLinks
+"""One host's part of the graph: its GPUs as CUDA numbers them, its PCIe tree, CPUs, NVLinks
 and NICs, with notes on what is odd.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from collbench.machine.discovery import _nvlinks
 from collbench.machine.discovery._tree import Hop, Tree
-from collbench.machine.discovery.recording import GpuRecord, Nic, NumaNode, Processor, Recording
+from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
 from collbench.machine.topology.model import Link, Node, NodeKind
 from collbench.machine.topology.rates import pcie_link, socket
 
@@ -49,7 +49,7 @@ def draft(recording: Recording, host: int, first: Mapping[str, int], shared_swit
     made = Draft(recording=recording, host=host)
     tree = Tree(recording)
     shown = _shown_gpus(made)
-    near = _processors(made, first["cpu"])
+    near = _cpus(made, first["cpu"])
     gpus = [_gpu_node(made, tree, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
     nics = _nic_nodes(made, tree, first["nic"])
     made.nodes += gpus
@@ -114,9 +114,9 @@ def _shown_gpus(made: Draft) -> list[GpuRecord]:
     return [by_index[index] for index in recording.cuda]
 
 
-def _processors(made: Draft, first: int) -> str:
+def _cpus(made: Draft, first: int) -> str:
     """A node for each NUMA node that has cores, or one for all; returns where things go of which
-    nobody knows where they are.
+    their place is unknown.
     """
     recording = made.recording
     numa = recording.numa or (NumaNode(index=0, cpulist=recording.cpus or ""),)
@@ -141,12 +141,12 @@ def _processors(made: Draft, first: int) -> str:
     return f"cpu{first}"
 
 
-def _cpu_facts(processor: Processor) -> tuple[tuple[str, str], ...]:
-    """What NCCL's topology XML says of processors, under its own names."""
+def _cpu_facts(processor: CpuRecord) -> tuple[tuple[str, str], ...]:
+    """The attributes of a CPU in NCCL's topology XML, under NCCL's names."""
     arch = {"ARM": "arm64", "IBM": "ppc64"}.get(
         processor.vendor or "", "x86_64" if processor.vendor else None
     )
-    x86 = processor if arch == "x86_64" else Processor()
+    x86 = processor if arch == "x86_64" else CpuRecord()
     told = {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
     return tuple((key, str(value)) for key, value in told.items() if value is not None)
 
@@ -333,7 +333,7 @@ def _now(hop: Hop, kind: NodeKind) -> str:
 
 
 def _feed_roots(made: Draft) -> None:
-    """Links from processors to host bridges: nobody tells their rate; they are taken to carry what
+    """Links from CPUs to host bridges. No source gives their rate: they are taken to carry what
     hangs below them, so that none limits a way.
 
     Functions of unknown rate, as virtual NICs, count for nothing there.
@@ -361,7 +361,7 @@ def _feed_roots(made: Draft) -> None:
 
 
 def _split_switches(made: Draft) -> None:
-    """Links inside split switches, if both parts are in the graph. Their rate is not told; the
+    """Links inside split switches, if both parts are in the graph. No source gives their rate; the
     narrower way up stands for it.
     """
     for pair in made.recording.switch_links:
@@ -410,7 +410,7 @@ def _sockets(made: Draft) -> None:
 
 
 def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host: int) -> None:
-    """Bundles of NVLinks to other GPUs, to the host's switch and to processors."""
+    """Bundles of NVLinks to other GPUs, to the host's switch and to CPUs."""
     number_of = {gpu.address: number for number, gpu in enumerate(shown) if gpu.address}
     of_gpu = [_nvlinks.bundles(gpu, made.recording) for gpu in shown]
     for number, gpu in enumerate(shown):
@@ -425,7 +425,7 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
         elsewhere: list[int] = []
         for end, bundle in of_gpu[number].items():
             down = sorted(dead & set(bundle.down))
-            # nobody else whose links the unplaced ones could be
+            # no other GPU could own the links without a known far end
             if len(ends) == 1 and end == ends[0]:
                 down = sorted(
                     dead & {*bundle.down, *of_gpu[number].get("", _nvlinks.Bundle()).down}
@@ -439,10 +439,13 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
                     made.nodes.append(
                         Node(id=switch, kind="nvswitch", name="NVSwitch", host=switch_host)
                     )
-                made.links.append(_nvlinks.wire(me, switch, gpu, bundle.up, note))
-            elif end == _nvlinks.PROCESSOR:  # coherent, and no way from GPU to GPU: as C2C
+                made.links.append(_nvlinks.bundle_link(me, switch, gpu, bundle.up, note))
+            elif end == _nvlinks.CPU:  # coherent, and no way from GPU to GPU: as C2C
                 made.links.append(
-                    replace(_nvlinks.wire(_cpu_of(made, me), me, gpu, bundle.up, note), kind="c2c")
+                    replace(
+                        _nvlinks.bundle_link(_cpu_of(made, me), me, gpu, bundle.up, note),
+                        kind="c2c",
+                    )
                 )
             elif not end:
                 made.note(
@@ -460,7 +463,7 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
                     )
                 fewer = min(bundle.up, back, key=len) or bundle.up
                 made.links.append(
-                    _nvlinks.wire(me, made.gpu_ids[shown[other].index], gpu, fewer, note)
+                    _nvlinks.bundle_link(me, made.gpu_ids[shown[other].index], gpu, fewer, note)
                 )
         if elsewhere:
             made.note(
@@ -494,7 +497,7 @@ def _c2c_links(made: Draft, shown: list[GpuRecord]) -> None:
 
 
 def _cpu_of(made: Draft, node: str) -> str:
-    """The processor above a node."""
+    """The CPU above a node."""
     while not node.startswith("cpu"):
         node = next(link.a for link in made.links if link.b == node and link.kind == "pcie")
     return node

@@ -23,11 +23,11 @@ VERSIONS = {
     7: ("5.0", 5),
     8: ("6.0", 6),
 }
-SWITCH, PROCESSOR = "switch", "processor"  # far ends that are no GPU's address
+SWITCH, CPU = "switch", "processor"  # far ends that are no GPU's address
 _GPU, _NPU, _SWITCH = 0, 1, 2  # NVML_NVLINK_DEVICE_TYPE_GPU, _IBMNPU, _SWITCH
 _ARCH_BY_FIELDS = 90  # from Hopper on the state of a link is a field value
-# What NVML tells may lie so far off the rates' table: it counts line code (26.562 for 25 GB/s).
-# Beyond, it is another kind of link (A40's).
+# The tolerance between NVML's speed and the table of rates: NVML's includes the line code (26.562
+# for 25 GB/s). Beyond, it is another kind of link (A40's).
 _TOLERANCE = 0.15
 
 
@@ -40,7 +40,7 @@ class Bundle:
 
 
 def is_up(link: NvLink, arch: int | None) -> bool | None:
-    """Whether a link is active; None if NVML does not tell."""
+    """Whether a link is active; None if NVML does not report it."""
     by_field = None if link.state is None else link.state == 1
     first, second = (
         (by_field, link.is_active) if (arch or 0) >= _ARCH_BY_FIELDS else (link.is_active, by_field)
@@ -60,7 +60,8 @@ def version_of(link: NvLink) -> int | None:
 
 
 def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
-    """What a link leads to: a GPU's address, SWITCH, PROCESSOR, or nothing if NVML does not tell.
+    """What a link leads to: a GPU's address, SWITCH, PROCESSOR, or empty if NVML does not report
+    it.
 
     An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch,
     as NCCL does.
@@ -69,13 +70,13 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
     if link.remote_type == _SWITCH:
         return SWITCH
     if link.remote_type == _NPU:
-        return PROCESSOR
+        return CPU
     if address in gpu_addresses or (link.remote_type == _GPU and address):
         return address
     if (link.remote_class or "").startswith("0x0680"):  # a bridge of no other kind: NVSwitches
         return SWITCH
-    if (link.remote_class or "").startswith("0x0604"):  # the processor's side on POWER
-        return PROCESSOR
+    if (link.remote_class or "").startswith("0x0604"):  # the CPU's side on POWER
+        return CPU
     if (link.remote_class or "").startswith("0x03"):
         return address
     return (
@@ -84,7 +85,9 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
 
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
-    """Links of a GPU by their far ends; those that nobody places are under nothing."""
+    """Links of a GPU by their far ends; links without a known far end stand under the empty
+    name.
+    """
     known = {one.address: one for one in recording.gpus if one.address}
     found: dict[str, Bundle] = {}
     for link in gpu.links:
@@ -116,8 +119,8 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
     ]
 
 
-def wire(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph; its rates are scaled where NVML tells a speed that is not
+def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
+    """A bundle as a link of the graph; its rates are scaled where NVML reports a speed that is not
     the generation's.
     """
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)

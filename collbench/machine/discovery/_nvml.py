@@ -1,5 +1,5 @@
-"""What NVML tells of GPUs, links and pairs, call by call: a call that the driver, the binding or
-the GPU lacks gives None and a reason.
+"""What NVML reports about GPUs, links and pairs, call by call: a call that the driver, the binding
+or the GPU lacks gives None and a reason.
 
 Numbers of NVML are stored as they come. Source: NVML API reference 13; nvml.h for the field ids'
 scopes and units.
@@ -17,7 +17,7 @@ from collbench.machine.gpus import as_sysfs
 from collbench.machine.topology.model import spans
 
 _MOST_LINKS = 64  # no GPU has so many; NVML says where the last one is
-_AFFINITY_WORDS = 64  # of 64 processors each
+_AFFINITY_WORDS = 64  # of 64 CPUs each
 # Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions looked at.
 _P2P = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
@@ -123,7 +123,7 @@ def pair(a: int, b: int, first: Any, second: Any) -> PairRecord:
 
 
 def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> tuple[NvLink, ...]:
-    """All links up to the number that NVML tells, or to the first that it says is none."""
+    """All links up to the number that NVML reports, or up to the first that does not exist."""
     import pynvml
 
     found: list[int] = []
@@ -210,7 +210,7 @@ def _answer(asked: Asker, name: str, value: int | str) -> int | None:
 
 
 def _fields(handle: Any, wanted: Sequence[tuple[int, int | None]]) -> list[int | str]:
-    """Values of fields, with the link that each is asked of; a reason where there is none."""
+    """Values of fields, with the link that each belongs to; a reason where a value is missing."""
     import pynvml
 
     if not wanted:

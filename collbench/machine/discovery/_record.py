@@ -44,7 +44,7 @@ def record(root: Path = Path("/")) -> Recording:
 
 
 def boot_id(root: Path = Path("/")) -> str:
-    """What tells hosts of one name apart. Raises OSError."""
+    """What distinguishes hosts of one name. Raises OSError."""
     return _sysfs.text(root / "proc/sys/kernel/random/boot_id")
 
 
@@ -56,7 +56,7 @@ def _hostname(root: Path) -> str:
 
 
 def _gpus(root: Path, asked: Asker) -> dict[str, Any]:
-    """The part of a recording that NVML tells."""
+    """The part of a recording that comes from NVML."""
     refusal = gpus.nvml_refusal()
     if refusal is not None:
         asked.unknown["gpus"] = refusal

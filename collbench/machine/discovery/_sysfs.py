@@ -1,4 +1,4 @@
-"""What Linux tells without root: processors, NUMA nodes, PCI functions and NICs. Only files of /sys
+"""What Linux reports without root: CPUs, NUMA nodes, PCI functions and NICs. Only files of /sys
 and /proc under a root.
 
 Source: the kernel's Documentation/ABI (sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband,
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from collbench.machine.discovery._ask import Asker
 from collbench.machine.discovery.recording import (
+    CpuRecord,
     Nic,
     NumaNode,
     PciDevice,
     Port,
-    Processor,
     SwitchLink,
 )
 
@@ -37,7 +37,7 @@ def number(file: Path) -> int:
     return int(text(file), 0)
 
 
-def processor(root: Path) -> Processor:
+def processor(root: Path) -> CpuRecord:
     """The first core of /proc/cpuinfo."""
     asker = Asker(_ERRORS)
     lines = (
@@ -51,7 +51,7 @@ def processor(root: Path) -> Processor:
     vendor = facts.get("vendor_id") or (
         _ARM if "CPU implementer" in facts else _IBM if "POWER" in facts.get("cpu", "") else None
     )
-    return Processor(
+    return CpuRecord(
         vendor=vendor,
         family=_whole(facts.get("cpu family")),
         model=_whole(facts.get("model")),
@@ -192,8 +192,8 @@ def nics(root: Path) -> tuple[Nic, ...]:
 
 
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
-    """Links inside split switches, each once: told by Broadcom's module, by addresses of upstream
-    ports.
+    """Links inside split switches, each once: reported by Broadcom's module, by addresses of
+    upstream ports.
     """
     found = set()
     for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links"):

@@ -110,8 +110,8 @@ class Tree:
         return siblings.pop() if len(siblings) == 1 else None
 
     def level(self, a: str, b: str) -> int | None:
-        """What two functions meet at, in NVML's numbers: 10 one switch, 20 several, 30 a host
-        bridge, 40 a NUMA node, 50 none of these; None: unknown.
+        """The nearest common ancestor of two PCI functions, in NVML's numbers: 10 one switch, 20
+        several, 30 a host bridge, 40 a NUMA node, 50 none of these; None: unknown.
 
         In NVML's sense, that is without links inside split switches.
         """

@@ -1,7 +1,7 @@
 """A graph out of recordings: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and
-links with rates. Pure: nothing is asked here.
+links with rates. Pure: no system call is made here.
 
-Where sources disagree the PCIe tree decides, and a note says so. What a recording does not tell is
+Where sources disagree the PCIe tree decides, and a note says so. What a recording lacks is
 left out or has no rate.
 """
 

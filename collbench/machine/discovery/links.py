@@ -8,8 +8,8 @@ from collbench.machine.discovery.recording import Recording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRow:
-    """One NVLink; gpu: CUDA's number. None is what nobody told; speed_gbs: as NVML tells, line code
-    included, per direction.
+    """One NVLink; gpu: CUDA's number. None: no source gives it; speed_gbs: as NVML reports it, line
+    code included, per direction.
     """
 
     gpu: int
@@ -37,7 +37,7 @@ def links_table(recording: Recording) -> list[LinkRow]:
     shown = [by_index[index] for index in order]
     known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
-    names |= {_nvlinks.SWITCH: "NVSwitch", _nvlinks.PROCESSOR: "processor"}
+    names |= {_nvlinks.SWITCH: "NVSwitch", _nvlinks.CPU: "CPU"}
     rows = []
     for number, gpu in enumerate(shown):
         for link in gpu.links:

@@ -32,7 +32,7 @@ Reasons = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
+class CpuRecord:
     """/proc/cpuinfo of the first core. has_hypervisor: the flag of x86; None elsewhere."""
 
     vendor: str | None = None
@@ -139,7 +139,7 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class C2c:
-    """One NVLink-C2C between a GPU and its processor; status 1: active."""
+    """One NVLink-C2C between a GPU and its CPU; status 1: active."""
 
     number: int
     status: int | None = None
@@ -162,7 +162,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRecord:
-    """A GPU as NVML tells it. arch: 90 for compute capability 9.0. numa_node: the one that the
+    """A GPU as NVML reports it. arch: 90 for compute capability 9.0. numa_node: the one that the
     GPU's own memory is, where it is one.
     """
 
@@ -215,7 +215,7 @@ class Recording:
     maker: str | None = None
     product: str | None = None
     cpus: str | None = None
-    processor: Processor = field(default_factory=Processor)
+    processor: CpuRecord = field(default_factory=CpuRecord)
     numa: tuple[NumaNode, ...] = ()
     pci: tuple[PciDevice, ...] = ()
     nics: tuple[Nic, ...] = ()

@@ -1,5 +1,5 @@
 """Topologies in files of other tools and of ours: one format a file, found by the file's name;
-which one it is, the content tells.
+the content decides which one it is.
 
 Not what machines look like (topology) nor asking one (discovery). A file comes from anyone:
 whatever it holds, reading it gives a topology or one UsageError with the place, in bounded time and
@@ -27,7 +27,7 @@ _OWN = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
 
 
 class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but not ours to read
-    """The file is a recording of what a machine said of itself: discovery reads those."""
+    """The file is a recording of a machine, which only discovery reads."""
 
 
 def read(file: Path | str) -> Topology:
@@ -41,11 +41,11 @@ def read(file: Path | str) -> Topology:
 
 
 def described(name: str) -> Topology | None:
-    """The wires of a machine: of a shipped profile, a profile's file, or any file that read()
-    takes; None for a profile of processors.
+    """The links of a machine: from a shipped profile, a profile's file, or any file that read()
+    takes; None for a profile of CPUs.
 
-    Raises UsageError if there is no such machine, or if the file is a recording: making wires of
-    one is discovery's work.
+    Raises UsageError if there is no such machine, or if the file is a recording: building links
+    from one is discovery's work.
 
     >>> len(described("dgx-1v").gpus), described("cpu-2")
     (8, None)
@@ -56,9 +56,8 @@ def described(name: str) -> Topology | None:
         return read(name)
     except IsRecording:
         raise UsageError(
-            f"{name} is a recording of what a machine said of itself, not yet a description of its"
-            " wires",
-            f"write that with: collbench topo --from {name} --json > wires.json",
+            f"{name} is a recording of a machine, not yet a description of its links",
+            f"write that with: collbench topo --from {name} --json > machine.json",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What readers of several formats need to build a topology: numbered ids, processor masks, links
+"""What readers of several formats need to build a topology: numbered ids, CPU masks, links
 between sockets.
 """
 
@@ -10,7 +10,7 @@ from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, spans
 from collbench.util.errors import UsageError
 
-# Of one file. The largest machine that is one NVLink domain has 72 GPUs, 36 processors and 72 NICs.
+# Of one file. The largest machine that is one NVLink domain has 72 GPUs, 36 CPUs and 72 NICs.
 MAX_NODES = 4096
 MAX_CPUS = 256
 _MAX_MASK_DIGITS = 4096
@@ -52,7 +52,7 @@ class Ids:
         self._next: dict[str, int] = {}
 
     def take(self, kind: str, wanted: int = -1) -> str:
-        """An id that nobody has. Raises UsageError if there are too many."""
+        """An id that is still free. Raises UsageError if there are too many."""
         name = f"{kind}{wanted}"
         if wanted < 0 or name in self._taken:
             number = self._next.get(kind, 0)
@@ -75,17 +75,13 @@ def number_of(id_: str) -> int:
     return int(id_.lstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
-def mask_processors(mask: str) -> str | None:
-    """Processors of a mask in hexadecimal words of 32 bits, the highest first, as the kernel
+def mask_cpus(mask: str) -> str | None:
+    """CPUs of a mask in hexadecimal words of 32 bits, the highest first, as the kernel
     (00ff,ffffffff) and hwloc (0x3,,0x1) write it.
 
     None if it is no such mask.
 
-    >>> (
-    ...     mask_processors("000000ff,ffff0000"),
-    ...     mask_processors("0x00000003,,0x1"),
-    ...     mask_processors("0-3"),
-    ... )
+    >>> (mask_cpus("000000ff,ffff0000"), mask_cpus("0x00000003,,0x1"), mask_cpus("0-3"))
     ('16-39', '0,64-65', None)
     """
     bits = mask_bits(mask)
@@ -108,15 +104,15 @@ def mask_bits(mask: str) -> int | None:
     return int("".join([words[0], *(word.rjust(8, "0") for word in words[1:])]) or "0", 16)
 
 
-def processors_mask(processors: str) -> str:
-    """The opposite of mask_processors, in the kernel's way; nothing for what is no list of
-    processors.
+def cpus_mask(cpus: str) -> str:
+    """The opposite of mask_cpus, in the kernel's way; nothing for what is no list of
+    CPUs.
 
-    >>> processors_mask("16-39"), processors_mask("")
+    >>> cpus_mask("16-39"), cpus_mask("")
     ('000000ff,ffff0000', '')
     """
     bits = 0
-    for run in filter(None, processors.split(",")):
+    for run in filter(None, cpus.split(",")):
         first, _, last = run.partition("-")
         if (
             not re.fullmatch(r"\d{1,5}", first)
@@ -131,8 +127,8 @@ def processors_mask(processors: str) -> str:
 
 
 def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
-    """Links between all processors of each host, with rates where their facts (arch, vendor,
-    familyid, modelid) tell what they are.
+    """Links between all CPUs of each host, with rates where their facts (arch, vendor, familyid,
+    modelid) identify them.
     """
     return tuple(
         Link(
@@ -149,7 +145,7 @@ def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
 
 
 def _socket_rate(cpu: Node) -> tuple[float, str] | None:
-    # NCCL tells Arm's and IBM's processors by their architecture alone (topo.cc).
+    # NCCL identifies Arm's and IBM's CPUs by their architecture alone (topo.cc).
     vendor = {"arm64": "ARM", "aarch64": "ARM", "ppc64": "IBM", "ppc64le": "IBM"}.get(
         cpu.fact("arch"), cpu.fact("vendor")
     )
@@ -163,7 +159,7 @@ def _socket_rate(cpu: Node) -> tuple[float, str] | None:
 
 
 def arch_of_name(name: str) -> int:
-    """The compute capability of a GPU of that name; 0 if the name tells none that has NVLink.
+    """The compute capability of a GPU of that name; 0 if the name identifies none that has NVLink.
 
     >>> (
     ...     arch_of_name("Tesla V100-SXM3-32GB-H"),
@@ -177,6 +173,6 @@ def arch_of_name(name: str) -> int:
 
 
 def limit_cpus(cpus: Iterable[Node], name: str) -> None:
-    """Raises UsageError for more processors than links between all of them are sensible for."""
+    """Raises UsageError for more CPUs than links between all of them are sensible for."""
     if len(tuple(cpus)) > MAX_CPUS:
-        raise UsageError(f"{name}: more than {MAX_CPUS} processors: no such machine is known")
+        raise UsageError(f"{name}: more than {MAX_CPUS} CPUs: no such machine is known")

@@ -1,8 +1,8 @@
 """A topology as NCCL's topology XML, good enough for NCCL_TOPO_FILE. What is unknown is left out:
 NCCL asks the machine for it.
 
-Only wires that NCCL models are written; a host bridge (kind root) has no element: what hangs below
-it hangs below its processor.
+Only links that NCCL models are written; a host bridge (kind root) has no element: what hangs below
+it hangs below its CPU.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
-from collbench.machine.formats._build import processors_mask
+from collbench.machine.formats._build import cpus_mask
 from collbench.machine.formats._nccl_attributes import CPU, GPU, HIDDEN, NET, PCI, bus_key
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.util.errors import UsageError
@@ -30,7 +30,7 @@ Pairs = Iterable[tuple[str, str]]
 
 def write(topology: Topology) -> str:
     """The file's text. Raises UsageError for a topology that NCCL could not use: a GPU without PCI
-    address or processor.
+    address or CPU.
 
     >>> from collbench.machine.topology.rates import pcie_link
     >>> nodes = (
@@ -53,7 +53,7 @@ def write(topology: Topology) -> str:
 
 
 class _Writer:
-    """One file in the making: the tree of PCIe links below the processors, with the other links at
+    """One file in the making: the tree of PCIe links below the CPUs, with the other links at
     their GPUs.
     """
 
@@ -80,13 +80,13 @@ class _Writer:
         cpus = [line for cpu in self.topology.of_kind("cpu") for line in self.cpu(cpu)]
         lost = [gpu.id for gpu in self.topology.gpus if gpu.id not in self.seen]
         if lost or not cpus:
-            what = f"{', '.join(lost)} hang below no processor" if lost else "there is no processor"
+            what = f"{', '.join(lost)} hang below no CPU" if lost else "there is no CPU"
             raise UsageError(f"{self.topology.name}: {what}: no topology XML can be written")
         return _element("system", [("version", "1")], cpus)
 
     def cpu(self, cpu: Node) -> Iterator[str]:
         told = _told(cpu, CPU, "xml:")
-        more = [("numaid", str(cpu.index)), ("affinity", processors_mask(cpu.affinity))]
+        more = [("numaid", str(cpu.index)), ("affinity", cpus_mask(cpu.affinity))]
         return _element("cpu", _with(told, more), self.children(cpu))
 
     def below(self, node: Node) -> list[tuple[Node, Link]]:
@@ -110,7 +110,7 @@ class _Writer:
             entries = list(group)
             first, link = entries[0]
             # NCCL refuses a PCI device without speed and width; a NIC of which it cannot tell them
-            # itself, as in a VM, it hangs at the processor.
+            # itself, as in a VM, it hangs at the CPU.
             is_bare = bus_key(first.address) is None or (
                 node.kind == "cpu" and not (link.generation or link.count)
             )
@@ -130,7 +130,7 @@ class _Writer:
                 if first.kind == "nic"
                 else [*self.children(first), *self.pcilinks(first)]
             )
-        # A device whose class nobody told stays one: NCCL finds it out.
+        # A device of unknown class stays a device: NCCL finds its class.
         class_ = "" if first.kind == "pci" and not inner else _CLASSES[first.kind]
         more = [
             ("class", class_),
@@ -229,7 +229,7 @@ class _Writer:
 
 
 def _told(node: Node, known: tuple[str, ...], prefix: str) -> list[tuple[str, str]]:
-    """Facts that are attributes, in the order in which they were told."""
+    """Facts that are attributes, in the order of their source."""
     named = [
         (key.removeprefix(prefix), value)
         for key, value in node.facts
@@ -243,7 +243,7 @@ def _told(node: Node, known: tuple[str, ...], prefix: str) -> list[tuple[str, st
 def _with(
     told: list[tuple[str, str]], more: list[tuple[str, str]], behind: bool = False
 ) -> list[tuple[str, str]]:
-    """Those told, and those of the others that are known and were not told."""
+    """The given attributes, and those of the others that are known and were not given."""
     keys = dict(told)
     added = [(key, value) for key, value in more if value and key not in keys]
     return [*told, *added] if behind else [*added, *told]

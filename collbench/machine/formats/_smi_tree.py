@@ -1,8 +1,8 @@
 """A machine that has the classes of a matrix: devices that are PIX share a switch, those that are
 PXB a tree of them, PHB a root, NODE a CPU.
 
-The switches, roots and processors are made up and say so (fact hidden); links have no rates, for
-the text tells none.
+The switches, roots and CPUs are made up and say so (fact hidden); links have no rates, for
+the text gives none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,11 +62,11 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
 
 
 class _Tree:
-    """Processors, roots, switches and devices with the PCIe links between them."""
+    """CPUs, roots, switches and devices with the PCIe links between them."""
 
     def __init__(self, devices: Sequence[Device], cells: Cells) -> None:
         self.cells = cells
-        # Those of which more than NVLink and SYS is told.
+        # The devices of which more than NVLink and SYS is known.
         self.placed = {
             label for (label, _), cell in cells.items() if cell in ("PIX", "PXB", "PHB", "NODE")
         }
@@ -99,7 +99,7 @@ class _Tree:
         return _groups(devices, lambda a, b: self.cells[a.label, b.label] in classes)
 
     def sockets(self, devices: Sequence[Device]) -> list[list[Device]]:
-        """Devices by processor: those that are not SYS, and where only NVLink is told, those with
+        """Devices by CPU: those that are not SYS, and where only NVLink is known, those with
         one NUMA node or affinity.
         """
         found: list[list[Device]] = []
@@ -128,7 +128,7 @@ class _Tree:
         return node.id
 
     def root(self, devices: list[Device], cpu: str) -> None:
-        # Others hang below their processor directly: no bridge is known.
+        # Others hang below their CPU directly: no bridge is known.
         root = self.hidden("root", cpu) if devices[0].label in self.placed else cpu
         for top in self.groups(devices, ("PIX", "PXB")):
             leaves = self.groups(top, ("PIX",))
@@ -171,7 +171,7 @@ def _groups(
 
 def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[str]]:
     """NVLinks, and remarks. More than 4 between all pairs is more than a GPU of that time could
-    wire directly: a switch.
+    link directly: a switch.
     """
     gpus = [device for device in devices if device.kind == "gpu"]
     counts = {
@@ -198,7 +198,9 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
 
 
 def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> list[str]:
-    """A remark if the made-up machine has not the classes told, which are then no tree's."""
+    """A remark if the constructed machine does not have the given classes, which then fit no
+    tree.
+    """
     wrong = []
     for a, b in combinations(devices, 2):
         told, found = cells[a.label, b.label], path(plain, a.id, b.id).label

@@ -17,7 +17,7 @@ from collbench.machine.formats._build import (
     arch_of_name,
     limit_cpus,
     mask_bits,
-    mask_processors,
+    mask_cpus,
     number_of,
     socket_links,
 )
@@ -59,11 +59,11 @@ def read(text: str, name: str) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Near:
-    """Where an object stands: the processors of the last object that has some, and that object's
+    """Where an object stands: the CPUs of the last object that has some, and that object's
     package.
     """
 
-    processors: int
+    cpus: int
     package: _xml.Element | None
 
 
@@ -76,7 +76,7 @@ class _Reader:
         self.ids = Ids()
         self.nodes: list[Node] = []
         self.links: list[Link] = []
-        self.cpus: list[tuple[str, int]] = []  # node, its processors
+        self.cpus: list[tuple[str, int]] = []  # node, its CPUs
         self.by_object: dict[str, str] = {}  # nodes by kind and gp_index, as matrices name them
         self.wanted: set[int] = set()  # elements, by identity, with a GPU or a NIC in them
         self.left_out: list[str] = []
@@ -86,7 +86,7 @@ class _Reader:
         machine = next(root.of("object"), None)
         if machine is None:
             raise UsageError(f"{root.place}: <topology> holds no <object>")
-        objects = list(_objects(machine, _Near(processors=0, package=None)))
+        objects = list(_objects(machine, _Near(cpus=0, package=None)))
         self.find_cpus(objects, root)
         self.look_through(machine)
         for element, near in objects:
@@ -114,7 +114,7 @@ class _Reader:
         )
 
     def find_cpus(self, objects: list[tuple[_xml.Element, _Near]], root: _xml.Element) -> None:
-        """NUMA nodes that have processors; packages where there are none."""
+        """NUMA nodes that have CPUs; packages where there are none."""
         for kind in ("NUMANode", "Package"):
             for element, near in objects:
                 bits = mask_bits(element.get("cpuset"))
@@ -131,7 +131,7 @@ class _Reader:
                     kind="cpu",
                     index=max(number, -1),
                     name=_info(package, "CPUModel"),
-                    affinity=mask_processors(element.get("cpuset")) or "",
+                    affinity=mask_cpus(element.get("cpuset")) or "",
                     facts=tuple(fact for fact in facts if fact[1]),
                 )
                 self.nodes.append(node)
@@ -140,7 +140,7 @@ class _Reader:
             if self.cpus:
                 break
         else:
-            raise UsageError(f"{objects[0][0].place}: no NUMA node and no package with processors")
+            raise UsageError(f"{objects[0][0].place}: no NUMA node and no package with CPUs")
         limit_cpus(self.nodes, self.name)
         for element, _ in objects:
             if element.get("type") == "Package":
@@ -167,16 +167,16 @@ class _Reader:
             self.wanted.add(id(element))
         return id(element) in self.wanted
 
-    def cpu_of(self, processors: int) -> tuple[str, bool]:
-        """The processor that is near to those, and whether it is the only one."""
-        inside = [id_ for id_, bits in self.cpus if bits & ~processors == 0]
-        around = [id_ for id_, bits in self.cpus if processors and processors & ~bits == 0]
+    def cpu_of(self, cpus: int) -> tuple[str, bool]:
+        """The CPU that is near to those, and whether it is the only one."""
+        inside = [id_ for id_, bits in self.cpus if bits & ~cpus == 0]
+        around = [id_ for id_, bits in self.cpus if cpus and cpus & ~bits == 0]
         found = around or inside or [self.cpus[0][0]]
         return found[0], len(found) == 1
 
     def io(self, element: _xml.Element, near: _Near) -> None:
         """A host bridge with all below it; a device without one, as virtual machines show some."""
-        cpu, is_sure = self.cpu_of(near.processors)
+        cpu, is_sure = self.cpu_of(near.cpus)
         self.unplaced += not is_sure
         if element.get("type") != "Bridge":
             self.device(element, cpu, 0.0)
@@ -357,16 +357,14 @@ def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element,
     yield element, near
     if element.get("type") in ("Bridge", "PCIDev", "OSDev"):
         return
-    bits = mask_bits(element.get("cpuset")) or near.processors
-    inner = _Near(
-        processors=bits, package=element if element.get("type") == "Package" else near.package
-    )
+    bits = mask_bits(element.get("cpuset")) or near.cpus
+    inner = _Near(cpus=bits, package=element if element.get("type") == "Package" else near.package)
     for child in element.of("object"):
         yield from _objects(child, inner)
 
 
 def _feed(cpu: str, root: str, below: list[Link]) -> Link:
-    """The link of a host bridge to its processor: no file tells its rate; it is taken to carry what
+    """The link of a host bridge to its CPU: no file gives its rate; it is taken to carry what
     hangs below it, so that it limits no way.
     """
     known = [link for link in below if link.raw_gbs is not None and link.usable_gbs is not None]

@@ -3,7 +3,7 @@
 
 An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
 link_width and the other _PCI ones are the PCI device's, dev, sm, rank and gdr the GPU's, dev, speed
-and so on the NIC's, arch, vendor, familyid and modelid a processor's. Unknown ones are kept as
+and so on the NIC's, arch, vendor, familyid and modelid a CPU's. Unknown ones are kept as
 xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write). Source:
 NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
 """
@@ -11,13 +11,7 @@ NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
 from dataclasses import replace
 
 from collbench.machine.formats import _xml
-from collbench.machine.formats._build import (
-    Ids,
-    limit_cpus,
-    mask_processors,
-    number_of,
-    socket_links,
-)
+from collbench.machine.formats._build import Ids, limit_cpus, mask_cpus, number_of, socket_links
 from collbench.machine.formats._nccl_attributes import CPU, GPU, HIDDEN, NET, PCI, bus_key
 from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates
@@ -88,9 +82,9 @@ class _Reader:
             self.hosts.append(hash_)
         numa = cpu.number("numaid", -1)
         mask = cpu.get("affinity")
-        near = mask_processors(mask)
+        near = mask_cpus(mask)
         if near is None:
-            raise cpu.wrong("affinity", "is no mask of processors")
+            raise cpu.wrong("affinity", "is no mask of CPUs")
         node = Node(
             id=self.ids.take("cpu", numa),
             kind="cpu",
@@ -108,7 +102,7 @@ class _Reader:
             if child.tag == "pci":
                 self.pci(child, parent)
             else:
-                # a NIC that is on no PCI bus: virtual, or NCCL could not tell
+                # a NIC that is on no PCI bus: virtual, or NCCL could not find the bus
                 for net in child.of("net"):
                     self.nic(net, parent, Node(id="nic", kind="nic", host=parent.host), 0, 0)
 
@@ -185,7 +179,7 @@ class _Reader:
         self.links.append(rates.pcie_link(parent.id, child, generation, width))
 
     def c2c(self, gpu: _xml.Element) -> None:
-        """A link to the processor above: bw is MB/s of each of its parts (topo.cc)."""
+        """A link to the CPU above: bw is MB/s of each of its parts (topo.cc)."""
         for c2c in gpu.of("c2c"):
             count, mbs = c2c.number("count", 1), c2c.number("bw", 0)
             if not 0 < count < 1000 or not 0 <= mbs < 10**9:
@@ -289,7 +283,7 @@ class _Reader:
         return remarks
 
     def far(self, class_: str, target: str, gpu: str) -> str | None:
-        """What an NVLink ends at that is no GPU of the file: the NVSwitch, the processor of a POWER
+        """What an NVLink ends at that is no GPU of the file: the NVSwitch, the CPU of a POWER
         machine, or None.
         """
         if class_.startswith("0x068001"):
@@ -301,8 +295,8 @@ class _Reader:
         )
 
     def pcilinks(self, system: _xml.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which Broadcom's tell of; both ends list
-        it.
+        """Links between PCIe switches beside the tree, which Broadcom's switches report; both ends
+        list it.
         """
         by_bus = {
             bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
@@ -320,8 +314,8 @@ class _Reader:
         slower = {
             (a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs
         }
-        # Parts of one switch: the rate between them is not told, that of the narrower way up stands
-        # for it.
+        # Parts of one switch: the rate between them is unknown; the rate of the narrower uplink
+        # stands for it.
         return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
 
     def remarks(self) -> list[str]:

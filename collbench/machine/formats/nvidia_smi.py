@@ -1,7 +1,7 @@
 """The text of `nvidia-smi topo -m`, `nvidia-smi topo -p2p r|w|a|n` and `nvidia-smi nvlink -s`, as
 it was copied: with escapes, prompts, legends.
 
-Such text tells classes, no widths and no speeds; _smi_tree makes up a machine that has those
+Such text has classes, no widths and no speeds; _smi_tree constructs a machine with those
 classes. Several outputs in one file are one topology. Source: outputs of drivers 375 to 580; their
 legends.
 """

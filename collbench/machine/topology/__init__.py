@@ -1,1 +1,3 @@
-"""What is wired to what, how fast that is, and what it allows: pure, whoever found it out."""
+"""What is linked to what, how fast the links are, and what it allows: pure functions of a topology
+from any source.
+"""

@@ -1,8 +1,8 @@
-"""The most that wires allow: which hop a schedule's own traffic loads most, and the bus bandwidth
-at which that hop is full.
+"""The highest rate that links allow: which hop a schedule's own traffic loads most, and the bus
+bandwidth at which that hop is full.
 
 No table of algorithms: bytes from rank to rank come from the schedule (passes.pair_traffic), the
-way of each pair from the wires, and every link is loaded in each direction by all pairs that pass
+way of each pair from the links, and every link is loaded in each direction by all pairs that pass
 over it. What a GPU sends and receives altogether is counted at the links that leave it.
 """
 
@@ -35,7 +35,7 @@ def ceiling(
     """The ceiling of traffic between ranks, of which rank r runs on gpus[r]; None if a link on the
     way has no known rate, or nothing travels.
 
-    through_host: it is written to memory at the receiver's processor, and read from there.
+    through_host: it is written to memory at the receiver's CPU, and read from there.
 
     >>> from collbench.machine.topology.model import Node
     >>> from collbench.machine.topology.rates import pcie_link
@@ -69,7 +69,7 @@ def ceiling(
         return None
     fullest = max(loads, key=lambda hop: float(loads[hop]) / (hop[2].usable_gbs or 0.0))
     here, there, link = fullest
-    # a link of switches or processors: say for whom it matters
+    # a link of switches or CPUs: say for whom it matters
     if not all(topology.by_id[node].kind == "gpu" for node in (here, there)):
         source, target = ways[fullest]
         here, there = gpus[source], gpus[target]
@@ -80,7 +80,7 @@ def ceiling(
 
 
 def _through_host(topology: Topology, source: str, target: str) -> tuple[Path, ...]:
-    """Up to the processor that is nearest to the target, and down; nothing if there is none."""
+    """Up to the CPU that is nearest to the target, and down; nothing if there is none."""
     near = to_processor(topology, target)
     return () if near is None else (path(topology, source, near.b), path(topology, near.b, target))
 

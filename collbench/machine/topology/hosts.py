@@ -7,7 +7,7 @@ from collbench.machine.topology.model import Topology
 
 
 def equal_hosts(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """Hosts in groups of equal ones, in the order of their first: same parts and wires, apart from
+    """Hosts in groups of equal ones, in the order of their first: same parts and links, apart from
     addresses and serial numbers.
     """
     groups: dict[object, list[int]] = {}
@@ -38,7 +38,7 @@ def part(topology: Topology, host: int) -> Topology:
 
 
 def _structure(one: Topology) -> object:
-    """What equal hosts share: parts, wires and permissions, but no ids, addresses or serial
+    """What equal hosts share: parts, links and permissions, but no ids, addresses or serial
     numbers.
     """
     seen: Counter[str] = Counter()

@@ -1,10 +1,10 @@
-"""Machines that nobody here has, from profiles/machines/*.toml: their wires, each with its source.
+"""Described machines, from profiles/machines/*.toml: their links, each with its source.
 Not what was measured on them.
 
 A profile's [topology] says how one host is wired. Rates come from collbench.machine.topology.rates
 by generation and width; a profile states one only where a document states it of that very link. No
-profile holds what collectives reach there: that is what the wires are judged by. Every table needs
-a `source`; keys other than these are refused:
+profile holds what collectives reach there: that is what the links are compared with. Every table
+needs a `source`; keys other than these are refused:
 
     [topology]          title; hosts = 1 (that many, all alike);
                         notes = ["what a reader must know", ...]
@@ -56,7 +56,7 @@ _MOST_GPUS = 4096
 
 
 def machine_topology(name: str) -> Topology:
-    """The wires of a machine: a shipped profile by its name, or any file by its path. Raises
+    """The links of a machine: a shipped profile by its name, or any file by its path. Raises
     UsageError for what is missing or wrong in it.
 
     >>> machine = machine_topology("dgx-1v")

@@ -3,7 +3,7 @@
 
 Nodes have ids that are unique over all hosts, such as gpu0, nic1, cpu0; only gpu and nic ids are
 fixed by rule: the kind, and the number that CUDA, nvidia-smi or a file counts it by. A rate that
-nobody told is None, never a guess.
+no source gives is None, never a guess.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class Node:
 
     index: what the kind is counted by: CUDA's number of a GPU, the NUMA node of a CPU. address:
     where it is: a PCI address. host: whose it is; a switch between hosts has host -1. affinity:
-    processors, as in 0-15,32-47, that are near. facts: what else was told, for people.
+    CPUs, as in 0-15,32-47, that are near. facts: other properties from the source, for people.
     """
 
     id: str
@@ -49,17 +49,17 @@ class Node:
     facts: tuple[tuple[str, str], ...] = ()
 
     def fact(self, key: str) -> str:
-        """What was told under that key, or nothing."""
+        """The fact of that key, or an empty text."""
         return dict(self.facts).get(key, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A link between two nodes, both directions alike. Rates are GB/s per direction of the whole
-    bundle; None: nobody told.
+    bundle; None: no source gives it.
 
     count: bonded links of a bundle (NVLink), or lanes (PCIe). generation: of NVLink or PCIe, 0:
-    unknown. raw_gbs: what the wire carries after its line code. usable_gbs: what kernels that store
+    unknown. raw_gbs: what the link carries after its line code. usable_gbs: what kernels that store
     to a peer can move over it. source: where the rates come from.
     """
 
@@ -139,14 +139,14 @@ class Topology:
         return tuple(sorted(self.of_kind("gpu"), key=lambda node: (node.host, node.index)))
 
 
-def spans(processors: Iterable[int]) -> str:
-    """Processors as the kernel writes them.
+def spans(numbers: Iterable[int]) -> str:
+    """CPUs as the kernel writes them.
 
     >>> spans([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
     runs: list[list[int]] = []
-    for one in sorted(processors):
+    for one in sorted(numbers):
         if runs and one == runs[-1][1] + 1:
             runs[-1][1] = one
         else:

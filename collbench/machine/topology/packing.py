@@ -1,7 +1,7 @@
-"""Rings and chains over wires between ranks that share no link: a search over Hamiltonian cycles of
+"""Rings and chains over links between ranks that share no link: a search over Hamiltonian cycles of
 a multigraph. Pure; it knows no topology.
 
-Steps are counted, not timed: the same wires give the same answer on every computer, the
+Steps are counted, not timed: the same links give the same answer on every computer, the
 lexicographically smallest of those with as many rings.
 """
 
@@ -28,17 +28,17 @@ class Budget:
         return self.steps < 0
 
 
-def packed_rings(wires: list[list[int]]) -> tuple[Order, ...]:
-    """As many rings as links between ranks allow (wires[a][b] of them); nothing if they close no
+def packed_rings(links: list[list[int]]) -> tuple[Order, ...]:
+    """As many rings as links between ranks allow (links[a][b] of them); nothing if they close no
     ring over all ranks.
 
     >>> packed_rings([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
     ((0, 1, 2, 3), (0, 3, 2, 1))
     """
     best, worth = tuple[Order, ...](), 0
-    most = _cut(wires)
-    for share in _shares(wires):
-        thin = [[count // share for count in row] for row in wires]
+    most = _cut(links)
+    for share in _shares(links):
+        thin = [[count // share for count in row] for row in links]
         found = _rings_of(thin, most // share)
         if len(found) * share > worth:
             best, worth = found, len(found) * share
@@ -47,35 +47,35 @@ def packed_rings(wires: list[list[int]]) -> tuple[Order, ...]:
     return best
 
 
-def _rings_of(wires: list[list[int]], most: int) -> tuple[Order, ...]:
+def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
     """Rings that share no link: cycles walked both ways, or, where links are left over, walked one
     way each.
     """
     best: tuple[Order, ...] = ()
     for count in range(1, most // 2 + 1):
-        found = _search(wires, count, is_directed=False)
+        found = _search(links, count, is_directed=False)
         if not found:
             break
         best = tuple(ring for cycle in found for ring in (cycle, _backwards(cycle)))
     for count in range(len(best) + 1, most + 1):
-        found = _search(wires, count, is_directed=True)
+        found = _search(links, count, is_directed=True)
         if not found:
             break
         best = found
     return best
 
 
-def packed_chains(wires: list[list[int]]) -> tuple[Order, ...]:
+def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
     """As many chains as links allow: rings through one more rank, wired to all the others, and cut
     there.
 
     >>> packed_chains([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     ((1, 0, 2),)
     """
-    n, best, worth = len(wires), tuple[Order, ...](), 0
-    most = min(sum(map(sum, wires)) // 2 // (n - 1), *(sum(row) for row in wires))
-    for share in _shares(wires):
-        thin = [[count // share for count in row] for row in wires]
+    n, best, worth = len(links), tuple[Order, ...](), 0
+    most = min(sum(map(sum, links)) // 2 // (n - 1), *(sum(row) for row in links))
+    for share in _shares(links):
+        thin = [[count // share for count in row] for row in links]
         for chains in range(1, most // share + 1):
             found = _search(
                 [[0, *[2 * chains] * n], *[[2 * chains, *row] for row in thin]],
@@ -94,11 +94,11 @@ def packed_chains(wires: list[list[int]]) -> tuple[Order, ...]:
     return best
 
 
-def _shares(wires: list[list[int]]) -> list[int]:
+def _shares(links: list[list[int]]) -> list[int]:
     """Into how many like channels all bundles can be cut, most first: 12 links between every two
     are one link in each of 12.
     """
-    common = gcd(*(count for row in wires for count in row))
+    common = gcd(*(count for row in links for count in row))
     return [share for share in range(common, 0, -1) if common % share == 0]
 
 
@@ -106,13 +106,13 @@ def _backwards(cycle: Order) -> Order:
     return cycle[:1] + cycle[:0:-1]
 
 
-def _cut(wires: list[list[int]]) -> int:
+def _cut(links: list[list[int]]) -> int:
     """The fewest links between one part of the ranks and the rest: no more rings than that. Stoer
     and Wagner 1997.
     """
-    weights = [list(row) for row in wires]
-    left = list(range(len(wires)))
-    least = min(sum(row) for row in wires)
+    weights = [list(row) for row in links]
+    left = list(range(len(links)))
+    least = min(sum(row) for row in links)
     while len(left) > 1:
         order = [left[0]]
         pull = {rank: weights[left[0]][rank] for rank in left[1:]}
@@ -132,11 +132,11 @@ def _cut(wires: list[list[int]]) -> int:
     return least
 
 
-def _search(wires: list[list[int]], count: int, *, is_directed: bool) -> tuple[Order, ...]:
+def _search(links: list[list[int]], count: int, *, is_directed: bool) -> tuple[Order, ...]:
     """That many cycles over all ranks that share no link, the lexicographically smallest; nothing
     if there are none, or none was found in time.
     """
-    free, budget = [list(row) for row in wires], Budget(LOOKS // len(wires) ** 2)
+    free, budget = [list(row) for row in links], Budget(LOOKS // len(links) ** 2)
 
     def take(cycle: Order, by: int) -> None:
         for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True):

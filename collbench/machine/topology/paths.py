@@ -66,7 +66,7 @@ def path(topology: Topology, a: str, b: str) -> Path:
 
 
 def to_processor(topology: Topology, gpu: str) -> Path | None:
-    """The best way from a GPU to the processor that is nearest; None if there is none."""
+    """The best way from a GPU to the CPU that is nearest; None if there is none."""
     ways = [way for cpu in topology.of_kind("cpu") if (way := path(topology, gpu, cpu.id)).links]
     return min(ways, key=_order, default=None)
 
@@ -130,7 +130,7 @@ def _class(topology: Topology, nodes: tuple[str, ...], links: tuple[Link, ...]) 
     inner = [topology.by_id[node].kind for node in nodes[1:-1]]
     if "network" in kinds:
         return "NET"
-    if kinds == {"nvlink"} and "cpu" not in inner:  # POWER processors have NVLinks
+    if kinds == {"nvlink"} and "cpu" not in inner:  # POWER CPUs have NVLinks
         return "NVB" if "gpu" in inner else "NVL"
     if "socket" in kinds:
         return "SYS"

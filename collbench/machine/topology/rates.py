@@ -1,7 +1,7 @@
 """How fast links are: PCIe from transfer rate, line code and width; NVLink and sockets from tables.
 GB/s are decimal and per direction.
 
-raw is what the wire carries after its line code. usable is what kernels can move that store to a
+raw is what the link carries after its line code. usable is what kernels can move that store to a
 peer's memory, in packets of 128 bytes: one efficiency for each generation of a link, none for a
 machine.
 """
@@ -31,9 +31,9 @@ _PCIE = {
     5: (32.0, 128, 130),
     6: (64.0, 236, 256),
 }
-# Of what the wire carries. A write of 128 bytes takes 24 to 28 more for its headers: 0.83 at most;
-# NCCL's graph counts 12 of 15.75 GB/s for 16 lanes of generation 3, and as much of the others
-# (topo.h, PCI_BW): credits and both directions at once cost the rest.
+# The share of what the link carries. A write of 128 bytes takes 24 to 28 more for its headers: 0.83
+# at most; NCCL's graph counts 12 of 15.75 GB/s for 16 lanes of generation 3, and as much of the
+# others (topo.h, PCI_BW): credits and both directions at once cost the rest.
 _PCIE_EFFICIENCY = 0.76
 # generation: GB/s of one link. NVIDIA's whitepapers of P100, V100, A100, H100, Blackwell.
 _NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}
@@ -103,7 +103,7 @@ def nvlink_generation(arch: int) -> int:
 
 
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
-    """What GPUs get through between two sockets of such processors, and the source; None if
+    """The rate that GPUs reach between two sockets of such CPUs, and the source; None if
     unknown.
     """
     for name, of_family, least, cores, gbs in _SOCKETS:

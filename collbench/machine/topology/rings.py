@@ -1,10 +1,10 @@
-"""Orders of ranks that follow the wires: rings and chains. Pure: a topology in, orders out. How
+"""Orders of ranks that follow the links: rings and chains. Pure: a topology in, orders out. How
 fast they run here is not its business.
 
 Where GPUs are wired to each other by NVLinks without a switch, as many rings as there are links to
 use, none of which share a link in one direction: cycles that are walked both ways (DGX-1: 2,
 DGX-1V: 3). Elsewhere one order that crosses far hops least: behind an NVSwitch any order, on PCIe
-trees the one that leaves every switch and socket once. The same wires give the same orders on every
+trees the one that leaves every switch and socket once. The same links give the same orders on every
 computer, the lexicographically smallest where several are as good. Not here: rings of several hosts
 that enter each by another NIC.
 """
@@ -39,8 +39,8 @@ def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     names = _names(topology, gpus)
     if len(names) < 3:
         return (tuple(range(len(names))),)
-    wires = _wires(topology, names)
-    return packed_rings(wires) or (_tour(topology, names, is_closed=True),)
+    links = _links_between(topology, names)
+    return packed_rings(links) or (_tour(topology, names, is_closed=True),)
 
 
 def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -54,8 +54,8 @@ def trees(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order,
     names = _names(topology, gpus)
     if len(names) < 3:
         return (tuple(range(len(names))),)
-    wires = _wires(topology, names)
-    return packed_chains(wires) or (_tour(topology, names, is_closed=False),)
+    links = _links_between(topology, names)
+    return packed_chains(links) or (_tour(topology, names, is_closed=False),)
 
 
 def ring_rate_gbs(topology: Topology, orders: Sequence[Order]) -> float | None:
@@ -111,16 +111,16 @@ def _directed(way: Path) -> list[tuple[str, str, float | None]]:
     ]
 
 
-def _wires(topology: Topology, names: Sequence[str]) -> list[list[int]]:
+def _links_between(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     """NVLinks between every two ranks, those through a switch aside."""
     rank_of = {name: rank for rank, name in enumerate(names)}
-    wires = [[0] * len(names) for _ in names]
+    links = [[0] * len(names) for _ in names]
     for link in topology.links:
         if link.kind == "nvlink" and link.a in rank_of and link.b in rank_of:
             a, b = rank_of[link.a], rank_of[link.b]
-            wires[a][b] += link.count
-            wires[b][a] += link.count
-    return wires
+            links[a][b] += link.count
+            links[b][a] += link.count
+    return links
 
 
 def _tour(topology: Topology, names: Sequence[str], *, is_closed: bool) -> Order:

@@ -1,4 +1,4 @@
-"""A drawing of a machine for a report: processors, switches, NICs and GPUs as boxes, wires in the
+"""A drawing of a machine for a report: CPUs, switches, NICs and GPUs as boxes, links in the
 colours of their kinds, a legend with rates.
 
 Pure: the same topology gives the same bytes. Hosts that are equal are drawn once. Nothing in it but
@@ -21,7 +21,7 @@ from collbench.report.drawings.svg import (
     width_of,
     words,
 )
-from collbench.report.topology import drawing_links as wires
+from collbench.report.topology import drawing_links
 from collbench.report.topology.drawing_layout import BAR_H, Bar, Layout, lay_out
 from collbench.report.topology.words import (
     Alike,
@@ -79,7 +79,7 @@ def svg(topology: Topology) -> str:
             y += 18
             shapes.append(words(_EDGE, y, text, _SAID, anchor="start", colour=FAINT))
         y += 20
-        colours = wires.Colours(links)
+        colours = drawing_links.Colours(links)
         shapes.append(
             f'<g transform="translate({number(_EDGE + (wide - panel.width) / 2)} {number(y)})">'
         )
@@ -94,7 +94,9 @@ def svg(topology: Topology) -> str:
     left_out = _left_out(
         sum(panel.links_left for panel in panels), sum(panel.switches_left for panel in panels)
     )
-    below, height = _legend(legend, wires.Colours(links), y, wide, [*left_out, *topology.notes])
+    below, height = _legend(
+        legend, drawing_links.Colours(links), y, wide, [*left_out, *topology.notes]
+    )
     shapes += below
     return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
 
@@ -135,11 +137,11 @@ class _Panel:
         pairs = {
             (link.a, link.b): link.count
             for link in self.one.links
-            if wires.is_between_gpus(self.one, link)
+            if drawing_links.is_between_gpus(self.one, link)
         }
         self._layout: Layout = lay_out(self.one, pairs)
-        self._above = wires.socket_room(self.one)
-        self._has_switch = bool(wires.switch_bundles(self.one))
+        self._above = drawing_links.socket_room(self.one)
+        self._has_switch = bool(drawing_links.switch_bundles(self.one))
         self._labels = labels(self.one)
         self.width = self._layout.width
         self.height = (
@@ -157,16 +159,16 @@ class _Panel:
         """
         yield from (link for link, bar in self._layout.feeds.values() if bar)
         yield from _above_links(self._layout.bars)
-        yield from wires.switch_bundles(self.one).values()
+        yield from drawing_links.switch_bundles(self.one).values()
         yield from (
             link
             for link in self.one.links
-            if link.kind in ("socket", "network") or wires.is_between_gpus(self.one, link)
+            if link.kind in ("socket", "network") or drawing_links.is_between_gpus(self.one, link)
         )
 
     def _links_left(self) -> int:
         """Links that the drawing has no line for, such as a second way of a GPU to its
-        processor.
+        CPU.
         """
         places = self._layout.places
         pcie = [
@@ -179,15 +181,15 @@ class _Panel:
         )
         return sum(frozenset((link.a, link.b)) not in drawn for link in pcie)
 
-    def shapes(self, colours: wires.Colours) -> Iterator[str]:
-        """Wires first, boxes over them."""
+    def shapes(self, colours: drawing_links.Colours) -> Iterator[str]:
+        """Links first, boxes over them."""
         yield f'<g transform="translate(0 {number(self._above)})">'
-        yield from wires.sockets(self.one, self._layout)
-        yield from wires.from_above(self._layout, colours)
-        yield from wires.mesh(self.one, self._layout)
+        yield from drawing_links.sockets(self.one, self._layout)
+        yield from drawing_links.from_above(self._layout, colours)
+        yield from drawing_links.mesh(self.one, self._layout)
         if self._has_switch:
             bar = Rect(x=0, y=self._layout.height + _SWITCH_H, w=self._layout.width, h=BAR_H)
-            yield from wires.to_switch(self.one, self._layout, bar)
+            yield from drawing_links.to_switch(self.one, self._layout, bar)
             yield from self._bar(bar, "nvswitch", self._switch_text(), "")
         for name, rect in self._layout.places.items():
             yield from self._box(self.one.by_id[name], rect)
@@ -308,15 +310,15 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
 
 
 def _meaning(topology: Topology, link: Link) -> str:
-    if wires.is_between_gpus(topology, link) and wires.is_few(link):
+    if drawing_links.is_between_gpus(topology, link) and drawing_links.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
         return (
             f"one NVLink {link.generation or '?'}, {one} GB/s"
             if one[0].isdigit()
             else "one NVLink, rate unknown"
         )
-    if link.kind == "socket" and wires.has_all_sockets(topology):
-        return f"{link_text(link)}, every two processors"
+    if link.kind == "socket" and drawing_links.has_all_sockets(topology):
+        return f"{link_text(link)}, every two CPUs"
     return link_text(link).replace("network,", "NIC to the network,")
 
 
@@ -335,7 +337,7 @@ def _left_out(links: int, switches: int) -> list[str]:
 
 def _legend(
     entries: Sequence[tuple[Link, str]],
-    colours: wires.Colours,
+    colours: drawing_links.Colours,
     y: float,
     wide: float,
     notes: Sequence[str],

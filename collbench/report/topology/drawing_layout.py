@@ -1,4 +1,4 @@
-"""Where the parts of one host go in a drawing: processors above, what hangs at them below, GPUs at
+"""Where the parts of one host go in a drawing: CPUs above, what hangs at them below, GPUs at
 the foot in one row or two.
 
 GPUs that are wired to each other stand in two rows, so that a link is a straight line beside, below
@@ -26,7 +26,7 @@ _DOWN = ("pcie", "c2c")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A processor, bridge or switch with what hangs at it; node is nothing for what hangs at
+    """A CPU, bridge or switch with what hangs at it; node is nothing for what hangs at
     nothing. Links are those to be drawn.
     """
 
@@ -69,7 +69,7 @@ class Layout:
 
 
 def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]:
-    """Processors with what hangs at them, and for each GPU and NIC the link above it. Bridges that
+    """CPUs with what hangs at them, and for each GPU and NIC the link above it. Bridges that
     only pass one thing on are left out.
     """
     seen: set[str] = set()
@@ -77,7 +77,7 @@ def forest(one: Topology) -> tuple[tuple[Bar, ...], dict[str, tuple[Link, str]]]
     tops = [node.id for node in one.of_kind("cpu")]
     seen |= set(tops)
     bars = [_bar(one, top, None, seen, feeds) for top in tops]
-    for node in one.of_kind("root", "pci"):  # what no processor is known of
+    for node in one.of_kind("root", "pci"):  # what hangs at no known CPU
         if node.id not in seen:
             seen.add(node.id)
             bars.append(_bar(one, node.id, None, seen, feeds))
@@ -180,7 +180,7 @@ def _leaves(bars: tuple[Bar, ...], rows: int, flips: frozenset[str]) -> Iterator
 
 
 def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> frozenset[str]:
-    """Which bars to mirror and which columns to turn over, so that wires between GPUs are short and
+    """Which bars to mirror and which columns to turn over, so that links between GPUs are short and
     pass over few others: by descent.
     """
     columns = list(_leaves(bars, 2, frozenset()))
@@ -220,7 +220,7 @@ def _all(bars: tuple[Bar, ...]) -> Iterator[Bar]:
 def _cost(
     bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]
 ) -> float:
-    """How bad an order is: lengths of the wires, and more for each that has to go around a GPU or
+    """How bad an order is: lengths of the links, and more for each that has to go around a GPU or
     crosses many others.
     """
     columns = list(_leaves(bars, 2, flips))
@@ -243,7 +243,7 @@ def _cost(
 
 
 def lay_out(one: Topology, pairs: Mapping[tuple[str, str], int]) -> Layout:
-    """Places for one host, of which `pairs` are the wires between GPUs, bonded links counted."""
+    """Places for one host, of which `pairs` are the links between GPUs, bonded links counted."""
     bars, feeds = forest(one)
     has_switch = bool(one.of_kind("nvswitch"))
     rows = 2 if pairs and not has_switch and len(one.gpus) > 3 else 1

@@ -1,5 +1,5 @@
-"""The wires of a drawing of one host: PCIe from above, NVLinks between GPUs or to the switch below,
-links between processors.
+"""The links of a drawing of one host: PCIe from above, NVLinks between GPUs or to the switch below,
+links between CPUs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _PCIE = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
 _STEP = 5.0  # between lines side by side
-_BUS_H = 14.0  # above processors, of the line that joins all of them
+_BUS_H = 14.0  # above CPUs, of the line that joins all of them
 _MOST_SPREAD = 2.4
 _TAP = 8.0  # below a GPU's upper edge, where its line from above comes in
 
@@ -118,10 +118,10 @@ def _between_bars(layout: Layout, bars: Sequence[Bar], colours: Colours) -> Iter
 
 def mesh(one: Topology, layout: Layout) -> Iterator[str]:
     """NVLinks between GPUs, each bonded link a line."""
-    wires = [link for link in one.links if is_between_gpus(one, link)]
-    ports = _Ports(layout, wires)
+    links = [link for link in one.links if is_between_gpus(one, link)]
+    ports = _Ports(layout, links)
     marks: list[str] = []
-    for link in wires:
+    for link in links:
         a, b = sorted(
             (link.a, link.b), key=lambda end: (layout.places[end].x, layout.places[end].y)
         )
@@ -186,12 +186,12 @@ def _shifts(count: int) -> list[float]:
 
 
 class _Ports:
-    """Where on the edge of its box each wire ends, so that no two share a point."""
+    """Where on the edge of its box each link ends, so that no two share a point."""
 
-    def __init__(self, layout: Layout, wires: Sequence[Link]) -> None:
+    def __init__(self, layout: Layout, links: Sequence[Link]) -> None:
         self._layout = layout
         self._at: dict[tuple[str, str], list[Link]] = {}
-        for link in wires:
+        for link in links:
             for end in (link.a, link.b):
                 self._at.setdefault((end, self._side(end, link.other(end))), []).append(link)
         for (end, _), links in self._at.items():
@@ -216,7 +216,7 @@ class _Ports:
         return "top" if rows[end] == 0 else "bottom"
 
     def of(self, end: str, link: Link) -> tuple[float, float]:
-        """The point of one wire at one end."""
+        """The point of one link at one end."""
         side = self._side(end, link.other(end))
         rect, links = self._layout.places[end], self._at[(end, side)]
         share = (links.index(link) + 1) / (len(links) + 1)
@@ -271,7 +271,7 @@ def _together(one: Link, other: Link) -> Link:
 
 
 def sockets(one: Topology, layout: Layout) -> Iterator[str]:
-    """Links between processors: straight between neighbours, else over those between; one line to
+    """Links between CPUs: straight between neighbours, else over those between; one line to
     all where every two are linked.
     """
     order = sorted(
@@ -309,7 +309,7 @@ def sockets(one: Topology, layout: Layout) -> Iterator[str]:
 
 
 def has_all_sockets(one: Topology) -> bool:
-    """Whether there are more than two processors, and every two of them are linked alike."""
+    """Whether there are more than two CPUs, and every two of them are linked alike."""
     found = [link for link in one.links if link.kind == "socket"]
     count = len(one.of_kind("cpu"))
     pairs = {frozenset((link.a, link.b)) for link in found}
@@ -321,7 +321,7 @@ def has_all_sockets(one: Topology) -> bool:
 
 
 def socket_room(one: Topology) -> float:
-    """Pixels above the processors that their arcs take."""
+    """Pixels above the CPUs that their arcs take."""
     if has_all_sockets(one):
         return _BUS_H + 4
     order = [node.id for node in one.of_kind("cpu")]

@@ -1,4 +1,4 @@
-"""The link matrix, as nvidia-smi topo -m prints it, with NICs, what processors are near, and a
+"""The link matrix, as nvidia-smi topo -m prints it, with NICs, what CPUs are near, and a
 legend of the classes that appear.
 
 Where it is wider than the screen, the affinities go below it, and then the columns fall into
@@ -56,7 +56,7 @@ def _block(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[s
     """One host. Adds the classes that appear to `shown`."""
     nodes = ends(one)
     if not one.gpus:
-        lines = _processors(one)
+        lines = _cpus(one)
         return [*lines, "", *_ends(one, columns, paint, shown)] if nodes else lines
     return _ends(one, columns, paint, shown)
 
@@ -68,9 +68,7 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     cells = [[_cell(path(one, row.id, column.id).label) for column in nodes] for row in nodes]
     kinds = [[_kind(cell) for cell in row] for row in cells]
     shown |= {kind for row in kinds for kind in row}
-    affinity = [
-        (node.affinity or _processors_near(one, node), _nodes_near(one, node)) for node in nodes
-    ]
+    affinity = [(node.affinity or _cpus_near(one, node), _nodes_near(one, node)) for node in nodes]
     lead = max(map(len, names))
     widths = [
         max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)
@@ -136,18 +134,16 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _affinities(
     names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int
 ) -> list[str]:
-    """Processors and NUMA nodes of each device; devices that share them stand in one line, long
-    lists of processors wrap.
+    """CPUs and NUMA nodes of each device; devices that share them stand in one line, long
+    lists of CPUs wrap.
     """
     shared: dict[tuple[str, str], list[str]] = {}
     for name, near in zip(names, affinity, strict=True):
         shared.setdefault(near, []).append(name)
     lines: list[str] = []
-    for (processors, nodes), of in shared.items():
+    for (cpus, nodes), of in shared.items():
         lines += _wrapped(
-            f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {processors}",
-            columns,
-            ", ",
+            f"{', '.join(runs(of))}: NUMA Affinity {nodes}, CPU Affinity {cpus}", columns, ", "
         )
     return lines
 
@@ -195,7 +191,7 @@ def _follows(before: str, name: str) -> bool:
     )
 
 
-def _processors_near(one: Topology, node: Node) -> str:
+def _cpus_near(one: Topology, node: Node) -> str:
     return (
         ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity))
         or _UNTOLD
@@ -206,14 +202,14 @@ def _nodes_near(one: Topology, node: Node) -> str:
     return spans(cpu.index for cpu in near_cpus(one, node.id) if cpu.index >= 0) or _UNTOLD
 
 
-def _processors(one: Topology) -> list[str]:
-    """The processors of a host that has no GPU."""
+def _cpus(one: Topology) -> list[str]:
+    """The CPUs of a host that has no GPU."""
     found = [
         (labels(one)[node.id], node.name or UNKNOWN, node.affinity or _UNTOLD)
         for node in one.of_kind("cpu")
     ]
     return (
-        _table(("NUMA", "Processor", "CPU Affinity"), found)
+        _table(("NUMA", "CPU", "CPU Affinity"), found)
         if found
         else ["nothing is known of this host"]
     )

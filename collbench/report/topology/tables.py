@@ -1,7 +1,7 @@
 """What a topology allows, in tables: rates with the hop that limits each, permissions of peers,
 links one by one, orders of ranks.
 
-A rate that nobody told is `unknown`, and so is a permission.
+A rate without a source is `unknown`, and so is a permission.
 """
 
 import textwrap
@@ -195,7 +195,7 @@ def _p2p_colour(code: str) -> str:
 
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
-    """Every link of the model: its ends, what it is, its rates of the wire and for use, and where
+    """Every link of the model: its ends, what it is, its raw and usable rates, and where
     they come from. `without`: kinds left out.
     """
     groups = alike(topology)
@@ -248,8 +248,8 @@ def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, 
 
 
 class LinkRow(Protocol):
-    """What discovery tells of one NVLink. None is what nobody told; speed_gbs is per direction,
-    line code included.
+    """What discovery reports about one NVLink. None: no source gives it; speed_gbs is per
+    direction, line code included.
     """
 
     @property

@@ -1,8 +1,8 @@
-"""A machine as a tree: hosts, processors, host bridges, PCIe switches, devices; at each the link
+"""A machine as a tree: hosts, CPUs, host bridges, PCIe switches, devices; at each the link
 above it, behind each GPU its NVLinks.
 
 Links that make it no tree - sockets, NVLinks, networks - stand as text at their ends. What no
-processor leads to comes last. Hosts that are equal are shown once.
+CPU leads to comes last. Hosts that are equal are shown once.
 """
 
 from collbench.machine.topology.model import Link, Node, Topology
@@ -46,7 +46,7 @@ def tree(topology: Topology, paint: Paint = plain) -> list[str]:
 
 
 class _Walk:
-    """One host, walked from its processors down; no node twice."""
+    """One host, walked from its CPUs down; no node twice."""
 
     def __init__(self, one: Topology, paint: Paint) -> None:
         self._one, self._paint, self._seen = one, paint, set[str]()
@@ -76,7 +76,7 @@ class _Walk:
         return found
 
     def _tops(self) -> list[Node]:
-        """Processors, and what no way leads to from one of them or from an earlier top."""
+        """CPUs, and what no way leads to from one of them or from an earlier top."""
         tops = list(self._one.of_kind("cpu"))
         reached = self._reach({node.id for node in tops})
         for node in sorted(self._one.nodes, key=lambda node: _KINDS[node.kind]):
@@ -121,7 +121,7 @@ class _Walk:
             if node.name.startswith(label)
             else [label, *([node.name] if node.name and not is_told else [])]
         )
-        said += [f"processors {node.affinity}"] if node.kind == "cpu" and node.affinity else []
+        said += [f"CPUs {node.affinity}"] if node.kind == "cpu" and node.affinity else []
         said += [node.address] if _is_device(node) and node.address else []
         if above is not None and not (node.kind == "root" and above.usable_gbs is None):
             said.append(self._paint(link_text(above), above.kind))

@@ -42,10 +42,10 @@ CLASSES = {
     "X": "the same device",
     "NV#": "# NVLinks bonded, directly or through NVSwitches",
     "NVB": "NVLinks through another GPU",
-    "C2C": "NVLink-C2C between a GPU and its processor",
+    "C2C": "NVLink-C2C between a GPU and its CPU",
     "PIX": "PCIe, one switch at most",
     "PXB": "PCIe, several switches, no host bridge",
-    "PHB": "PCIe and one host bridge, typically the processor",
+    "PHB": "PCIe and one host bridge, typically the CPU",
     "NODE": "PCIe and several host bridges of one NUMA node",
     "SYS": "PCIe and the link between NUMA nodes",
     "NET": "NICs and the network between hosts",
@@ -119,7 +119,7 @@ def ends(topology: Topology) -> tuple[Node, ...]:
 
 
 def rate_text(gbs: float | None) -> str:
-    """A rate, or that nobody told.
+    """A rate, or the word for an unknown one.
 
     >>> rate_text(12.0), rate_text(364.5), rate_text(None)
     ('12.0', '364.5', 'unknown')
@@ -230,8 +230,8 @@ def link_text(link: Link) -> str:
 
 
 def near_cpus(topology: Topology, name: str) -> tuple[Node, ...]:
-    """The NUMA nodes that are nearest to a device; several if they are equally near, none if nobody
-    told.
+    """The NUMA nodes that are nearest to a device; several if they are equally near, none if no
+    source gives it.
     """
     ways = [path(topology, name, node.id) for node in topology.of_kind("cpu")]
     ways = [way for way in ways if way.kind not in ("DIS", "SYS", "NET")]

@@ -137,8 +137,8 @@ def reducescatter(world: World, rank: int) -> Program:
 
 
 def allgather(world: World, rank: int) -> Program:
-    """Blocks of number l go round the ring of those ranks; each that comes by is told inside the
-    host.
+    """Blocks of number l go round the ring of those ranks; each that comes by is broadcast inside
+    the host.
     """
     at = _Spot(world, rank)
     last = at.hosts - 1
@@ -162,7 +162,7 @@ def allgather(world: World, rank: int) -> Program:
 
 def broadcast(world: World, rank: int) -> Program:
     """The root scatters shards inside its host; shard l goes along the hosts by the ranks with
-    number l, and is told inside each.
+    number l, and is broadcast inside each.
     """
     at, home = _Spot(world, rank), _Spot(world, world.root)
     after = at.after() if (at.h + 1) % at.hosts != home.h else ()

@@ -21,7 +21,7 @@ def _scatter_input(world: World, rank: int) -> Round:
 
 
 def allreduce(world: World, rank: int) -> Program:
-    """Rank r adds chunk r of all and tells everyone."""
+    """Rank r reduces chunk r of all ranks and sends the result to every rank."""
     peers = others(world, rank)
     add = Step(
         src=(inp(rank),), recv=edges(peers, "scatter"), dst=out(rank), send=edges(peers, "gather")

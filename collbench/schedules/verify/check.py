@@ -6,15 +6,15 @@ chunk, kept as a bit mask, so that a rank added twice is an overlap and an error
 of several loops run back to back over FIFOs of `slots` slots, each message being `slices` of them,
 credits coming back in batches; ranks run as far ahead as the credits let them. Found here: wrong,
 missing or doubled contributions; deadlocks; ports that do not pair; slots left full; a chunk
-overwritten before its last read (in place, too); tracks that touch one chunk in no order; loans
-overwritten before they are back; direct writes into an output that its rank still uses, in this
-launch or, because the writer cannot know that it has begun, in the one before. Backends execute a
-round's steps in the order assumed here.
+overwritten before its last read (in place, too); tracks that touch one chunk in no order; pulled
+messages overwritten before they were read; pushed messages into an output that its rank still uses,
+in this launch or, because the writer cannot know that it has begun, in the one before. Backends
+execute a round's steps in the order assumed here.
 
 A symmetric schedule is run for rank 0 alone: what rank q sends is what rank 0 sends, shifted by q,
 and all ranks move in step. Bounded FIFO networks are determinate, so a deadlock in one order of
-execution is a deadlock in all of them. Direct writes need the clocks of all ranks (clocks.py), so a
-symmetric schedule that has some is expanded.
+execution is a deadlock in all of them. Pushed messages need the clocks of all ranks (clocks.py), so
+a symmetric schedule that has some is expanded.
 """
 
 from functools import lru_cache
@@ -43,7 +43,7 @@ def check(
     """Prove a schedule for FIFOs of that many slots and messages of that many slices.
 
     Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank
-    (of rank 0 alone if symmetric and without direct writes) loops x launches x slices times.
+    (of rank 0 alone if symmetric and without pushed messages) loops x launches x slices times.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build

@@ -1,4 +1,5 @@
-"""Who has touched which memory, and who knows of it: vector clocks over the tracks of all ranks.
+"""Which track has accessed which memory, and which others know of it: vector clocks over the tracks
+of all ranks.
 
 A track knows what it did itself and what the tracks that it had data from knew when they sent it.
 Credits that come back order nothing here: how far a rank runs ahead must not decide what is right.
@@ -37,7 +38,7 @@ class Access(NamedTuple):
 
 
 def learn(clock: Clock, other: Clock) -> None:
-    """Know what the other knows."""
+    """Merge the knowledge of the other clock into this one."""
     for actor, time in other.items():
         if time > clock.get(actor, 0):
             clock[actor] = time
@@ -53,13 +54,13 @@ class History:
     ends: dict[tuple[int, int], list[Clock]] = field(default_factory=dict)
 
     def read(self, cell: Cell, access: Access, clock: Clock) -> list[Access]:
-        """Note it; the accesses that have no order with it."""
+        """Record the access; returns the accesses without an order to it."""
         write = self.writes.get(cell)
         self.reads.setdefault(cell, {})[access.actor] = access
         return [write] if write is not None and clock.get(write.actor, 0) < write.time else []
 
     def write(self, cell: Cell, access: Access, clock: Clock) -> list[Access]:
-        """Note it; the accesses that have no order with it."""
+        """Record the access; returns the accesses without an order to it."""
         write = self.writes.get(cell)
         before = [*self.reads.pop(cell, {}).values(), *(() if write is None else (write,))]
         self.writes[cell] = access

@@ -1,4 +1,4 @@
-"""What the proof talks about: symbolic values, places in a schedule, connections, what it finds,
+"""The terms of the proof: symbolic values, places in a schedule, connections, what it finds,
 and how its messages name all of that.
 """
 
@@ -50,19 +50,19 @@ class Proof:
 
 
 def name_of(schedule: Schedule) -> str:
-    """How messages name a schedule."""
+    """The name of a schedule in error messages."""
     return f"{schedule.op} {schedule.name} over {schedule.n} ranks"
 
 
 def where(schedule: Schedule, place: At | Place) -> str:
-    """How messages name a place in it."""
+    """The name of a place in error messages."""
     track = schedule.programs[place.program][place.track].name
     who = "every rank (seen from rank 0)" if schedule.is_symmetric else f"rank {place.program}"
     return f"{who}, track {track}, round {place.round}"
 
 
 def tell(value: Value | None) -> str:
-    """How messages name a value."""
+    """The name of a value in error messages."""
     if value is None:
         return "nothing"
     ranks = [str(rank) for rank in range(value.mask.bit_length()) if value.mask >> rank & 1]

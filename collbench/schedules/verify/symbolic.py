@@ -21,8 +21,8 @@ from collbench.util.errors import ScheduleError
 
 @dataclass(slots=True)
 class _Token:
-    """One slice of a message: each chunk's value or, lent, where it lies; the hops behind it; the
-    sender's clock.
+    """One slice of a message: each chunk's value or, if it is pulled, where it lies; the hops
+    behind it; the sender's clock.
     """
 
     chunks: dict[int, Value | tuple[Operand, int]] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class _Token:
 
 @dataclass(slots=True)
 class Findings:
-    """What an execution notes, instead of raising, when it tries out direct writes: which are not
-    safe, and who must say it is ready.
+    """What an execution records, instead of raising, while it tries out pushed messages: which are
+    not safe, and which ranks must signal that they are ready.
     """
 
     refused: set[Message] = field(default_factory=set)
@@ -68,14 +68,14 @@ class _Fifo:
 
 
 class _Placed(NamedTuple):
-    """A direct write: the message as its receiver sees it, and where its chunks go there."""
+    """A pushed message: the message as its receiver sees it, and where its chunks go there."""
 
     message: Message
     targets: tuple[Operand, ...]
 
 
 def _placed(schedule: Schedule) -> dict[Message, _Placed]:
-    """Every direct write of an expanded schedule, by the message as its sender sees it."""
+    """Every pushed message of an expanded schedule, by the message as its sender sees it."""
     return {
         sent: _Placed(
             taken,
@@ -93,8 +93,8 @@ class Execution:
     """One symbolic execution. Memory is per rank: (cell, piece) -> value, scratch being kept by
     launch and slice only.
 
-    With findings, direct writes are tried out: their values still travel with the message, so that
-    unsafe ones do no harm.
+    With findings, pushed messages are tried out: their values still travel with the message, so
+    that unsafe ones do no harm.
     """
 
     def __init__(
@@ -304,8 +304,8 @@ class _Actor:
         self.moved = True
 
     def _round(self, at: At, steps: Round, loop: int, number: int) -> Iterator[str]:
-        """One slice of a round, stage by stage: wait for data, room and loans of all its steps,
-        compute, hand over.
+        """One slice of a round, stage by stage: wait for data, room and pending pulls of all its
+        steps, compute, hand over.
 
         A backend may do so, or take step after step, which can only wait less. What a step knows of
         others is what it would know then; but what it reads of its own memory it may read before
@@ -392,8 +392,8 @@ class _Actor:
         sending: dict[Edge, _Token],
         taking: dict[Edge, _Token],
     ) -> Iterator[str]:
-        """Wait for what a step needs: data, room, the launch at a rank that is written to, loans
-        that it would overwrite.
+        """Wait for what a step needs: data, room, the launch at a rank that is written to, pulled
+        messages that it would overwrite.
         """
         run, at = self.run, At(*place[:3])
         for edge in step.recv:
@@ -443,7 +443,7 @@ class _Actor:
         run = self.run
         values = [self._read(operand, piece, place, before) for operand in step.src]
         for edge, carried in received:
-            if not isinstance(carried, Value):  # lent: read where it lies, as it is now
+            if not isinstance(carried, Value):  # pulled: read where it lies, as it is now
                 found = run.memory[run.incoming(self.rank, edge).src][carried]
             elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
                 found = self._arrived(step, piece, carried, place)
@@ -508,8 +508,8 @@ class _Actor:
     def _ordered(
         self, others: list[Access], at: Cell, place: Place, message: Message | None = None
     ) -> None:
-        """Refuse accesses without an order to the one at `place`; if direct writes are tried out,
-        note the one that is to blame.
+        """Refuse accesses without an order to the one at `place`; while pushed messages are tried
+        out, record the one that is to blame.
         """
         run = self.run
         for other in others:
@@ -524,8 +524,8 @@ class _Actor:
             run.findings.refused.add(to_blame)
 
     def _hear(self, message: Message) -> Iterator[str]:
-        """Before a direct write: wait until its receiver says that the launch has begun there, if
-        it does say so.
+        """Before a pushed message: wait until its receiver has signalled that the launch has begun
+        there, if it signals.
         """
         run, rank, track = self.run, message.at.program, message.at.track
         if run.findings is not None and not run.history.knows_start(self.clock, rank, self.launch):
