@@ -99,7 +99,9 @@ def test_a_recording_is_no_described_machine(tmp_path: Path) -> None:
     file.write_text('{"format": "collbench-recording", "version": 1, "hosts": []}')
     with pytest.raises(UsageError, match="is a recording") as caught:
         formats.described(str(file))
-    assert caught.value.hint == f"write that with: collbench topo --from {file} --json > machine.json"
+    assert (
+        caught.value.hint == f"write that with: collbench topo --from {file} --json > machine.json"
+    )
 
 
 BROKEN = {

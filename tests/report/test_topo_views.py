@@ -3,11 +3,12 @@
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from collbench.machine.discovery import LinkRow
 from collbench.machine.topology.hosts import part
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie_link
@@ -298,7 +299,7 @@ def test_p2p_shows_codes_with_their_reasons() -> None:
     assert "GPU1     CNS    X" in lines
     half = tables.p2p(with_p2p(unknown_rates(), {("gpu0", "gpu1", "read"): "OK"}))
     assert "GPU1  ?      X" in half
-    assert "  ?    not told" in half
+    assert "  ?    unknown" in half
     assert tables.p2p(dgx1v()) == [
         "Nothing is known of what GPUs may do with the memory of their peers."
     ]
@@ -314,24 +315,25 @@ def with_p2p(topology: Topology, told: dict[tuple[str, str, str], str]) -> Topol
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    gpu: int = 0
-    link: int = 0
-    is_active: bool | None = True
-    version: str | None = "4.0"
-    remote: str | None = "NVSwitch"
-    speed_gbs: float | None = 26.562
-    replay: int | None = 0
-    recovery: int | None = 0
-    crc: int | None = 0
+ACTIVE = LinkRow(
+    gpu=0,
+    link=0,
+    is_active=True,
+    version="4.0",
+    generation=4,
+    remote="NVSwitch",
+    speed_gbs=26.562,
+    replay=0,
+    recovery=0,
+    crc=0,
+)
 
 
 def test_nvlinks_one_by_one() -> None:
     rows = [
-        Row(),
-        Row(link=1, is_active=False, speed_gbs=None, replay=7),
-        Row(link=2, is_active=None, version=None, remote=None, crc=None),
+        ACTIVE,
+        replace(ACTIVE, link=1, is_active=False, speed_gbs=None, replay=7),
+        replace(ACTIVE, link=2, is_active=None, version=None, remote=None, crc=None),
     ]
     lines = tables.nvlinks(rows, lambda text, kind: f"<{text}>" if kind == "not OK" else text)
     assert lines[0].split() == [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from collbench.machine.discovery import _nvlinks
-from collbench.machine.discovery._tree import Hop, Tree
+from collbench.machine.discovery._tree import Hop, PcieTree
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
 from collbench.machine.topology.model import Link, Node, NodeKind
 from collbench.machine.topology.rates import pcie_link, socket
@@ -47,7 +47,7 @@ def draft(recording: Recording, host: int, first: Mapping[str, int], shared_swit
     NVLink switch of several hosts, if it has one.
     """
     made = Draft(recording=recording, host=host)
-    tree = Tree(recording)
+    tree = PcieTree(recording)
     shown = _shown_gpus(made)
     near = _cpus(made, first["cpu"])
     gpus = [_gpu_node(made, tree, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
@@ -151,7 +151,7 @@ def _cpu_facts(processor: CpuRecord) -> tuple[tuple[str, str], ...]:
     return tuple((key, str(value)) for key, value in told.items() if value is not None)
 
 
-def _gpu_node(made: Draft, tree: Tree, gpu: GpuRecord, number: int, first: int) -> Node:
+def _gpu_node(made: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: int) -> Node:
     made.gpu_ids[gpu.index] = f"gpu{first + number}"
     fabric = gpu.fabric.state if gpu.fabric is not None else None
     facts = {
@@ -180,7 +180,7 @@ def _gpu_node(made: Draft, tree: Tree, gpu: GpuRecord, number: int, first: int) 
     )
 
 
-def _nic_nodes(made: Draft, tree: Tree, first: int) -> list[Node]:
+def _nic_nodes(made: Draft, tree: PcieTree, first: int) -> list[Node]:
     """One node for each PCI function that is a NIC: RDMA devices first, each with its network
     interfaces.
     """
@@ -231,7 +231,7 @@ def _gbps(rate: str | None) -> float | None:
     return float(found[0]) if found else None
 
 
-def _hang(made: Draft, tree: Tree, node: Node, somewhere: str, first_root: int) -> None:
+def _hang(made: Draft, tree: PcieTree, node: Node, somewhere: str, first_root: int) -> None:
     """Links from a GPU or NIC up to its host bridge, switches included; the same switch or bridge
     comes once.
     """
@@ -306,7 +306,7 @@ def _switch_id(made: Draft, address: str) -> str:
     return f"pci:{address}" if made.host == 0 else f"h{made.host}.pci:{address}"
 
 
-def _identity(tree: Tree, address: str) -> tuple[tuple[str, str], ...]:
+def _identity(tree: PcieTree, address: str) -> tuple[tuple[str, str], ...]:
     """What a function says it is, under NCCL's names, which are the kernel's."""
     device = tree.devices.get(address)
     if device is None:
@@ -370,7 +370,7 @@ def _split_switches(made: Draft) -> None:
             ups = [link for end in ends for link in made.links if link.b == end]
             slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
             source = (
-                "inside one switch that is split; its rate is not told, that of its way up:"
+                "inside one switch that is split; its rate is unknown, so that of its uplink stands for it:"
                 f" {slower.source}"
             )
             made.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
@@ -450,7 +450,7 @@ def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host:
             elif not end:
                 made.note(
                     f"GPU {number}: where its"
-                    f" {_nvlinks.numbered([link.number for link in bundle.up])} lead is not told"
+                    f" {_nvlinks.numbered([link.number for link in bundle.up])} lead is unknown"
                 )
             elif other is None:
                 elsewhere += [link.number for link in bundle.up]
@@ -503,7 +503,7 @@ def _cpu_of(made: Draft, node: str) -> str:
     return node
 
 
-def _say_what_is_odd(made: Draft, tree: Tree, shown: list[GpuRecord]) -> None:
+def _say_what_is_odd(made: Draft, tree: PcieTree, shown: list[GpuRecord]) -> None:
     recording = made.recording
     places = [tree.place(gpu.address or "") for gpu in shown]
     if (

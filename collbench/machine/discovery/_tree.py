@@ -42,7 +42,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PciePlace:
     """Where a function hangs: its host bridge, the switches above it (by upstream ports) from the
     root down, and the hops to it.
     """
@@ -52,7 +52,7 @@ class Place:
     hops: tuple[Hop, ...]
 
 
-class Tree:
+class PcieTree:
     """PCI functions of one host."""
 
     def __init__(self, recording: Recording) -> None:
@@ -62,7 +62,7 @@ class Tree:
             gpu.address: gpu for gpu in recording.gpus if gpu.address
         }
 
-    def place(self, address: str) -> Place | None:
+    def place(self, address: str) -> PciePlace | None:
         """Where a function hangs; None if sysfs does not show it."""
         device = self.devices.get(address)
         if device is None:
@@ -77,7 +77,7 @@ class Tree:
             hops.append(self._hop(above, pair[0], upper_port, pair[0]))
             above, upper_port = pair[0], pair[-1]
         hops.append(self._hop(above, address, upper_port, address))
-        return Place(bridge=bridge, switches=tuple(pair[0] for pair in pairs), hops=tuple(hops))
+        return PciePlace(bridge=bridge, switches=tuple(pair[0] for pair in pairs), hops=tuple(hops))
 
     def numa_of(self, address: str) -> int | None:
         """The NUMA node that is near to a function: as itself says, a bridge above it, its list of

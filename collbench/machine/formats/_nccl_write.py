@@ -49,10 +49,10 @@ def write(topology: Topology) -> str:
       </cpu>
     </system>
     """
-    return "".join(f"{line}\n" for line in _Writer(topology).lines())
+    return "".join(f"{line}\n" for line in _NcclWriter(topology).lines())
 
 
-class _Writer:
+class _NcclWriter:
     """One file in the making: the tree of PCIe links below the CPUs, with the other links at
     their GPUs.
     """

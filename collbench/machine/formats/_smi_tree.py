@@ -36,7 +36,7 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
     """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: of the matrix, for
     messages.
     """
-    tree = _Tree(devices, cells)
+    tree = _ClassTree(devices, cells)
     limit_cpus((node for node in tree.nodes if node.kind == "cpu"), place)
     bundles, notes = _bundles(devices, cells)
     nodes = [
@@ -61,7 +61,7 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
     )
 
 
-class _Tree:
+class _ClassTree:
     """CPUs, roots, switches and devices with the PCIe links between them."""
 
     def __init__(self, devices: Sequence[Device], cells: Cells) -> None:
@@ -181,7 +181,7 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
     }
     if not counts:
         return [], []
-    notes = ["where NVLink joins two GPUs, their way over PCIe is not told"]
+    notes = ["where NVLink joins two GPUs, their path over PCIe is not in the text"]
     first = next(iter(counts.values()))
     if (
         len(gpus) > 2

@@ -80,7 +80,7 @@ def root_tag(text: str) -> str:
     """
     if not text.lstrip().startswith("<"):
         return ""
-    tree = _Tree("", is_root_enough=True)
+    tree = _XmlBuilder("", is_root_enough=True)
     try:
         tree.feed(text)
     except _Stop:
@@ -94,12 +94,12 @@ def parse(text: str, name: str) -> Element:
     """The root element of a file. Raises UsageError with line and column for what is not XML, and
     for a document type that defines things.
     """
-    tree = _Tree(name)
+    tree = _XmlBuilder(name)
     tree.feed(text)
     return tree.root[0]
 
 
-class _Tree:
+class _XmlBuilder:
     """What expat calls while it reads one file."""
 
     def __init__(self, name: str, is_root_enough: bool = False) -> None:

@@ -54,7 +54,7 @@ def read(text: str, name: str) -> Topology:
             " hwloc",
             "lstopo --of xml of hwloc 2 writes it",
         )
-    return _Reader(name, root.get("version")[0]).topology(root)
+    return _HwlocReader(name, root.get("version")[0]).topology(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _Near:
     package: _xml.Element | None
 
 
-class _Reader:
+class _HwlocReader:
     """Nodes and links of one file, as they come."""
 
     def __init__(self, name: str, version: str) -> None:

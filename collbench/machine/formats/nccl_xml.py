@@ -41,10 +41,10 @@ def read(text: str, name: str) -> Topology:
         raise UsageError(f"{system.place}: the root is <{system.tag}>, not <system>")
     if system.number("version", 1) != 1:
         raise system.wrong("version", "is not 1, the only one that NCCL knows")
-    return _Reader(name).topology(system)
+    return _NcclReader(name).topology(system)
 
 
-class _Reader:
+class _NcclReader:
     """Nodes and links of one file, as they come."""
 
     def __init__(self, name: str) -> None:

@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import P2P, Link, Node, NodeKind, Topology
-from collbench.machine.topology.profile_table import Table
+from collbench.machine.topology.profile_table import ProfileTable
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
@@ -76,7 +76,7 @@ def machine_topology(name: str) -> Topology:
         )
     if not isinstance(found, dict):
         raise UsageError(f"machine profile {label}: topology = {found!r} is not a table")
-    top = Table(where=f"machine profile {label}: [topology]", values=found)
+    top = ProfileTable(where=f"machine profile {label}: [topology]", values=found)
     top.only("title", "hosts", "notes", "source", *_TABLES)
     tables = {key: top.table(key) for key in _TABLES}
     host = _host(tables)
@@ -107,7 +107,7 @@ def machine_topology(name: str) -> Topology:
     )
 
 
-def _host(tables: dict[str, Table]) -> Topology:
+def _host(tables: dict[str, ProfileTable]) -> Topology:
     """One host: its nodes and the links inside it, NVSwitches and the network aside."""
     gpu, nvlink = tables["gpu"], tables["nvlink"]
     gpu.only("count", "name", "sm", "source")
@@ -154,7 +154,7 @@ def _root_of(links: list[Link], name: str) -> str:
     return name
 
 
-def _cpus(table: Table) -> Node:
+def _cpus(table: ProfileTable) -> Node:
     """What all CPUs have in common."""
     table.only("name", "vendor", "family", "model", "affinity", "source")
     if not table.values:
@@ -170,7 +170,7 @@ def _cpus(table: Table) -> Node:
     )
 
 
-def _nics(table: Table) -> Node:
+def _nics(table: ProfileTable) -> Node:
     """What all NICs have in common."""
     table.only("name", "gbits", "source")
     if not table.values:
@@ -191,7 +191,7 @@ class _Above(NamedTuple):
     lanes: int
 
 
-def _tree(table: Table, gpus: int) -> Iterator[Link]:
+def _tree(table: ProfileTable, gpus: int) -> Iterator[Link]:
     """The links of the PCIe tree, each from child to parent."""
     table.only("generation", "lanes", "tree", "source")
     if not table.values:
@@ -254,7 +254,7 @@ def _tree(table: Table, gpus: int) -> Iterator[Link]:
             yield rates.pcie_link(name, here.parent, here.generation, here.lanes)
 
 
-def _direct(table: Table, gpus: int) -> Iterator[Link]:
+def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
     """NVLinks from GPU to GPU."""
     table.only("generation", "pairs", "switch_links", "switch_name", "joins_hosts", "source")
     if not table.values:
@@ -279,7 +279,7 @@ def _direct(table: Table, gpus: int) -> Iterator[Link]:
         yield rates.nvlink_link(f"gpu{pair[0]}", f"gpu{pair[1]}", generation, int(match[3] or 1))
 
 
-def _stated(tables: dict[str, Table], gpus: int, cpus: list[str]) -> Iterator[Link]:
+def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iterator[Link]:
     """C2C and links between sockets."""
     for kind, ends in (("c2c", ("gpu", "cpu")), ("socket", ("cpu", "cpu"))):
         table = tables[kind]
@@ -325,7 +325,7 @@ def _stated(tables: dict[str, Table], gpus: int, cpus: list[str]) -> Iterator[Li
 
 
 def _joined(
-    nodes: list[Node], links: list[Link], tables: dict[str, Table], hosts: int
+    nodes: list[Node], links: list[Link], tables: dict[str, ProfileTable], hosts: int
 ) -> tuple[list[Node], list[Link]]:
     """Hosts with their NVSwitches and, if they are several, the network between them."""
     nvlink, nic = tables["nvlink"], tables["nic"]

@@ -11,7 +11,7 @@ from collbench.util.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ProfileTable:
     """where: which profile and which table, for messages. Every method raises UsageError, naming
     the key and the value.
     """
@@ -29,12 +29,12 @@ class Table:
         if self.values:
             self.text("source")
 
-    def table(self, key: str) -> "Table":
+    def table(self, key: str) -> "ProfileTable":
         """A table inside; empty if there is none."""
         inner = self.values.get(key, {})
         if not isinstance(inner, dict) or (key in self.values and not inner):
             raise UsageError(f"{self.where} {key} = {inner!r} is not a table with something in it")
-        return Table(where=f"{self.where[:-1]}.{key}]", values=inner)
+        return ProfileTable(where=f"{self.where[:-1]}.{key}]", values=inner)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty."""

@@ -22,7 +22,7 @@ from collbench.report.drawings.svg import (
     words,
 )
 from collbench.report.topology import drawing_links
-from collbench.report.topology.drawing_layout import BAR_H, Bar, Layout, lay_out
+from collbench.report.topology.drawing_layout import BAR_H, Bar, HostLayout, lay_out
 from collbench.report.topology.words import (
     Alike,
     alike,
@@ -139,7 +139,7 @@ class _Panel:
             for link in self.one.links
             if drawing_links.is_between_gpus(self.one, link)
         }
-        self._layout: Layout = lay_out(self.one, pairs)
+        self._layout: HostLayout = lay_out(self.one, pairs)
         self._above = drawing_links.socket_room(self.one)
         self._has_switch = bool(drawing_links.switch_bundles(self.one))
         self._labels = labels(self.one)

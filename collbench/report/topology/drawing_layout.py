@@ -53,7 +53,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class HostLayout:
     """Places of everything, by node id. rows: of each GPU. feeds: of each GPU and NIC the link
     above it and the bar that it hangs at.
     """
@@ -242,7 +242,7 @@ def _cost(
     return cost
 
 
-def lay_out(one: Topology, pairs: Mapping[tuple[str, str], int]) -> Layout:
+def lay_out(one: Topology, pairs: Mapping[tuple[str, str], int]) -> HostLayout:
     """Places for one host, of which `pairs` are the links between GPUs, bonded links counted."""
     bars, feeds = forest(one)
     has_switch = bool(one.of_kind("nvswitch"))
@@ -287,14 +287,14 @@ class _Placing:
         last = self._gpu_y[-1] + GPU_H if one.gpus else above
         self._height = last + arcs[1]
 
-    def layout(self) -> Layout:
+    def layout(self) -> HostLayout:
         """Everything placed, the upper left corner at 0, 0."""
         x = 0.0
         for bar in self._bars:
             wide = self._width(bar)
             self._put(bar, x, wide, 0)
             x += wide + _CPU_GAP
-        return Layout(
+        return HostLayout(
             places=self._places,
             rows=self._row_of,
             bars=self._bars,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from collbench.machine.topology.model import Link, Topology
 from collbench.report.drawings.svg import Rect, arc, line, words
-from collbench.report.topology.drawing_layout import Bar, Layout, arc_height
+from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
 
 NVLINK, C2C, SOCKET, NETWORK, UNTOLD = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
 _PCIE = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
@@ -59,7 +59,7 @@ def is_between_gpus(one: Topology, link: Link) -> bool:
     return link.kind == "nvlink" and all(one.by_id[end].kind == "gpu" for end in (link.a, link.b))
 
 
-def from_above(layout: Layout, colours: Colours) -> Iterator[str]:
+def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
     """PCIe and C2C lines: bars to bars straight down, NICs up to their bar, GPUs through the lane
     beside them.
     """
@@ -87,7 +87,7 @@ def from_above(layout: Layout, colours: Colours) -> Iterator[str]:
             yield line([(x, start), (x, end.y)], colour, 2, dash)
 
 
-def _entry(layout: Layout, gpu: Rect) -> float:
+def _entry(layout: HostLayout, gpu: Rect) -> float:
     """Where the line from above enters a GPU: in the middle, or beside the NICs above it."""
     nics = [
         rect
@@ -101,7 +101,7 @@ def _entry(layout: Layout, gpu: Rect) -> float:
     )
 
 
-def _between_bars(layout: Layout, bars: Sequence[Bar], colours: Colours) -> Iterator[str]:
+def _between_bars(layout: HostLayout, bars: Sequence[Bar], colours: Colours) -> Iterator[str]:
     for bar in bars:
         for inner in bar.bars:
             if inner.above is not None and bar.node:
@@ -116,7 +116,7 @@ def _between_bars(layout: Layout, bars: Sequence[Bar], colours: Colours) -> Iter
         yield from _between_bars(layout, bar.bars, colours)
 
 
-def mesh(one: Topology, layout: Layout) -> Iterator[str]:
+def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
     """NVLinks between GPUs, each bonded link a line."""
     links = [link for link in one.links if is_between_gpus(one, link)]
     ports = _Ports(layout, links)
@@ -188,7 +188,7 @@ def _shifts(count: int) -> list[float]:
 class _Ports:
     """Where on the edge of its box each link ends, so that no two share a point."""
 
-    def __init__(self, layout: Layout, links: Sequence[Link]) -> None:
+    def __init__(self, layout: HostLayout, links: Sequence[Link]) -> None:
         self._layout = layout
         self._at: dict[tuple[str, str], list[Link]] = {}
         for link in links:
@@ -227,7 +227,7 @@ class _Ports:
         return rect.x + 6 + (rect.w - 12) * share, (rect.y if side == "top" else rect.bottom)
 
 
-def to_switch(one: Topology, layout: Layout, bar: Rect) -> Iterator[str]:
+def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
     """Bundles of every GPU down to the bar that stands for the NVSwitches, each with its number of
     links.
     """
@@ -270,7 +270,7 @@ def _together(one: Link, other: Link) -> Link:
     return replace(one, count=one.count + other.count, usable_gbs=gbs)
 
 
-def sockets(one: Topology, layout: Layout) -> Iterator[str]:
+def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
     """Links between CPUs: straight between neighbours, else over those between; one line to
     all where every two are linked.
     """

@@ -7,7 +7,7 @@ A rate without a source is `unknown`, and so is a permission.
 import textwrap
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.machine.topology.paths import Path, path
@@ -26,9 +26,12 @@ from collbench.report.topology.words import (
     rate_text,
 )
 
+if TYPE_CHECKING:
+    from collbench.machine.discovery import LinkRow
+
 _GAP = "  "
-_UNTOLD = "?"
-_MEANINGS = {**P2P_MEANINGS, _UNTOLD: "not told"}
+_NO_SOURCE = "?"
+_MEANINGS = {**P2P_MEANINGS, _NO_SOURCE: "unknown"}
 _MANY = 6  # pairs; more that are all alike need no line each
 
 
@@ -187,11 +190,11 @@ def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list
 def _p2p_cell(one: Topology, row: Node, column: Node, what: str) -> str:
     if row.id == column.id:
         return " X"
-    return one.p2p.get((row.id, column.id, what), _UNTOLD)
+    return one.p2p.get((row.id, column.id, what), _NO_SOURCE)
 
 
 def _p2p_colour(code: str) -> str:
-    return code if code in ("OK", "X", _UNTOLD, "U") else "not OK"
+    return code if code in ("OK", "X", _NO_SOURCE, "U") else "not OK"
 
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
@@ -247,32 +250,7 @@ def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, 
     )
 
 
-class LinkRow(Protocol):
-    """What discovery reports about one NVLink. None: no source gives it; speed_gbs is per
-    direction, line code included.
-    """
-
-    @property
-    def gpu(self) -> int: ...
-    @property
-    def link(self) -> int: ...
-    @property
-    def is_active(self) -> bool | None: ...
-    @property
-    def version(self) -> str | None: ...
-    @property
-    def remote(self) -> str | None: ...
-    @property
-    def speed_gbs(self) -> float | None: ...
-    @property
-    def replay(self) -> int | None: ...
-    @property
-    def recovery(self) -> int | None: ...
-    @property
-    def crc(self) -> int | None: ...
-
-
-def nvlinks(rows: Sequence[LinkRow], paint: Paint = plain) -> list[str]:
+def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
     """NVLinks one by one, with their error counters; one that is down is painted."""
     if not rows:
         return ["No NVLink is known."]

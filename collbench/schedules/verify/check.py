@@ -19,7 +19,7 @@ a symmetric schedule that has some is expanded.
 
 from functools import lru_cache
 
-from collbench.schedules.ir import At, Operand, Schedule, expanded
+from collbench.schedules.ir import At, Edge, Operand, Round, Schedule, Step, expanded
 from collbench.schedules.passes import cell, landing, rounds_of
 from collbench.schedules.verify.clocks import Clock, learn
 from collbench.schedules.verify.proof import Key, Place, Proof, name_of, where
@@ -122,68 +122,35 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:
-    """What can be seen without running: operands exist, ports pair, steps of a round do not touch
-    the same memory.
+    """Refuse what can be seen without running: operands that do not exist, ports without a
+    partner, steps of one round that touch the same memory.
     """
-    what = collective(schedule.op)
     if schedule.lent and schedule.placed:
         raise ScheduleError(
-            f"{name_of(schedule)} has messages read in place and messages written in place",
-            "use passes.lend or place.place, not both",
+            f"{name_of(schedule)} has messages that are pulled and messages that are pushed",
+            "use pull_zero_copy or push_zero_copy, not both",
         )
     senders: dict[Key, tuple[int, int]] = {}
     receivers: dict[Key, tuple[int, int]] = {}
     for at, steps in rounds_of(schedule):
-
-        def fail(problem: str, at: At = at) -> ScheduleError:
-            return ScheduleError(f"{name_of(schedule)}: {where(schedule, at)}: {problem}")
-
         for edge in schedule.placed.get(at, ()):
             if not landing(steps, edge):
-                raise fail(f"rank {edge.peer} cannot write what is not just copied to the output")
+                raise _error(
+                    schedule,
+                    at,
+                    f"rank {edge.peer} cannot write what is not just copied to the output",
+                )
         written: dict[Operand, int] = {}
         for s, step in enumerate(steps):
-            if not step.src and not step.recv:
-                raise fail("a step without operands")
-            if step.dst is None and not step.send:
-                raise fail("a step whose result goes nowhere")
-            if step.dst is not None and step.dst.buffer == "in":
-                raise fail("a step writes to the input")
-            for operand in (*step.src, *((step.dst,) if step.dst else ())):
-                if not 0 <= operand.chunk < schedule.chunks[operand.buffer]:
-                    raise fail(f"{operand.buffer}[{operand.chunk}] does not exist")
-                if (
-                    operand.buffer != "tmp"
-                    and what.blocks(operand.buffer, schedule.n, schedule.root, at.program) == 0
-                ):
-                    raise fail(f"the rank has no {operand.buffer} buffer")
-            for edges, ends in ((step.send, senders), (step.recv, receivers)):
-                if len(set(edges)) < len(edges):
-                    raise fail("one step uses an edge twice")
-                for edge in edges:
-                    if edge.peer == at.program or not 0 <= edge.peer < schedule.n:
-                        raise fail(f"an edge to rank {edge.peer}")
-                    key = (
-                        Key(at.program, edge.peer, edge.port)
-                        if ends is senders
-                        else Key(edge.peer, at.program, edge.port)
-                    )
-                    if ends.setdefault(key, (at.program, at.track)) != (at.program, at.track):
-                        raise fail(
-                            f"port {edge.port} to or from rank {edge.peer} is used by two tracks"
-                        )
+            _check_operands(schedule, at, step)
+            _check_edges(schedule, at, step.send, senders, is_sending=True)
+            _check_edges(schedule, at, step.recv, receivers, is_sending=False)
             if step.dst is not None:
                 target = cell(schedule, at.program, step.dst, in_place=in_place)
                 if target in written:
-                    raise fail(f"two steps write {target.buffer}[{target.chunk}]")
+                    raise _error(schedule, at, f"two steps write {target.buffer}[{target.chunk}]")
                 written[target] = s
-        for s, step in enumerate(steps):
-            for operand in step.src:
-                source = cell(schedule, at.program, operand, in_place=in_place)
-                if written.get(source, s) != s:
-                    raise fail(
-                        f"one step reads {source.buffer}[{source.chunk}] and another writes it"
-                    )
+        _check_sources(schedule, at, steps, written, in_place=in_place)
     if schedule.is_symmetric:
         receivers = {
             Key(0, (key.dst - key.src) % schedule.n, key.port): end
@@ -195,3 +162,60 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
             f"{name_of(schedule)}: port {key.port} from rank {key.src} to rank {key.dst}: one side"
             f" {verb}"
         )
+
+
+def _error(schedule: Schedule, at: At, problem: str) -> ScheduleError:
+    return ScheduleError(f"{name_of(schedule)}: {where(schedule, at)}: {problem}")
+
+
+def _check_operands(schedule: Schedule, at: At, step: Step) -> None:
+    """Refuse a step that does nothing, writes the input, or names a chunk that does not exist."""
+    if not step.src and not step.recv:
+        raise _error(schedule, at, "a step without operands")
+    if step.dst is None and not step.send:
+        raise _error(schedule, at, "a step whose result goes nowhere")
+    if step.dst is not None and step.dst.buffer == "in":
+        raise _error(schedule, at, "a step writes to the input")
+    what = collective(schedule.op)
+    for buffer, chunk in (*step.src, *((step.dst,) if step.dst else ())):
+        if not 0 <= chunk < schedule.chunks[buffer]:
+            raise _error(schedule, at, f"{buffer}[{chunk}] does not exist")
+        if buffer != "tmp" and what.blocks(buffer, schedule.n, schedule.root, at.program) == 0:
+            raise _error(schedule, at, f"the rank has no {buffer} buffer")
+
+
+def _check_edges(
+    schedule: Schedule,
+    at: At,
+    edges: tuple[Edge, ...],
+    ends: dict[Key, tuple[int, int]],
+    *,
+    is_sending: bool,
+) -> None:
+    """Refuse edges that lead nowhere or that two tracks share; note the track of each in `ends`."""
+    if len(set(edges)) < len(edges):
+        raise _error(schedule, at, "one step uses an edge twice")
+    for edge in edges:
+        if edge.peer == at.program or not 0 <= edge.peer < schedule.n:
+            raise _error(schedule, at, f"an edge to rank {edge.peer}")
+        source, target = (at.program, edge.peer) if is_sending else (edge.peer, at.program)
+        track = at.program, at.track
+        if ends.setdefault(Key(source, target, edge.port), track) != track:
+            raise _error(
+                schedule, at, f"port {edge.port} to or from rank {edge.peer} is used by two tracks"
+            )
+
+
+def _check_sources(
+    schedule: Schedule, at: At, steps: Round, written: dict[Operand, int], *, in_place: bool
+) -> None:
+    """Refuse a step that reads what another step of its round writes."""
+    for s, step in enumerate(steps):
+        for operand in step.src:
+            source = cell(schedule, at.program, operand, in_place=in_place)
+            if written.get(source, s) != s:
+                raise _error(
+                    schedule,
+                    at,
+                    f"one step reads {source.buffer}[{source.chunk}] and another writes it",
+                )
