@@ -370,7 +370,7 @@ def _split_switches(made: Draft) -> None:
             ups = [link for end in ends for link in made.links if link.b == end]
             slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
             source = (
-                "inside one switch that is split; its rate is unknown, so that of its uplink stands for it:"
+                "inside one switch that is split; its rate is unknown; taken from its uplink:"
                 f" {slower.source}"
             )
             made.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
