@@ -13,8 +13,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from collbench.util.errors import UsageError
 
-_MOST = 1 << 63
-_NAMES: dict[Any, str] = {
+_MAX_INT = 1 << 63
+_TYPE_NAMES: dict[Any, str] = {
     str: "a text",
     int: "a whole number",
     float: "a number",
@@ -64,8 +64,8 @@ def decode(kind: Any, value: object, place: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise _wrong(value, _NAMES[kind], place)
-    if type(value) is int and not -_MOST <= value < _MOST:
+        raise _wrong(value, _TYPE_NAMES[kind], place)
+    if type(value) is int and not -_MAX_INT <= value < _MAX_INT:
         raise UsageError(f"{place} is {str(value)[:20]}.., more than 64 bits hold")
     return value
 

@@ -13,7 +13,7 @@ from collbench.machine.topology.model import Link, Node, NodeKind
 from collbench.machine.topology.rates import pcie_link, socket
 
 # NVML_TOPOLOGY_*, in nvidia-smi's words
-_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_CLASS_OF_LEVEL = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 PCILINK = "pcilink"  # the note of a link beside the tree, which writers of NCCL's XML know by it
 _ACTIVE = "4: ACTIVE"  # a port's state
 
@@ -532,7 +532,10 @@ def _say_what_is_odd(made: Draft, tree: PcieTree, shown: list[GpuRecord]) -> Non
             level = tree.level(first.address or "", second.address or "")
             # 0: two GPUs of one board, which have a switch there
             if level is not None and level != max(pair.ancestor, 10):
-                words = _LEVELS.get(pair.ancestor, str(pair.ancestor)), _LEVELS[level]
+                words = (
+                    _CLASS_OF_LEVEL.get(pair.ancestor, str(pair.ancestor)),
+                    _CLASS_OF_LEVEL[level],
+                )
                 odd.setdefault(words, []).append(f"GPU {numbers[pair.a]} and GPU {numbers[pair.b]}")
     for (nvml, ours), pairs in odd.items():
         more = f" and {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""

@@ -19,7 +19,7 @@ from collbench.machine.topology.model import spans
 _MOST_LINKS = 64  # no GPU has so many; NVML says where the last one is
 _AFFINITY_WORDS = 64  # of 64 CPUs each
 # Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions looked at.
-_P2P = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
+_P2P_CODES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
 _ERROR_COUNTERS = {"replay": 0, "recovery": 1, "crc": 2}
 # Field ids: NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE,
@@ -117,7 +117,7 @@ def pair(a: int, b: int, first: Any, second: Any) -> PairRecord:
     ancestor = asked.ask("ancestor", call, "nvmlDeviceGetTopologyCommonAncestor", first, second)
     status = {
         name: asked.ask(name, call, "nvmlDeviceGetP2PStatus", first, second, literal)
-        for name, literal in _P2P.items()
+        for name, literal in _P2P_CODES.items()
     }
     return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=asked.unknown)
 

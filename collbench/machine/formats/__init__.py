@@ -19,11 +19,11 @@ FAMILY = Family(__name__, __path__, "format")
 # the largest dumps we know of, NCCL's of 72 GPUs and hwloc's of a thousand cores, have less than 4
 # MiB
 MAX_FILE_BYTES = 64 << 20
-_KNOWN = (
+_KNOWN_FORMATS = (
     "known are NCCL's topology XML, nvidia-smi topo -m and -p2p, nvidia-smi nvlink -s, hwloc's XML,"
     " and collbench's own JSON"
 )
-_OWN = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
+_OWN_JSON = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
 
 
 class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but not ours to read
@@ -68,7 +68,7 @@ def detect(text: str, name: str) -> str:
     >>> detect('<system version="1"/>', "a.xml")
     'nccl_xml'
     """
-    own = _OWN.search(text) if text.lstrip().startswith("{") else None
+    own = _OWN_JSON.search(text) if text.lstrip().startswith("{") else None
     if own and own[1] == "collbench-recording":
         raise IsRecording(name)
     found = next((format_ for format_ in FAMILY if FAMILY.load(format_).is_mine(text)), None)
@@ -82,10 +82,12 @@ def detect(text: str, name: str) -> str:
                 " it chose, not what is wired to what",
                 "give the file that NCCL_TOPO_DUMP_FILE wrote",
             )
-        raise UsageError(f"{root.place}: <{root.tag}> is not the root of a topology", _KNOWN)
+        raise UsageError(
+            f"{root.place}: <{root.tag}> is not the root of a topology", _KNOWN_FORMATS
+        )
     if own:
-        raise UsageError(f"{name}: its format is {own[1]}, which is not a topology", _KNOWN)
-    raise UsageError(f"{name}: no topology of a known format", _KNOWN)
+        raise UsageError(f"{name}: its format is {own[1]}, which is not a topology", _KNOWN_FORMATS)
+    raise UsageError(f"{name}: no topology of a known format", _KNOWN_FORMATS)
 
 
 def _text_of(file: Path) -> str:
@@ -96,17 +98,18 @@ def _text_of(file: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"there is no file {file}") from None
     except IsADirectoryError:
-        raise UsageError(f"{file} is a directory", _KNOWN) from None
+        raise UsageError(f"{file} is a directory", _KNOWN_FORMATS) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise UsageError(f"cannot read {file}: {error}") from None
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(
-            f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large", _KNOWN
+            f"{file} has more than {MAX_FILE_BYTES >> 20} MiB: no topology is that large",
+            _KNOWN_FORMATS,
         )
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UsageError(f"{file} is UTF-16 text, as Windows writes it", "save it as UTF-8")
     if b"\0" in data:
-        raise UsageError(f"{file}, byte {data.index(0)}: binary data, not text", _KNOWN)
+        raise UsageError(f"{file}, byte {data.index(0)}: binary data, not text", _KNOWN_FORMATS)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -28,7 +28,7 @@ NET = (
     "gin",
     "keep",
 )
-HIDDEN = "fffffff:ff"  # how bus addresses begin that a virtual machine does not show
+NO_BUS = "fffffff:ff"  # how bus addresses begin that a virtual machine does not show
 
 
 def bus_key(address: str) -> tuple[int, ...] | None:

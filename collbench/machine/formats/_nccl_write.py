@@ -11,7 +11,7 @@ from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
 from collbench.machine.formats._build import cpus_mask
-from collbench.machine.formats._nccl_attributes import CPU, GPU, HIDDEN, NET, PCI, bus_key
+from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.util.errors import UsageError
 
@@ -23,7 +23,7 @@ _SPEEDS = {
     5: "32.0 GT/s PCIe",
     6: "64.0 GT/s PCIe",
 }
-_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
+_PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
 
 Pairs = Iterable[tuple[str, str]]
 
@@ -116,7 +116,7 @@ class _NcclWriter:
             )
             if first.kind == "nic" and is_bare:
                 found += self.nets([first])
-            elif first.kind in _CLASSES:
+            elif first.kind in _PCI_CLASSES:
                 found += self.pci([entry[0] for entry in entries], link)
         return found
 
@@ -131,7 +131,7 @@ class _NcclWriter:
                 else [*self.children(first), *self.pcilinks(first)]
             )
         # A device of unknown class stays a device: NCCL finds its class.
-        class_ = "" if first.kind == "pci" and not inner else _CLASSES[first.kind]
+        class_ = "" if first.kind == "pci" and not inner else _PCI_CLASSES[first.kind]
         more = [
             ("class", class_),
             ("link_speed", _SPEEDS.get(link.generation, "")),
@@ -180,7 +180,7 @@ class _NcclWriter:
             )
         if not link.count:
             return []
-        ends = [(f"{HIDDEN}:ff.0", link.count)]
+        ends = [(f"{NO_BUS}:ff.0", link.count)]
         if far.kind == "gpu":
             ends = [(self.address(far), link.count)]
         elif far.kind == "nvswitch":
@@ -192,7 +192,7 @@ class _NcclWriter:
             ]
             ends = told if sum(count for _, count in told) == link.count else ends
         class_ = (
-            far.fact("class") or _CLASSES["gpu"]
+            far.fact("class") or _PCI_CLASSES["gpu"]
             if far.kind == "gpu"
             else "0x068001"
             if far.kind == "cpu"

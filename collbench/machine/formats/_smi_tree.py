@@ -14,7 +14,7 @@ from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 
-_HIDDEN = (("hidden", "yes"),)
+_HIDDEN_FACTS = (("hidden", "yes"),)
 Cells = Mapping[tuple[str, str], str]
 
 
@@ -42,7 +42,7 @@ def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> T
     nodes = [
         *tree.nodes,
         *(
-            [Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN)]
+            [Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN_FACTS)]
             if any("nvs0" in (link.a, link.b) for link in bundles)
             else []
         ),
@@ -86,7 +86,7 @@ class _ClassTree:
                 id=self.ids.take("cpu", numa),
                 kind="cpu",
                 index=numa,
-                facts=_HIDDEN,
+                facts=_HIDDEN_FACTS,
                 affinity=next((device.affinity for device in cpu if device.affinity), ""),
             )
             self.nodes.append(node)
@@ -122,7 +122,7 @@ class _ClassTree:
         return found
 
     def hidden(self, kind: NodeKind, above: str) -> str:
-        node = Node(id=self.ids.take(kind), kind=kind, facts=_HIDDEN)
+        node = Node(id=self.ids.take(kind), kind=kind, facts=_HIDDEN_FACTS)
         self.nodes.append(node)
         self.links.append(pcie_link(above, node.id, 0, 0))
         return node.id

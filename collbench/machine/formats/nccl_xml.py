@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from collbench.machine.formats import _xml
 from collbench.machine.formats._build import Ids, limit_cpus, mask_cpus, number_of, socket_links
-from collbench.machine.formats._nccl_attributes import CPU, GPU, HIDDEN, NET, PCI, bus_key
+from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
 from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Link, Node, Topology
@@ -275,7 +275,7 @@ class _NcclReader:
             f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
             for a, b in uneven
         ]
-        if any(HIDDEN in targets for targets in switched.values()):
+        if any(NO_BUS in targets for targets in switched.values()):
             remarks.append(
                 "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one"
                 " NVSwitch, as NCCL takes them"
@@ -290,7 +290,7 @@ class _NcclReader:
             return self.cpu_of[gpu]
         return (
             "nvs0"
-            if class_.startswith("0x0680") or (not class_ and target.lower().startswith(HIDDEN))
+            if class_.startswith("0x0680") or (not class_ and target.lower().startswith(NO_BUS))
             else None
         )
 

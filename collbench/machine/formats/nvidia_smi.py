@@ -23,14 +23,14 @@ _ESCAPE = re.compile(
 _DEVICE = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|[a-z]\w{1,30}\d")
 _CLASS = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV[1-9]\d?")
 _STATUS = re.compile("|".join(("X", *P2P_MEANINGS)))
-_WHAT = {what[0]: what for what in P2P}
+_P2P_KINDS = {what[0]: what for what in P2P}
 _ASKED = re.compile(r"-p2p\s{1,9}([rwan])\b|topo\s{1,9}(?:-m\b|--matrix)")
 _ASKED_IN_NAME = re.compile(r"p2p[-_. ]{0,2}([rwan])(?![a-z])", re.IGNORECASE)
 _GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (.{0,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK_LINE = re.compile(r"\s*Link (\d{1,3}): (?:(\d{1,6}(?:\.\d{1,6})?) GB/s|<inactive>)\s*$")
 _OLD = {"SOC": "SYS", "PSB": "PIX"}  # names of drivers before 384; PSB: both GPUs of one K80 board
 _MAX_DEVICES = 256
-_MAX_CHARACTERS = 4 << 20  # a matrix of 100 devices has 60,000
+_MAX_TEXT_CHARS = 4 << 20  # a matrix of 100 devices has 60,000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def is_mine(text: str) -> bool:
     >>> is_mine("\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X "), is_mine("hello")
     (True, False)
     """
-    return len(text) <= _MAX_CHARACTERS and any(
+    return len(text) <= _MAX_TEXT_CHARS and any(
         _is_header(line) or _GPU_LINE.match(line) for line in _lines(text)
     )
 
@@ -318,7 +318,7 @@ def _p2p(matrices: list[_Matrix], topology: Topology, name: str) -> dict[tuple[s
                     f"{name}, line {matrix.line}: {a} or {b} is no GPU of the matrix of connections"
                 )
             if a != b:
-                found_all[ends[0], ends[1], _WHAT[matrix.asked]] = code
+                found_all[ends[0], ends[1], _P2P_KINDS[matrix.asked]] = code
     return found_all
 
 

@@ -18,8 +18,8 @@ from collbench.util.errors import UsageError
 FORMAT, VERSION = "collbench-topology", 1
 _MARK = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
 _MAX_LINKS = 1 << 16
-_MAX_CHARACTERS = 24 << 20  # of as many nodes and links as are allowed
-_NODE = {
+_MAX_JSON_CHARS = 24 << 20  # of as many nodes and links as are allowed
+_NODE_FIELDS = {
     "id": str,
     "kind": str,
     "name": str,
@@ -29,7 +29,7 @@ _NODE = {
     "affinity": str,
     "facts": dict,
 }
-_LINK = {
+_LINK_FIELDS = {
     "a": str,
     "b": str,
     "kind": str,
@@ -40,8 +40,8 @@ _LINK = {
     "source": str,
     "note": str,
 }
-_P2P = {"a": str, "b": str, "what": str, "status": str}
-_NAMES = {
+_P2P_FIELDS = {"a": str, "b": str, "what": str, "status": str}
+_JSON_TYPE_NAMES = {
     str: "a string",
     int: "a whole number",
     float: "a number, or null",
@@ -79,10 +79,13 @@ def write(topology: Topology) -> str:
         "hosts": topology.hosts,
         "notes": topology.notes,
         "nodes": [
-            {key: dict(node.facts) if key == "facts" else getattr(node, key) for key in _NODE}
+            {
+                key: dict(node.facts) if key == "facts" else getattr(node, key)
+                for key in _NODE_FIELDS
+            }
             for node in topology.nodes
         ],
-        "links": [{key: getattr(link, key) for key in _LINK} for link in topology.links],
+        "links": [{key: getattr(link, key) for key in _LINK_FIELDS} for link in topology.links],
         "p2p": [
             {"a": a, "b": b, "what": what, "status": status}
             for (a, b, what), status in sorted(topology.p2p.items())
@@ -110,9 +113,9 @@ def _parsed(text: str, name: str) -> object:
     def no_number(word: str) -> NoReturn:
         raise UsageError(f"{name}: {word} is no number of JSON")
 
-    if len(text) > _MAX_CHARACTERS:
+    if len(text) > _MAX_JSON_CHARS:
         raise UsageError(
-            f"{name}: more than {_MAX_CHARACTERS >> 20} Mi characters: no topology is that large"
+            f"{name}: more than {_MAX_JSON_CHARS >> 20} Mi characters: no topology is that large"
         )
     try:
         return json.loads(text, parse_constant=no_number)
@@ -166,7 +169,7 @@ def _topology(value: object) -> Topology:
 
 
 def _node(value: object, place: str, hosts: int) -> Node:
-    told = _object(value, place, _NODE)
+    told = _object(value, place, _NODE_FIELDS)
     kind = next((kind for kind in get_args(NodeKind) if kind == told["kind"]), None)
     if kind is None:
         raise _WrongError(
@@ -191,7 +194,7 @@ def _node(value: object, place: str, hosts: int) -> Node:
 
 
 def _link(value: object, place: str) -> Link:
-    told = _object(value, place, _LINK)
+    told = _object(value, place, _LINK_FIELDS)
     kind = next((kind for kind in get_args(LinkKind) if kind == told["kind"]), None)
     if kind is None:
         raise _WrongError(
@@ -214,7 +217,7 @@ def _link(value: object, place: str) -> Link:
 
 
 def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str], str]:
-    told = {key: str(found) for key, found in _object(value, place, _P2P).items()}
+    told = {key: str(found) for key, found in _object(value, place, _P2P_FIELDS).items()}
     for end in ("a", "b"):
         if told[end] not in gpus:
             raise _WrongError(
@@ -240,7 +243,7 @@ def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, o
             else isinstance(found, type_)
         )
         if not fits or isinstance(found, bool):
-            raise _WrongError(f"{before}{key} is not {_NAMES[type_]}")
+            raise _WrongError(f"{before}{key} is not {_JSON_TYPE_NAMES[type_]}")
         if isinstance(found, str) and not found.isprintable():
             raise _WrongError(f"{before}{key} holds control characters")
     unknown = [str(key) for key in value if key not in types]

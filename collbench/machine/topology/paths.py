@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from collbench.machine.topology.model import Link, Topology
 
 PathClass = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS", "NET", "DIS"]
-_FAR: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
+CLASS_ORDER: dict[str, int] = {name: place for place, name in enumerate(get_args(PathClass))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
 
 
 def _order(way: Path) -> tuple[int, float, int, tuple[str, ...]]:
-    return _FAR[way.kind], -(way.usable_gbs or 0.0), len(way.links), way.nodes
+    return CLASS_ORDER[way.kind], -(way.usable_gbs or 0.0), len(way.links), way.nodes
 
 
 def _may_pass(topology: Topology, way: Path, link: Link) -> bool:

@@ -23,7 +23,7 @@ class Rate:
 # generation: (GT/s of a lane, payload bits, line bits). PCI-SIG base specifications: 8b/10b up to 5
 # GT/s, 128b/130b up to 32 GT/s, from 64 GT/s on PAM4 with FLITs of 256 bytes, of which 236 are
 # transactions (6.0, 4.2.3.4).
-_PCIE = {
+_PCIE_RATES = {
     1: (2.5, 8, 10),
     2: (5.0, 8, 10),
     3: (8.0, 128, 130),
@@ -63,7 +63,7 @@ def pcie(generation: int, lanes: int) -> Rate:
     >>> round(pcie(3, 16).raw_gbs, 2), round(pcie(5, 16).raw_gbs, 1), round(pcie(1, 4).raw_gbs, 1)
     (15.75, 63.0, 1.0)
     """
-    transfers, payload, line = _PCIE[generation]
+    transfers, payload, line = _PCIE_RATES[generation]
     raw = transfers / 8 * payload / line * lanes
     code = "8b/10b" if line == 10 else "128b/130b" if line == 130 else "PAM4, FLITs"
     return Rate(
@@ -83,7 +83,9 @@ def pcie_generation(speed: str) -> int:
         transfers = float(speed.split(maxsplit=1)[0])
     except (IndexError, ValueError):
         return 0
-    return next((generation for generation, (rate, _, _) in _PCIE.items() if rate == transfers), 0)
+    return next(
+        (generation for generation, (rate, _, _) in _PCIE_RATES.items() if rate == transfers), 0
+    )
 
 
 def nvlink(generation: int, links: int) -> Rate:
@@ -114,7 +116,7 @@ def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
 
 def pcie_link(a: str, b: str, generation: int, lanes: int, note: str = "") -> Link:
     """A PCIe link between two nodes; without rates if its generation or width is unknown."""
-    if not lanes or generation not in _PCIE:
+    if not lanes or generation not in _PCIE_RATES:
         return Link(a=a, b=b, kind="pcie", count=lanes, generation=generation, note=note)
     rate = pcie(generation, lanes)
     return Link(

@@ -12,14 +12,11 @@ that enter each by another NIC.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, pairwise
-from typing import get_args
 
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.packing import LOOKS, Budget, Order, packed_chains, packed_rings
-from collbench.machine.topology.paths import Path, PathClass, path
+from collbench.machine.topology.paths import CLASS_ORDER, Path, path
 from collbench.util.errors import UsageError
-
-_FAR = {name: place for place, name in enumerate(get_args(PathClass))}
 
 
 def rings(topology: Topology, gpus: Sequence[str] | None = None) -> tuple[Order, ...]:
@@ -145,7 +142,10 @@ def _costs(topology: Topology, names: Sequence[str]) -> list[list[int]]:
     n = len(names)
     ways = [[path(topology, a, b) for b in names] for a in names]
     keys = [
-        [(_FAR[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0) for way in row]
+        [
+            (CLASS_ORDER[way.kind], -(way.usable_gbs or 0.0) if way.kind == "NVL" else 0.0)
+            for way in row
+        ]
         for row in ways
     ]
     levels = sorted({keys[a][b] for a in range(n) for b in range(n) if a != b})

@@ -11,7 +11,7 @@ from collbench.report.drawings.svg import Rect, arc, line, words
 from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
 
 NVLINK, C2C, SOCKET, NETWORK, UNTOLD = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
-_PCIE = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
+_PCIE_COLOURS = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
 _STEP = 5.0  # between lines side by side
@@ -38,7 +38,7 @@ class Colours:
             ),
         )
         self._pcie = {
-            one: (_PCIE[place % len(_PCIE)], _DASHES[place % len(_DASHES)])
+            one: (_PCIE_COLOURS[place % len(_PCIE_COLOURS)], _DASHES[place % len(_DASHES)])
             for place, one in enumerate(order)
         }
 

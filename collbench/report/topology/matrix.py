@@ -24,7 +24,7 @@ from collbench.report.topology.words import (
     plain,
 )
 
-_UNTOLD = "N/A"  # as nvidia-smi says it
+_NOT_AVAILABLE = "N/A"  # as nvidia-smi says it
 _GAP = "  "
 
 
@@ -194,18 +194,18 @@ def _follows(before: str, name: str) -> bool:
 def _cpus_near(one: Topology, node: Node) -> str:
     return (
         ",".join(dict.fromkeys(cpu.affinity for cpu in near_cpus(one, node.id) if cpu.affinity))
-        or _UNTOLD
+        or _NOT_AVAILABLE
     )
 
 
 def _nodes_near(one: Topology, node: Node) -> str:
-    return spans(cpu.index for cpu in near_cpus(one, node.id) if cpu.index >= 0) or _UNTOLD
+    return spans(cpu.index for cpu in near_cpus(one, node.id) if cpu.index >= 0) or _NOT_AVAILABLE
 
 
 def _cpus(one: Topology) -> list[str]:
     """The CPUs of a host that has no GPU."""
     found = [
-        (labels(one)[node.id], node.name or UNKNOWN, node.affinity or _UNTOLD)
+        (labels(one)[node.id], node.name or UNKNOWN, node.affinity or _NOT_AVAILABLE)
         for node in one.of_kind("cpu")
     ]
     return (

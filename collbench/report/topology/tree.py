@@ -20,7 +20,7 @@ from collbench.report.topology.words import (
 )
 
 _ASIDE = ("nvlink", "socket", "network")  # kinds of links that lead across the tree
-_KINDS = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
+_KIND_ORDER = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
 
 
 def tree(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -79,7 +79,7 @@ class _Walk:
         """CPUs, and what no way leads to from one of them or from an earlier top."""
         tops = list(self._one.of_kind("cpu"))
         reached = self._reach({node.id for node in tops})
-        for node in sorted(self._one.nodes, key=lambda node: _KINDS[node.kind]):
+        for node in sorted(self._one.nodes, key=lambda node: _KIND_ORDER[node.kind]):
             if node.id not in reached:
                 tops.append(node)
                 reached |= self._reach({node.id})
