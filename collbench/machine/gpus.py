@@ -114,8 +114,8 @@ def has_driver() -> bool:
 
 def nvml_refusal() -> str | None:
     """Why NVML does not start; None if it does. Starts it, once a process."""
-    found = _refusal()
-    return None if found is None else str(found)
+    refusal = _refusal()
+    return None if refusal is None else str(refusal)
 
 
 def conditions(uuids: Sequence[str], own_pids: Collection[int]) -> Conditions:
@@ -219,8 +219,8 @@ def _by_uuid(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     """
     if not entry.startswith("GPU-") or entry == "GPU-":
         return None
-    found = [gpu for gpu in gpus if gpu.uuid.lower().startswith(entry[: len(gpu.uuid)].lower())]
-    return found[0] if len(found) == 1 else None
+    matches = [gpu for gpu in gpus if gpu.uuid.lower().startswith(entry[: len(gpu.uuid)].lower())]
+    return matches[0] if len(matches) == 1 else None
 
 
 @lru_cache(maxsize=1)

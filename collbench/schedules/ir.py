@@ -194,9 +194,9 @@ def expanded(schedule: Schedule) -> Schedule:
             for at in schedule.lent
         },
         returns={
-            At(rank, *at[1:]): {step: schedule.returns_at(rank, *at[1:], step) for step in found}
+            At(rank, *at[1:]): {step: schedule.returns_at(rank, *at[1:], step) for step in steps}
             for rank in ranks
-            for at, found in schedule.returns.items()
+            for at, steps in schedule.returns.items()
         },
         placed={
             At(rank, *at[1:]): schedule.placed_at(rank, *at[1:])

@@ -138,7 +138,7 @@ def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = Fals
                     for s, step in enumerate(steps)
                     if step.dst is not None
                 }
-                due = {s: found for s, found in due.items() if found}
+                due = {s: waits for s, waits in due.items() if waits}
                 if due:
                     returns[At(p, t, r)] = due
                 edges = {edge for step in steps for edge in step.send}
@@ -312,14 +312,14 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
     """
     what, n = collective(schedule.op), schedule.n
     pieces = schedule.chunks["in"] if what.is_interleaved else (n if what.size_in_blocks else 1)
-    found: dict[tuple[int, int], Fraction] = {}
+    shares: dict[tuple[int, int], Fraction] = {}
     for at, steps in rounds_of(schedule):
         for rank in range(n) if schedule.is_symmetric else (at.program,):
             shift = rank if schedule.is_symmetric else 0
             for edge, count in message_chunks(steps)[0].items():
                 pair = (rank, (edge.peer + shift) % n)
-                found[pair] = found.get(pair, Fraction(0)) + Fraction(count, pieces)
-    return found
+                shares[pair] = shares.get(pair, Fraction(0)) + Fraction(count, pieces)
+    return shares
 
 
 def between_hosts(schedule: Schedule, hosts: Sequence[int]) -> Fraction:
@@ -388,8 +388,8 @@ def _moved(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
     def operand(at: Operand) -> Operand:
         return Operand(at.buffer, at.chunk + k * chunks[at.buffer])
 
-    def edges(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
-        return tuple(Edge(edge.peer, f"{edge.port}.{k}") for edge in found)
+    def edges(ports: tuple[Edge, ...]) -> tuple[Edge, ...]:
+        return tuple(Edge(edge.peer, f"{edge.port}.{k}") for edge in ports)
 
     def step(one: Step) -> Step:
         return Step(

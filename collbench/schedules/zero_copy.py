@@ -95,7 +95,7 @@ def _relative(message: Message, schedule: Schedule) -> Message:
 
 
 def _by_round(messages: set[Message]) -> dict[At, frozenset[Edge]]:
-    found: dict[At, frozenset[Edge]] = {}
+    by_round: dict[At, frozenset[Edge]] = {}
     for at, edge in sorted(messages):
-        found[at] = found.get(at, frozenset()) | {edge}
-    return found
+        by_round[at] = by_round.get(at, frozenset()) | {edge}
+    return by_round

@@ -125,10 +125,10 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
     import ml_dtypes
     import numpy as np
 
-    found: np.dtype[Any] = np.dtype(
+    numpy_dtype: np.dtype[Any] = np.dtype(
         getattr(ml_dtypes, name) if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else name
     )
-    return found
+    return numpy_dtype
 
 
 def ufunc(redop: RedopName) -> "Ufunc":

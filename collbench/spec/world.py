@@ -70,10 +70,10 @@ class World:
         >>> World(n=4, hosts=(0, 1, 0, 1)).members(), World(n=2).members()
         (((0, 2), (1, 3)), ((0, 1),))
         """
-        found: dict[int, list[int]] = {}
+        by_host: dict[int, list[int]] = {}
         for rank, host in enumerate(self.hosts or (0,) * self.n):
-            found.setdefault(host, []).append(rank)
-        return tuple(map(tuple, found.values()))
+            by_host.setdefault(host, []).append(rank)
+        return tuple(map(tuple, by_host.values()))
 
     def together(self, *, ends_at_root: bool = False) -> tuple[int, ...]:
         """The order that keeps hosts together, so that neighbours join two hosts as rarely as can

@@ -292,11 +292,13 @@ def test_a_sum_cannot_be_placed() -> None:
     assert landing(schedule.programs[0][0].rounds[1], Edge(3, "ring")) == ()
 
 
-def test_a_message_is_lent_or_placed() -> None:
+def test_a_message_is_pulled_or_pushed() -> None:
     schedule = registered("allreduce", "twoshot", World(n=4))
     with pytest.raises(ScheduleError, match="cannot be written in place, too"):
         push_zero_copy(pull_zero_copy(schedule, in_place=False), in_place=False)
-    with pytest.raises(ScheduleError, match="read in place and messages written in place"):
+    with pytest.raises(
+        ScheduleError, match="messages that are pulled and messages that are pushed"
+    ):
         check(pull_zero_copy(push_zero_copy(schedule, in_place=False), in_place=False))
 
 

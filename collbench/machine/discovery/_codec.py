@@ -26,8 +26,8 @@ _TYPE_NAMES: dict[Any, str] = {
 def encode(value: object) -> Any:
     """A value as JSON's own types; fields that hold an empty mapping are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: encode(one) for name, one in found.items() if one != {}}
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: encode(one) for name, one in fields.items() if one != {}}
     if isinstance(value, tuple):
         return [encode(one) for one in value]
     if isinstance(value, Mapping):

@@ -31,8 +31,8 @@ def gather(comm: Any) -> list[Recording] | None:
         if near[0] == comm.Get_rank()
         else None
     )
-    found: list[Recording | None] | None = comm.gather(mine, root=0)
-    return None if found is None else [one for one in found if one is not None]
+    recordings: list[Recording | None] | None = comm.gather(mine, root=0)
+    return None if recordings is None else [one for one in recordings if one is not None]
 
 
 def with_gpus_of(recording: Recording, cuda: Sequence[tuple[int, ...] | None]) -> Recording:

@@ -147,8 +147,8 @@ def _cpu_facts(processor: CpuRecord) -> tuple[tuple[str, str], ...]:
         processor.vendor or "", "x86_64" if processor.vendor else None
     )
     x86 = processor if arch == "x86_64" else CpuRecord()
-    told = {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
-    return tuple((key, str(value)) for key, value in told.items() if value is not None)
+    facts = {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
+    return tuple((key, str(value)) for key, value in facts.items() if value is not None)
 
 
 def _gpu_node(made: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: int) -> Node:
@@ -192,16 +192,16 @@ def _nic_nodes(made: Draft, tree: PcieTree, first: int) -> list[Node]:
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]
         active = [port for port in ports if port.state == _ACTIVE]
-        told = (
+        known_facts = (
             [_gbps(port.rate) for port in active]
             if ports
             else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         )
-        rate = sum(one for one in told if one) if told and all(told) else None
+        rate = sum(one for one in known_facts if one) if known_facts and all(known_facts) else None
         facts = {
             "interfaces": " ".join(nic.name for nic in parts if not nic.is_rdma),
             "layer": (active or ports)[0].link_layer or "" if ports else "Ethernet",
-            "up": "yes" if told else "no",
+            "up": "yes" if known_facts else "no",
             "gbps": f"{rate:g}" if rate else "",
         }
         nodes.append(
@@ -227,8 +227,8 @@ def _positive(mbps: int | None) -> float | None:
 
 def _gbps(rate: str | None) -> float | None:
     """400 Gb/sec (4X NDR) as a number."""
-    found = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
-    return float(found[0]) if found else None
+    match = re.match(r"\d{1,6}(\.\d{1,3})?", rate or "")
+    return float(match[0]) if match else None
 
 
 def _hang(made: Draft, tree: PcieTree, node: Node, somewhere: str, first_root: int) -> None:
@@ -239,13 +239,13 @@ def _hang(made: Draft, tree: PcieTree, node: Node, somewhere: str, first_root: i
     numa = tree.numa_of(node.address)
     cpu = made.cpus.get(numa if numa is not None else -1, somewhere)
     if place is not None and (numa is None or numa not in made.cpus):
-        told = (
+        sources = (
             f"names no NUMA node for {whose} (numa_node -1)"
             if numa is None
             else f"says NUMA node {numa}, which has no cores, for {whose}"
         )
         made.note(
-            f"the kernel {told}: drawn at the "
+            f"the kernel {sources}: drawn at the "
             + ("only one" if len(made.cpus) == 1 else "first, though they may be elsewhere")
         )
     bridge = place.bridge if place is not None else "unknown"
@@ -311,14 +311,14 @@ def _identity(tree: PcieTree, address: str) -> tuple[tuple[str, str], ...]:
     device = tree.devices.get(address)
     if device is None:
         return ()
-    told = {
+    facts = {
         "class": device.pci_class,
         "vendor": device.vendor,
         "device": device.device,
         "subsystem_vendor": device.subsystem_vendor,
         "subsystem_device": device.subsystem_device,
     }
-    return tuple((key, value) for key, value in told.items() if value)
+    return tuple((key, value) for key, value in facts.items() if value)
 
 
 def _now(hop: Hop, kind: NodeKind) -> str:

@@ -89,14 +89,14 @@ def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
     name.
     """
     known = {one.address: one for one in recording.gpus if one.address}
-    found: dict[str, Bundle] = {}
+    by_far_end: dict[str, Bundle] = {}
     for link in gpu.links:
-        bundle = found.setdefault(far_end(link, known), Bundle())
+        bundle = by_far_end.setdefault(far_end(link, known), Bundle())
         if is_up(link, gpu.arch) and link.can_p2p is not False:
             bundle.up.append(link)
         elif is_up(link, gpu.arch) is False:
             bundle.down.append(link.number)
-    return found
+    return by_far_end
 
 
 def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
@@ -124,13 +124,13 @@ def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: s
     the generation's.
     """
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
-    told = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
-    if bundle.raw_gbs is None or not told:
+    speeds = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
+    if bundle.raw_gbs is None or not speeds:
         return bundle
-    share = min(told) / 1000 * len(links) / bundle.raw_gbs
+    share = min(speeds) / 1000 * len(links) / bundle.raw_gbs
     if abs(share - 1) <= _TOLERANCE:
         return bundle
-    source = f"NVML: {min(told) / 1000:g} GB/s a link; {bundle.source}"
+    source = f"NVML: {min(speeds) / 1000:g} GB/s a link; {bundle.source}"
     return replace(
         bundle,
         raw_gbs=bundle.raw_gbs * share,

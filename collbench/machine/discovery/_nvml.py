@@ -58,11 +58,11 @@ def call(function: str, *args: Any) -> Any:
 def handles() -> dict[int, Any]:
     """NVML's handles of all GPUs by number; one that it refuses is the reason, as text."""
     asked = asker()
-    found: dict[int, Any] = {}
+    devices: dict[int, Any] = {}
     for index in range(asked.ask("count", call, "nvmlDeviceGetCount") or 0):
         handle = asked.ask(str(index), call, "nvmlDeviceGetHandleByIndex", index)
-        found[index] = asked.unknown[str(index)] if handle is None else handle
-    return found
+        devices[index] = asked.unknown[str(index)] if handle is None else handle
+    return devices
 
 
 def gpu(index: int, handle: Any, root: Path) -> GpuRecord:
@@ -126,7 +126,7 @@ def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> t
     """All links up to the number that NVML reports, or up to the first that does not exist."""
     import pynvml
 
-    found: list[int] = []
+    numbers: list[int] = []
     past_the_end = (
         pynvml.NVMLError_InvalidArgument,
         pynvml.NVMLError_NotSupported,
@@ -141,12 +141,14 @@ def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> t
                 break
         except pynvml.NVMLError:
             pass
-        found.append(link)
-    answers = _fields(handle, [(field, link) for link in found for field in _LINK_FIELDS.values()])
+        numbers.append(link)
+    answers = _fields(
+        handle, [(field, link) for link in numbers for field in _LINK_FIELDS.values()]
+    )
     width = len(_LINK_FIELDS)
     return tuple(
         _link(handle, link, answers[place * width : (place + 1) * width], root)
-        for place, link in enumerate(found)
+        for place, link in enumerate(numbers)
     )
 
 
@@ -158,13 +160,13 @@ def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> N
     def tell(name: str, function: str, *args: int) -> Any:
         return asked.ask(name, call, function, handle, link, *args)
 
-    told = {
+    values = {
         name: _answer(asked, name, value) for name, value in zip(_LINK_FIELDS, answers, strict=True)
     }
     for name, counter in _ERROR_COUNTERS.items():
-        if told[name] is None:
-            told[name] = tell(name, "nvmlDeviceGetNvLinkErrorCounter", counter)
-            if told[name] is not None:
+        if values[name] is None:
+            values[name] = tell(name, "nvmlDeviceGetNvLinkErrorCounter", counter)
+            if values[name] is not None:
                 asked.unknown.pop(name, None)
     is_active = tell("is_active", "nvmlDeviceGetNvLinkState")
     can_p2p = tell("can_p2p", "nvmlDeviceGetNvLinkCapability", pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED)
@@ -180,17 +182,17 @@ def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> N
         remote_type=tell("remote_type", "nvmlDeviceGetNvLinkRemoteDeviceType"),
         remote_address=remote,
         remote_class=None if remote is None else _sysfs.pci_class(root, remote),
-        **told,
+        **values,
         unknown=asked.unknown,
     )
 
 
 def _c2c(handle: Any, count: int) -> tuple[C2c, ...]:
-    found = []
+    links = []
     for link in range(min(count, _MOST_LINKS)):
         asked = asker()
         status, speed = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
-        found.append(
+        links.append(
             C2c(
                 number=link,
                 status=_answer(asked, "status", status),
@@ -198,7 +200,7 @@ def _c2c(handle: Any, count: int) -> tuple[C2c, ...]:
                 unknown=asked.unknown,
             )
         )
-    return tuple(found)
+    return tuple(links)
 
 
 def _answer(asked: Asker, name: str, value: int | str) -> int | None:
@@ -225,15 +227,15 @@ def _fields(handle: Any, wanted: Sequence[tuple[int, int | None]]) -> list[int |
     )
     if values is None:
         return [asked.unknown["fields"]] * len(wanted)
-    found: list[int | str] = []
+    results: list[int | str] = []
     for value in values:
         if value.nvmlReturn != 0:
-            found.append(str(pynvml.NVMLError(value.nvmlReturn)))
+            results.append(str(pynvml.NVMLError(value.nvmlReturn)))
         elif not 0 <= value.valueType < len(_VALUES):
-            found.append(f"a value of type {value.valueType}")
+            results.append(f"a value of type {value.valueType}")
         else:
-            found.append(int(getattr(value.value, _VALUES[value.valueType])))
-    return found
+            results.append(int(getattr(value.value, _VALUES[value.valueType])))
+    return results
 
 
 def _fabric(handle: Any) -> Fabric:
@@ -252,14 +254,14 @@ def _fabric(handle: Any) -> Fabric:
         info: Callable[[], Any] | None = getattr(pynvml, form, None)
         if info is None:
             continue
-        told = info()
-        if asked.ask(form, call, function, handle, byref(told)) is not None:
-            mask = getattr(told, "healthMask", None)
+        fabric = info()
+        if asked.ask(form, call, function, handle, byref(fabric)) is not None:
+            mask = getattr(fabric, "healthMask", None)
             return Fabric(
-                state=told.state,
-                status=told.status,
-                cluster=bytes(told.clusterUuid).hex(),
-                clique=told.cliqueId,
+                state=fabric.state,
+                status=fabric.status,
+                cluster=bytes(fabric.clusterUuid).hex(),
+                clique=fabric.cliqueId,
                 health_mask=mask,
             )
     raise ValueError(next(iter(asked.unknown.values()), "this nvidia-ml-py has no form of it"))

@@ -18,9 +18,9 @@ def record(root: Path = Path("/")) -> Recording:
     """What this host says of itself; root: where its /sys and /proc are."""
     asked = Asker((OSError, ValueError))
     adapters = _sysfs.nics(root)
-    found = _gpus(root, asked)
+    gpus = _gpus(root, asked)
     ends = (
-        [one.address for one in found["gpus"] if one.address]
+        [one.address for one in gpus["gpus"] if one.address]
         + [nic.address for nic in adapters if not nic.is_virtual]
         + _sysfs.nvidia_gpus(root)
     )
@@ -38,7 +38,7 @@ def record(root: Path = Path("/")) -> Recording:
         nics=adapters,
         switch_links=links,
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        **found,
+        **gpus,
         unknown=asked.unknown,
     )
 

@@ -68,7 +68,7 @@ def processor(root: Path) -> CpuRecord:
 
 def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     """NUMA nodes that have cores; none where the kernel knows no NUMA."""
-    found = []
+    nodes = []
     for folder in sorted(
         (root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: _natural(one.name)
     ):
@@ -78,13 +78,16 @@ def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
             first = re.match(r"\d+", cpulist)
             cpu = root / f"sys/devices/system/cpu/cpu{first[0] if first else 0}"
             package = cpu / "topology/physical_package_id"
-            told = asker.ask("package", number, package)
-            found.append(
+            package_id = asker.ask("package", number, package)
+            nodes.append(
                 NumaNode(
-                    index=int(folder.name[4:]), cpulist=cpulist, package=told, unknown=asker.unknown
+                    index=int(folder.name[4:]),
+                    cpulist=cpulist,
+                    package=package_id,
+                    unknown=asker.unknown,
                 )
             )
-    return tuple(found)
+    return tuple(nodes)
 
 
 def real_path(root: Path, link: Path) -> str:
@@ -108,14 +111,14 @@ def addresses(path: str) -> list[str]:
 
 def nvidia_gpus(root: Path) -> list[str]:
     """PCI addresses of NVIDIA's GPUs, whether a driver knows them or not."""
-    found = []
+    addresses_of_gpus = []
     for folder in _entries(root / "sys/bus/pci/devices"):
         asker = Asker(_ERRORS)
         if asker.ask("vendor", text, folder / "vendor") == _NVIDIA and (
             asker.ask("class", text, folder / "class") or ""
         ).startswith(_DISPLAY):
-            found.append(folder.name)
-    return found
+            addresses_of_gpus.append(folder.name)
+    return addresses_of_gpus
 
 
 def pci_class(root: Path, address: str) -> str | None:
@@ -125,13 +128,13 @@ def pci_class(root: Path, address: str) -> str | None:
 
 def pci_devices(root: Path, ends: Iterable[str]) -> tuple[PciDevice, ...]:
     """These PCI functions and all bridges above them; what is not in sysfs is left out."""
-    found: dict[str, PciDevice] = {}
+    devices: dict[str, PciDevice] = {}
     for end in dict.fromkeys(ends):
         path = Asker(_ERRORS).ask("path", real_path, root, root / f"sys/bus/pci/devices/{end}")
         for place in addresses(path or ""):
-            if place not in found:
-                found[place] = _pci_device(root, place)
-    return tuple(found[place] for place in sorted(found))
+            if place not in devices:
+                devices[place] = _pci_device(root, place)
+    return tuple(devices[place] for place in sorted(devices))
 
 
 def _pci_device(root: Path, address: str) -> PciDevice:
@@ -156,12 +159,12 @@ def _pci_device(root: Path, address: str) -> PciDevice:
 
 def nics(root: Path) -> tuple[Nic, ...]:
     """RDMA devices and network interfaces that are PCI functions, or parts of one (virtio)."""
-    found = []
+    records = []
     for folder in _entries(root / "sys/class/infiniband"):
         address = _address_of(root, folder)
         if address:
             ports = tuple(_port(port) for port in _entries(folder / "ports") if port.name.isdigit())
-            found.append(
+            records.append(
                 Nic(
                     name=folder.name,
                     address=address,
@@ -177,7 +180,7 @@ def nics(root: Path) -> tuple[Nic, ...]:
             speed = asker.ask("speed_mbps", _speed, folder / "speed")
             state = asker.ask("operstate", text, folder / "operstate")
             is_virtual = (folder / "device/physfn").exists()
-            found.append(
+            records.append(
                 Nic(
                     name=folder.name,
                     address=address,
@@ -188,14 +191,14 @@ def nics(root: Path) -> tuple[Nic, ...]:
                     unknown=asker.unknown,
                 )
             )
-    return tuple(found)
+    return tuple(records)
 
 
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
     """Links inside split switches, each once: reported by Broadcom's module, by addresses of
     upstream ports.
     """
-    found = set()
+    links = set()
     for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links"):
         for peer in _entries(folder):
             if (
@@ -203,8 +206,8 @@ def switch_links(root: Path) -> tuple[SwitchLink, ...]:
                 and _ADDRESS.fullmatch(peer.name)
                 and folder.name != peer.name
             ):
-                found.add((min(folder.name, peer.name), max(folder.name, peer.name)))
-    return tuple(SwitchLink(a=a, b=b) for a, b in sorted(found))
+                links.add((min(folder.name, peer.name), max(folder.name, peer.name)))
+    return tuple(SwitchLink(a=a, b=b) for a, b in sorted(links))
 
 
 def _address_of(root: Path, folder: Path) -> str:
@@ -215,8 +218,10 @@ def _address_of(root: Path, folder: Path) -> str:
 
 def _port(folder: Path) -> Port:
     asker = Asker(_ERRORS)
-    told = {name: asker.ask(name, text, folder / name) for name in ("rate", "state", "link_layer")}
-    return Port(number=int(folder.name), **told, unknown=asker.unknown)
+    values = {
+        name: asker.ask(name, text, folder / name) for name in ("rate", "state", "link_layer")
+    }
+    return Port(number=int(folder.name), **values, unknown=asker.unknown)
 
 
 def _speed(file: Path) -> int:
@@ -232,10 +237,10 @@ def _speed(file: Path) -> int:
 def _entries(folder: Path) -> Iterator[Path]:
     """What a folder holds, mlx5_2 before mlx5_10; nothing if it is not there or closed."""
     try:
-        found = list(folder.iterdir())
+        entries = list(folder.iterdir())
     except OSError:
-        found = []
-    return iter(sorted(found, key=lambda one: _natural(one.name)))
+        entries = []
+    return iter(sorted(entries, key=lambda one: _natural(one.name)))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

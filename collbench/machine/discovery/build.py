@@ -120,7 +120,7 @@ def _join(nodes: list[Node], links: list[Link], notes: list[tuple[int, str]]) ->
 def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, str], str]:
     """P2P words of all pairs that are in the graph; none works for a GPU in parts."""
     in_parts = {gpu.index for gpu in recording.gpus if gpu.has_mig}
-    found = {}
+    statuses = {}
     for pair in recording.pairs:
         if pair.a in gpu_ids and pair.b in gpu_ids:
             for what in P2P:
@@ -130,18 +130,18 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
                     if status is not None and 0 <= status < len(_P2P_WORDS)
                     else "U"
                 )
-                found[gpu_ids[pair.a], gpu_ids[pair.b], what] = (
+                statuses[gpu_ids[pair.a], gpu_ids[pair.b], what] = (
                     "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
                 )
-    return found
+    return statuses
 
 
 def _fabric_of(recording: Recording) -> tuple[str, int]:
     """The NVLink fabric of a host that more hosts may share: cluster and clique; nothing where a
     GPU says otherwise.
     """
-    found = {_key(gpu.fabric) for gpu in recording.gpus}
-    return found.pop() if len(found) == 1 else ("", 0)
+    keys = {_key(gpu.fabric) for gpu in recording.gpus}
+    return keys.pop() if len(keys) == 1 else ("", 0)
 
 
 def _key(fabric: Fabric | None) -> tuple[str, int]:

@@ -71,9 +71,9 @@ def detect(text: str, name: str) -> str:
     own = _OWN_JSON.search(text) if text.lstrip().startswith("{") else None
     if own and own[1] == "collbench-recording":
         raise IsRecording(name)
-    found = next((format_ for format_ in FAMILY if FAMILY.load(format_).is_mine(text)), None)
-    if found is not None:
-        return found
+    format_name = next((format_ for format_ in FAMILY if FAMILY.load(format_).is_mine(text)), None)
+    if format_name is not None:
+        return format_name
     if text.lstrip().startswith("<"):
         root = _xml.parse(text, name)
         if root.tag == "graphs":

@@ -27,21 +27,21 @@ def nvlinks(
         ends, values = _values(matrix)
         at = [by_object.get(end, "") for end in ends]
         unknown += at.count("")
-        told: dict[tuple[str, str], int] = {}
+        megabytes: dict[tuple[str, str], int] = {}
         for row, a in enumerate(at):
             for column, b in enumerate(at):
                 value = values[row * len(at) + column]
                 if value and a.startswith("gpu") and b and a != b:
-                    told[a, b] = told.get((a, b), 0) + value
-        for (a, b), mbs in told.items():
-            if (b, a) not in told or a < b:
+                    megabytes[a, b] = megabytes.get((a, b), 0) + value
+        for (a, b), mbs in megabytes.items():
+            if (b, a) not in megabytes or a < b:
                 links.append(
                     _link(
                         nodes[a],
                         a,
                         b,
                         mbs,
-                        sum(value for (end, _), value in told.items() if end == a),
+                        sum(value for (end, _), value in megabytes.items() if end == a),
                     )
                 )
     notes = (

@@ -85,23 +85,23 @@ class _NcclWriter:
         return _element("system", [("version", "1")], cpus)
 
     def cpu(self, cpu: Node) -> Iterator[str]:
-        told = _told(cpu, CPU, "xml:")
+        attributes = _told(cpu, CPU, "xml:")
         more = [("numaid", str(cpu.index)), ("affinity", cpus_mask(cpu.affinity))]
-        return _element("cpu", _with(told, more), self.children(cpu))
+        return _element("cpu", _with(attributes, more), self.children(cpu))
 
     def below(self, node: Node) -> list[tuple[Node, Link]]:
         """Nodes one PCIe link below, host bridges passed over, in the topology's order."""
-        found: list[tuple[Node, Link]] = []
+        children: list[tuple[Node, Link]] = []
         for link in self.topology.links_of[node.id]:
             far = self.topology.by_id[link.other(node.id)]
             if link.kind != "pcie" or link.note == "pcilink" or far.id in self.seen:
                 continue
             self.seen.add(far.id)
-            found += self.below(far) if far.kind == "root" else [(far, link)]
-        return sorted(found, key=lambda entry: self.order[entry[0].id])
+            children += self.below(far) if far.kind == "root" else [(far, link)]
+        return sorted(children, key=lambda entry: self.order[entry[0].id])
 
     def children(self, node: Node) -> list[str]:
-        found: list[str] = []
+        elements: list[str] = []
         # Nodes with one address are ports of one card, or parts of one GPU.
         for _, group in groupby(
             self.below(node),
@@ -115,10 +115,10 @@ class _NcclWriter:
                 node.kind == "cpu" and not (link.generation or link.count)
             )
             if first.kind == "nic" and is_bare:
-                found += self.nets([first])
+                elements += self.nets([first])
             elif first.kind in _PCI_CLASSES:
-                found += self.pci([entry[0] for entry in entries], link)
-        return found
+                elements += self.pci([entry[0] for entry in entries], link)
+        return elements
 
     def pci(self, nodes: list[Node], link: Link) -> Iterator[str]:
         first = nodes[0]
@@ -184,13 +184,13 @@ class _NcclWriter:
         if far.kind == "gpu":
             ends = [(self.address(far), link.count)]
         elif far.kind == "nvswitch":
-            told = [
+            attributes = [
                 (target, int(count))
                 for target, count in re.findall(
                     r"(\S{1,40})\*(\d{1,3})(?!\S)", gpu.fact("nvswitches")
                 )
             ]
-            ends = told if sum(count for _, count in told) == link.count else ends
+            ends = attributes if sum(count for _, count in attributes) == link.count else ends
         class_ = (
             far.fact("class") or _PCI_CLASSES["gpu"]
             if far.kind == "gpu"
@@ -241,12 +241,12 @@ def _told(node: Node, known: tuple[str, ...], prefix: str) -> list[tuple[str, st
 
 
 def _with(
-    told: list[tuple[str, str]], more: list[tuple[str, str]], behind: bool = False
+    given: list[tuple[str, str]], more: list[tuple[str, str]], behind: bool = False
 ) -> list[tuple[str, str]]:
     """The given attributes, and those of the others that are known and were not given."""
-    keys = dict(told)
+    keys = dict(given)
     added = [(key, value) for key, value in more if value and key not in keys]
-    return [*told, *added] if behind else [*added, *told]
+    return [*given, *added] if behind else [*added, *given]
 
 
 def _element(tag: str, attributes: Pairs, inner: Iterable[str]) -> Iterator[str]:

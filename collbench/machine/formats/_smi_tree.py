@@ -102,10 +102,10 @@ class _ClassTree:
         """Devices by CPU: those that are not SYS, and where only NVLink is known, those with
         one NUMA node or affinity.
         """
-        found: list[list[Device]] = []
+        by_cpu: list[list[Device]] = []
         for group in self.groups(devices, ("PIX", "PXB", "PHB", "NODE")):
             near = next((device for device in group if device.affinity), None)
-            for other in found:
+            for other in by_cpu:
                 its = next((device for device in other if device.affinity), None)
                 is_same = (
                     near is not None
@@ -118,8 +118,8 @@ class _ClassTree:
                     other += group
                     break
             else:
-                found.append(list(group))
-        return found
+                by_cpu.append(list(group))
+        return by_cpu
 
     def hidden(self, kind: NodeKind, above: str) -> str:
         node = Node(id=self.ids.take(kind), kind=kind, facts=_HIDDEN_FACTS)
@@ -158,15 +158,15 @@ def _groups(
     """Devices that are near, or near to one that is, and so on: in the order in which they first
     come.
     """
-    left, found = list(devices), []
+    left, groups = list(devices), []
     while left:
         group, left = [left[0]], left[1:]
         for device in group:
             near = [is_near(device, other) for other in left]
             group += [other for other, is_one in zip(left, near, strict=True) if is_one]
             left = [other for other, is_one in zip(left, near, strict=True) if not is_one]
-        found.append(group)
-    return found
+        groups.append(group)
+    return groups
 
 
 def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[str]]:
@@ -203,9 +203,9 @@ def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> lis
     """
     wrong = []
     for a, b in combinations(devices, 2):
-        told, found = cells[a.label, b.label], path(plain, a.id, b.id).label
-        if not told.startswith("NV") and told != found:
-            wrong.append(f"{a.label} to {b.label} is {told}, here {found}")
+        given, built = cells[a.label, b.label], path(plain, a.id, b.id).label
+        if not given.startswith("NV") and given != built:
+            wrong.append(f"{a.label} to {b.label} is {given}, here {built}")
     return (
         [f"the matrix is that of no tree: {len(wrong)} pairs differ here, such as {wrong[0]}"]
         if wrong

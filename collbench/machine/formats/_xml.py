@@ -167,8 +167,8 @@ class _XmlBuilder:
             )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        told = {key: printable(value) for key, value in attributes.items()}
-        element = Element(tag=tag, attributes=told, file=self.name, line=self.line)
+        values = {key: printable(value) for key, value in attributes.items()}
+        element = Element(tag=tag, attributes=values, file=self.name, line=self.line)
         self.count += 1
         if len(self.open) == _MAX_DEPTH:
             raise UsageError(f"{element.place}: elements nest more than {_MAX_DEPTH} deep")

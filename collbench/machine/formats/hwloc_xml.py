@@ -125,7 +125,7 @@ class _HwlocReader:
                 facts = [
                     ("arch", _info(root, "Architecture") or _info(objects[0][0], "Architecture"))
                 ]
-                facts += [(key, _info(package, told)) for key, told in _CPU_FACTS]
+                facts += [(key, _info(package, info_name)) for key, info_name in _CPU_FACTS]
                 node = Node(
                     id=self.ids.take("cpu", number),
                     kind="cpu",
@@ -171,8 +171,8 @@ class _HwlocReader:
         """The CPU that is near to those, and whether it is the only one."""
         inside = [id_ for id_, bits in self.cpus if bits & ~cpus == 0]
         around = [id_ for id_, bits in self.cpus if cpus and cpus & ~bits == 0]
-        found = around or inside or [self.cpus[0][0]]
-        return found[0], len(found) == 1
+        candidates = around or inside or [self.cpus[0][0]]
+        return candidates[0], len(candidates) == 1
 
     def io(self, element: _xml.Element, near: _Near) -> None:
         """A host bridge with all below it; a device without one, as virtual machines show some."""
@@ -236,15 +236,15 @@ class _HwlocReader:
         if kind == "gpu":
             number = next(
                 (
-                    int(found[1])
+                    int(match[1])
                     for prefix in ("nvml", "cuda")
                     for name in names
-                    if (found := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))
+                    if (match := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))
                 ),
                 -1,
             )
             model, uuid = (
-                next((told for system in systems if (told := _info(system, key))), "")
+                next((value for system in systems if (value := _info(system, key))), "")
                 for key in ("GPUModel", "NVIDIAUUID")
             )
             sm = arch_of_name(model)
@@ -414,10 +414,10 @@ def _systems(device: _xml.Element) -> list[_xml.Element]:
 
 def _ids(device: _xml.Element) -> tuple[tuple[str, str], ...]:
     """Class, vendor and device as NCCL writes them."""
-    found = re.match(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", device.get("pci_type"))
+    match = re.match(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", device.get("pci_type"))
     return (
-        (("class", f"0x{found[1]}00"), ("vendor", f"0x{found[2]}"), ("device", f"0x{found[3]}"))
-        if found
+        (("class", f"0x{match[1]}00"), ("vendor", f"0x{match[2]}"), ("device", f"0x{match[3]}"))
+        if match
         else ()
     )
 

@@ -200,12 +200,12 @@ class _NcclReader:
         """Ids of GPUs: the number that CUDA counts it by, or its rank where two hosts use the same,
         or what is free.
         """
-        told = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
+        numbers = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
         ids: dict[str, tuple[str, int]] = {}
-        for id_, gpu in sorted(self.gpus, key=lambda entry: told[entry[0]] < 0):
-            wanted = told[id_] if len(self.hosts) < 2 else gpu.number("rank", -1)
+        for id_, gpu in sorted(self.gpus, key=lambda entry: numbers[entry[0]] < 0):
+            wanted = numbers[id_] if len(self.hosts) < 2 else gpu.number("rank", -1)
             taken = self.ids.take("gpu", wanted)
-            ids[id_] = taken, told[id_] if told[id_] >= 0 else int(taken.removeprefix("gpu"))
+            ids[id_] = taken, numbers[id_] if numbers[id_] >= 0 else int(taken.removeprefix("gpu"))
         self.nodes = [
             replace(node, id=ids[node.id][0], index=ids[node.id][1]) if node.id in ids else node
             for node in self.nodes
@@ -227,7 +227,7 @@ class _NcclReader:
             for node in reversed(self.nodes)
             if node.kind == "gpu"
         }
-        told: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         switched: dict[str, str] = {}
         for id_, gpu in self.gpus:
             for nvlink in gpu.of("nvlink"):
@@ -244,7 +244,7 @@ class _NcclReader:
                 if far is None:
                     self.unknown_targets += 1
                     continue
-                told[id_, far] = told.get((id_, far), 0) + count
+                counts[id_, far] = counts.get((id_, far), 0) + count
                 if far == "nvs0":
                     switched[id_] = f"{switched.get(id_, '')} {target}*{count}".strip()
         self.nodes = [
@@ -263,13 +263,19 @@ class _NcclReader:
                 )
             )
         uneven = [
-            (a, b) for (a, b), count in told.items() if a < b and told.get((b, a), count) != count
+            (a, b)
+            for (a, b), count in counts.items()
+            if a < b and counts.get((b, a), count) != count
         ]
         # In the order of the file, so that it is written so.
-        for a, b in dict.fromkeys((b, a) if (b, a) in told and b < a else (a, b) for a, b in told):
+        for a, b in dict.fromkeys(
+            (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
+        ):
             generation = rates.nvlink_generation(_arch(by_id[a]))
             self.links.append(
-                rates.nvlink_link(a, b, generation, min(told[a, b], told.get((b, a), told[a, b])))
+                rates.nvlink_link(
+                    a, b, generation, min(counts[a, b], counts.get((b, a), counts[a, b]))
+                )
             )
         remarks = [
             f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
@@ -319,23 +325,23 @@ class _NcclReader:
         return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
 
     def remarks(self) -> list[str]:
-        found = []
+        notes = []
         if self.no_width:
-            found.append(
+            notes.append(
                 f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are"
                 " unknown (NCCL counts 16 lanes)"
             )
         if self.no_class:
-            found.append(
+            notes.append(
                 f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks"
                 " the machine that it runs on"
             )
         if self.unknown_targets:
-            found.append(
+            notes.append(
                 f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
                 " left out"
             )
-        return found
+        return notes
 
 
 def _facts(element: _xml.Element, known: tuple[str, ...], prefix: str) -> Facts:
@@ -353,7 +359,7 @@ def _arch(node: Node) -> int:
 
 def _below(element: _xml.Element, tag: str) -> list[_xml.Element]:
     return [
-        found
+        child_element
         for child in element.children
-        for found in ([child] if child.tag == tag else []) + _below(child, tag)
+        for child_element in ([child] if child.tag == tag else []) + _below(child, tag)
     ]

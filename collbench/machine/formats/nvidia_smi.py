@@ -152,9 +152,9 @@ def _matrices(lines: list[str], name: str) -> Iterator[_Matrix]:
     asked = ""
     place = 0
     while place < len(lines):
-        told = list(_ASKED.finditer(lines[place]))
-        if told:
-            asked = told[-1][1] or "m"
+        commands = list(_ASKED.finditer(lines[place]))
+        if commands:
+            asked = commands[-1][1] or "m"
         if not _is_header(lines[place]):
             place += 1
             continue
@@ -237,8 +237,8 @@ def _number(label: str) -> int:
 
 def _nic_names(lines: list[str]) -> dict[str, str]:
     """The NIC legend: NIC0: mlx5_0."""
-    told = (re.fullmatch(r"\s*(NIC\d{1,4}): (\S{1,64})\s*", line) for line in lines)
-    return {found[1]: found[2] for found in told if found}
+    matches = (re.fullmatch(r"\s*(NIC\d{1,4}): (\S{1,64})\s*", line) for line in lines)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def _devices(matrix: _Matrix, nics: Mapping[str, str], name: str) -> list[Device]:
@@ -257,10 +257,10 @@ def _devices(matrix: _Matrix, nics: Mapping[str, str], name: str) -> list[Device
                     f"{name}, line {matrix.line}: {row} to {column} is {matrix.cells[row, column]},"
                     f" but {column} to {row} {matrix.cells[column, row]}"
                 )
-    found = []
+    devices = []
     for place, label in enumerate(label for label in matrix.labels if not label.startswith("GPU")):
         index = int(label[3:]) if label.startswith("NIC") else place
-        found.append(
+        devices.append(
             Device(
                 label=label,
                 id=f"nic{index}",
@@ -280,7 +280,7 @@ def _devices(matrix: _Matrix, nics: Mapping[str, str], name: str) -> list[Device
                 "",
                 "",
             )[:3]
-            found.append(
+            devices.append(
                 Device(
                     label=label,
                     id=f"gpu{_number(label)}",
@@ -291,11 +291,11 @@ def _devices(matrix: _Matrix, nics: Mapping[str, str], name: str) -> list[Device
                     gpu_numa=own,
                 )
             )
-    ids = [device.id for device in found]
+    ids = [device.id for device in devices]
     if len(set(ids)) < len(ids):
         raise UsageError(f"{name}, line {matrix.line}: two devices have one number")
     order = {label: place for place, label in enumerate(matrix.labels)}
-    return sorted(found, key=lambda device: order[device.label])
+    return sorted(devices, key=lambda device: order[device.label])
 
 
 def _p2p(matrices: list[_Matrix], topology: Topology, name: str) -> dict[tuple[str, str, str], str]:
@@ -352,12 +352,12 @@ def _nvlink_speeds(lines: list[str], name: str) -> tuple[dict[str, Node], list[s
                 " nvlink -s",
             )
     for id_, links in speeds.items():
-        told = sorted({speed for speed in links.values() if speed != "inactive"}, key=float)
+        distinct = sorted({speed for speed in links.values() if speed != "inactive"}, key=float)
         active = sum(speed != "inactive" for speed in links.values())
         dead = [str(link) for link, speed in links.items() if speed == "inactive"]
         facts = [
             ("nvlinks", str(active) if links else ""),
-            ("nvlink_gbs", ", ".join(told)),
+            ("nvlink_gbs", ", ".join(distinct)),
             ("nvlinks_inactive", ", ".join(dead)),
         ]
         gpus[id_] = replace(

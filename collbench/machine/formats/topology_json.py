@@ -130,7 +130,7 @@ def _parsed(text: str, name: str) -> object:
 
 
 def _topology(value: object) -> Topology:
-    told = _object(
+    fields = _object(
         value,
         "",
         {
@@ -144,88 +144,86 @@ def _topology(value: object) -> Topology:
             "p2p": list,
         },
     )
-    if told["format"] != FORMAT or told["version"] != VERSION:
-        raise _WrongError(
-            f"format and version are {told['format']!s:.40} {told['version']!s:.10}, not {FORMAT}"
-            f" {VERSION}"
-        )
-    hosts, notes = _strings(told["hosts"], "hosts"), _strings(told["notes"], "notes")
+    if fields["format"] != FORMAT or fields["version"] != VERSION:
+        given = f"{fields['format']!s:.40} {fields['version']!s:.10}"
+        raise _WrongError(f"format and version are {given}, not {FORMAT} {VERSION}")
+    hosts, notes = _strings(fields["hosts"], "hosts"), _strings(fields["notes"], "notes")
     nodes = tuple(
         _node(node, f"nodes[{place}]", len(hosts))
-        for place, node in enumerate(_list(told["nodes"], "nodes", MAX_NODES))
+        for place, node in enumerate(_list(fields["nodes"], "nodes", MAX_NODES))
     )
     links = tuple(
         _link(link, f"links[{place}]")
-        for place, link in enumerate(_list(told["links"], "links", _MAX_LINKS))
+        for place, link in enumerate(_list(fields["links"], "links", _MAX_LINKS))
     )
     gpus = {node.id for node in nodes if node.kind == "gpu"}
     p2p = dict(
         _p2p(entry, f"p2p[{place}]", gpus)
-        for place, entry in enumerate(_list(told["p2p"], "p2p", _MAX_LINKS))
+        for place, entry in enumerate(_list(fields["p2p"], "p2p", _MAX_LINKS))
     )
     return Topology(
-        name=str(told["name"]), nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
+        name=str(fields["name"]), nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
     )
 
 
 def _node(value: object, place: str, hosts: int) -> Node:
-    told = _object(value, place, _NODE_FIELDS)
-    kind = next((kind for kind in get_args(NodeKind) if kind == told["kind"]), None)
+    fields = _object(value, place, _NODE_FIELDS)
+    kind = next((kind for kind in get_args(NodeKind) if kind == fields["kind"]), None)
     if kind is None:
         raise _WrongError(
-            f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(NodeKind))}"
+            f"{place}.kind is '{fields['kind']!s:.40}', not one of {', '.join(get_args(NodeKind))}"
         )
-    host = _int(told["host"])
+    host = _int(fields["host"])
     if not -1 <= host < hosts:
         raise _WrongError(f"{place}.host is {host}, which is none of the {hosts} hosts")
-    facts = told["facts"]
+    facts = fields["facts"]
     assert isinstance(facts, dict)
     strings = _strings(list(facts.values()), f"{place}.facts")
     return Node(
-        id=str(told["id"]),
+        id=str(fields["id"]),
         kind=kind,
-        name=str(told["name"]),
-        index=_int(told["index"]),
-        address=str(told["address"]),
+        name=str(fields["name"]),
+        index=_int(fields["index"]),
+        address=str(fields["address"]),
         host=host,
-        affinity=str(told["affinity"]),
+        affinity=str(fields["affinity"]),
         facts=tuple(zip(facts, strings, strict=True)),
     )
 
 
 def _link(value: object, place: str) -> Link:
-    told = _object(value, place, _LINK_FIELDS)
-    kind = next((kind for kind in get_args(LinkKind) if kind == told["kind"]), None)
+    fields = _object(value, place, _LINK_FIELDS)
+    kind = next((kind for kind in get_args(LinkKind) if kind == fields["kind"]), None)
     if kind is None:
         raise _WrongError(
-            f"{place}.kind is '{told['kind']!s:.40}', not one of {', '.join(get_args(LinkKind))}"
+            f"{place}.kind is '{fields['kind']!s:.40}', not one of {', '.join(get_args(LinkKind))}"
         )
-    count, generation = _int(told["count"]), _int(told["generation"])
+    count, generation = _int(fields["count"]), _int(fields["generation"])
     if count < 0 or generation < 0:
         raise _WrongError(f"{place}.{'count' if count < 0 else 'generation'} is negative")
     return Link(
-        a=str(told["a"]),
-        b=str(told["b"]),
+        a=str(fields["a"]),
+        b=str(fields["b"]),
         kind=kind,
         count=count,
         generation=generation,
-        raw_gbs=_rate(told["raw_gbs"], f"{place}.raw_gbs"),
-        usable_gbs=_rate(told["usable_gbs"], f"{place}.usable_gbs"),
-        source=str(told["source"]),
-        note=str(told["note"]),
+        raw_gbs=_rate(fields["raw_gbs"], f"{place}.raw_gbs"),
+        usable_gbs=_rate(fields["usable_gbs"], f"{place}.usable_gbs"),
+        source=str(fields["source"]),
+        note=str(fields["note"]),
     )
 
 
 def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str], str]:
-    told = {key: str(found) for key, found in _object(value, place, _P2P_FIELDS).items()}
+    fields = {key: str(text) for key, text in _object(value, place, _P2P_FIELDS).items()}
     for end in ("a", "b"):
-        if told[end] not in gpus:
+        if fields[end] not in gpus:
             raise _WrongError(
-                f"{place}.{end} is '{told[end]:.40}', which is no GPU among the nodes"
+                f"{place}.{end} is '{fields[end]:.40}', which is no GPU among the nodes"
             )
-    if told["what"] not in P2P:
-        raise _WrongError(f"{place}.what is '{told['what']:.40}', not one of {', '.join(P2P)}")
-    return (told["a"], told["b"], told["what"]), told["status"]
+    if fields["what"] not in P2P:
+        raise _WrongError(f"{place}.what is '{fields['what']:.40}', not one of {', '.join(P2P)}")
+    return (fields["a"], fields["b"], fields["what"]), fields["status"]
 
 
 def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, object]:
@@ -236,15 +234,15 @@ def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, o
     for key, type_ in types.items():
         if key not in value:
             raise _WrongError(f"{before}{key} is missing")
-        found = value[key]
+        member = value[key]
         fits = (
-            found is None or isinstance(found, int | float)
+            member is None or isinstance(member, int | float)
             if type_ is float
-            else isinstance(found, type_)
+            else isinstance(member, type_)
         )
-        if not fits or isinstance(found, bool):
+        if not fits or isinstance(member, bool):
             raise _WrongError(f"{before}{key} is not {_JSON_TYPE_NAMES[type_]}")
-        if isinstance(found, str) and not found.isprintable():
+        if isinstance(member, str) and not member.isprintable():
             raise _WrongError(f"{before}{key} holds control characters")
     unknown = [str(key) for key in value if key not in types]
     if unknown:
@@ -260,11 +258,11 @@ def _list(value: object, place: str, most: int) -> Sequence[object]:
 
 
 def _strings(value: object, place: str) -> tuple[str, ...]:
-    found = _list(value, place, MAX_NODES)
-    for number, one in enumerate(found):
+    items = _list(value, place, MAX_NODES)
+    for number, one in enumerate(items):
         if not isinstance(one, str) or not one.isprintable():
             raise _WrongError(f"{place}[{number}] is not a string without control characters")
-    return tuple(str(one) for one in found)
+    return tuple(str(one) for one in items)
 
 
 def _int(value: object) -> int:

@@ -55,14 +55,14 @@ def ceiling(
     loads: dict[tuple[str, str, Link], Fraction] = {}
     ways: dict[tuple[str, str, Link], tuple[int, int]] = {}
     for (source, target), share in traffic.items():
-        found = (
+        limits = (
             _through_host(topology, gpus[source], gpus[target])
             if through_host
             else (path(topology, gpus[source], gpus[target]),)
         )
-        if not found or any(way.usable_gbs is None for way in found):
+        if not limits or any(way.usable_gbs is None for way in limits):
             return None
-        for hop in (hop for way in found for hop in _hops(way)):
+        for hop in (hop for way in limits for hop in _hops(way)):
             loads[hop] = loads.get(hop, Fraction(0)) + share
             ways.setdefault(hop, (source, target))
     if not loads:

@@ -31,9 +31,11 @@ def part(topology: Topology, host: int) -> Topology:
     nodes = tuple(
         replace(node, host=min(node.host, 0)) for node in topology.nodes if node.id in near
     )
-    told = {key: value for key, value in topology.p2p.items() if key[0] in own and key[1] in own}
+    permissions = {
+        key: value for key, value in topology.p2p.items() if key[0] in own and key[1] in own
+    }
     return Topology(
-        name=topology.name, nodes=nodes, links=links, hosts=(topology.hosts[host],), p2p=told
+        name=topology.name, nodes=nodes, links=links, hosts=(topology.hosts[host],), p2p=permissions
     )
 
 
@@ -67,9 +69,9 @@ def _structure(one: Topology) -> object:
         )
         for link in one.links
     )
-    told = sorted(
+    permissions = sorted(
         (place[a], place[b], what, value)
         for (a, b, what), value in one.p2p.items()
         if a in place and b in place
     )
-    return tuple(nodes), tuple(links), tuple(told)
+    return tuple(nodes), tuple(links), tuple(permissions)

@@ -68,15 +68,15 @@ def machine_topology(name: str) -> Topology:
     """
     profile = catalog.load("machines", name)
     label = Path(name).stem
-    found = profile.get("topology")
-    if found is None:
+    table = profile.get("topology")
+    if table is None:
         raise UsageError(
             f"machine profile {label} has no [topology]: it does not say how the machine is wired",
             "choose another machine, or add the table",
         )
-    if not isinstance(found, dict):
-        raise UsageError(f"machine profile {label}: topology = {found!r} is not a table")
-    top = ProfileTable(where=f"machine profile {label}: [topology]", values=found)
+    if not isinstance(table, dict):
+        raise UsageError(f"machine profile {label}: topology = {table!r} is not a table")
+    top = ProfileTable(where=f"machine profile {label}: [topology]", values=table)
     top.only("title", "hosts", "notes", "source", *_TABLES)
     tables = {key: top.table(key) for key in _TABLES}
     host = _host(tables)

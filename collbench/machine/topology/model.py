@@ -123,11 +123,11 @@ class Topology:
     @cached_property
     def links_of(self) -> dict[str, tuple[Link, ...]]:
         """Links by the nodes at their ends."""
-        found: dict[str, list[Link]] = {node.id: [] for node in self.nodes}
+        by_node: dict[str, list[Link]] = {node.id: [] for node in self.nodes}
         for link in self.links:
             for end in dict.fromkeys((link.a, link.b)):
-                found[end].append(link)
-        return {name: tuple(links) for name, links in found.items()}
+                by_node[end].append(link)
+        return {name: tuple(links) for name, links in by_node.items()}
 
     def of_kind(self, *kinds: NodeKind) -> tuple[Node, ...]:
         """Nodes of some kinds, in the order in which they stand."""

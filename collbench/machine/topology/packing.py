@@ -39,10 +39,10 @@ def packed_rings(links: list[list[int]]) -> tuple[Order, ...]:
     most = _cut(links)
     for share in _shares(links):
         thin = [[count // share for count in row] for row in links]
-        found = _rings_of(thin, most // share)
-        if len(found) * share > worth:
-            best, worth = found, len(found) * share
-        if worth == most or not found:
+        rings = _rings_of(thin, most // share)
+        if len(rings) * share > worth:
+            best, worth = rings, len(rings) * share
+        if worth == most or not rings:
             break
     return best
 
@@ -53,15 +53,15 @@ def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
     """
     best: tuple[Order, ...] = ()
     for count in range(1, most // 2 + 1):
-        found = _search(links, count, is_directed=False)
-        if not found:
+        rings = _search(links, count, is_directed=False)
+        if not rings:
             break
-        best = tuple(ring for cycle in found for ring in (cycle, _backwards(cycle)))
+        best = tuple(ring for cycle in rings for ring in (cycle, _backwards(cycle)))
     for count in range(len(best) + 1, most + 1):
-        found = _search(links, count, is_directed=True)
-        if not found:
+        rings = _search(links, count, is_directed=True)
+        if not rings:
             break
-        best = found
+        best = rings
     return best
 
 
@@ -77,16 +77,16 @@ def packed_chains(links: list[list[int]]) -> tuple[Order, ...]:
     for share in _shares(links):
         thin = [[count // share for count in row] for row in links]
         for chains in range(1, most // share + 1):
-            found = _search(
+            orders = _search(
                 [[0, *[2 * chains] * n], *[[2 * chains, *row] for row in thin]],
                 chains,
                 is_directed=False,
             )
-            if not found:
+            if not orders:
                 break
             if chains * share > worth:
                 best, worth = (
-                    tuple(tuple(rank - 1 for rank in cycle[1:]) for cycle in found),
+                    tuple(tuple(rank - 1 for rank in cycle[1:]) for cycle in orders),
                     chains * share,
                 )
         if worth == most or not worth:
@@ -144,17 +144,17 @@ def _search(links: list[list[int]], count: int, *, is_directed: bool) -> tuple[O
             if not is_directed:
                 free[b][a] -= by
 
-    def more(found: tuple[Order, ...]) -> tuple[Order, ...]:
-        left = count - len(found)
+    def more(orders: tuple[Order, ...]) -> tuple[Order, ...]:
+        left = count - len(orders)
         if not left:
-            return found
+            return orders
         if any(sum(row) < (left if is_directed else 2 * left) for row in free):
             return ()
         for cycle in _cycles(
-            free, budget, is_directed=is_directed, least=found[-1] if found else ()
+            free, budget, is_directed=is_directed, least=orders[-1] if orders else ()
         ):
             take(cycle, 1)
-            answer = more((*found, cycle))
+            answer = more((*orders, cycle))
             take(cycle, -1)
             if answer:
                 return answer

@@ -76,23 +76,23 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
     """The best way from a node to every other: Dijkstra over (class, -rate, hops), none of which a
     further hop can better.
     """
-    found = {
+    best = {
         node.id: Path(a=start, b=node.id, nodes=(), links=(), kind="DIS") for node in topology.nodes
     }
-    found[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
+    best[start] = Path(a=start, b=start, nodes=(start,), links=(), kind="LOC")
     done: set[str] = set()
     queue: list[tuple[int, float, int, tuple[str, ...]]] = [(0, 0.0, 0, (start,))]
     while queue:
         _, _, _, nodes = heapq.heappop(queue)
         here = nodes[-1]
-        if here in done or nodes != found[here].nodes:
+        if here in done or nodes != best[here].nodes:
             continue
         done.add(here)
         for link in topology.links_of[here]:
             there = link.other(here)
-            if there in done or not _may_pass(topology, found[here], link):
+            if there in done or not _may_pass(topology, best[here], link):
                 continue
-            links = (*found[here].links, link)
+            links = (*best[here].links, link)
             way = Path(
                 a=start,
                 b=there,
@@ -100,10 +100,10 @@ def _paths_from(topology: Topology, start: str) -> dict[str, Path]:
                 links=links,
                 kind=_class(topology, (*nodes, there), links),
             )
-            if found[there].kind == "DIS" or _order(way) < _order(found[there]):
-                found[there] = way
+            if best[there].kind == "DIS" or _order(way) < _order(best[there]):
+                best[there] = way
                 heapq.heappush(queue, (*_order(way)[:3], way.nodes))
-    return found
+    return best
 
 
 def _order(way: Path) -> tuple[int, float, int, tuple[str, ...]]:

@@ -226,8 +226,8 @@ class _Panel:
                 )
             return
         if node.kind == "cpu":
-            said = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
-            text = ", ".join(part for part in said if part)
+            words_of_box = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
+            text = ", ".join(part for part in words_of_box if part)
             yield from self._bar(
                 rect,
                 "cpu",
@@ -251,12 +251,12 @@ class _Panel:
             else node.name.removeprefix("NVIDIA ")
         )
 
-    def _bar(self, rect: Rect, kind: str, label: str, said: str) -> Iterator[str]:
+    def _bar(self, rect: Rect, kind: str, label: str, description: str) -> Iterator[str]:
         """A wide box: its name, and beside it or below it what it is, as far as there is room."""
         yield box(rect, *_FILL[kind])
         room = rect.w - 16
         beside = room - width_of(f"{label}  ", _NAME, is_bold=True)
-        if said and width_of(said, _SMALL + 1) > beside:
+        if description and width_of(description, _SMALL + 1) > beside:
             yield words(
                 rect.middle,
                 rect.y + 15,
@@ -264,11 +264,13 @@ class _Panel:
                 _NAME - 1,
                 is_bold=True,
             )
-            yield words(rect.middle, rect.y + 28, fitted(said, room, _SMALL), _SMALL, colour=FAINT)
-        elif said:
+            yield words(
+                rect.middle, rect.y + 28, fitted(description, room, _SMALL), _SMALL, colour=FAINT
+            )
+        elif description:
             text = (
                 f'<tspan font-weight="bold">{clean(label)}</tspan><tspan dx="8"'
-                f' font-size="{number(_SMALL + 1)}" fill="{FAINT}">{clean(said)}</tspan>'
+                f' font-size="{number(_SMALL + 1)}" fill="{FAINT}">{clean(description)}</tspan>'
             )
             yield (
                 f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}"'
@@ -300,13 +302,13 @@ def _above_pairs(bars: Sequence[Bar]) -> Iterator[frozenset[str]]:
 def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
     """One entry for each kind, generation, width and rate of link that is drawn, near to far."""
     order = ("nvlink", "c2c", "pcie", "socket", "network")
-    found: dict[str, Link] = {}
-    told = [(link, panel.one) for panel in panels for link in panel.drawn]
+    entries: dict[str, Link] = {}
+    drawn = [(link, panel.one) for panel in panels for link in panel.drawn]
     for link, one in sorted(
-        told, key=lambda pair: (order.index(pair[0].kind), -(pair[0].usable_gbs or 0.0))
+        drawn, key=lambda pair: (order.index(pair[0].kind), -(pair[0].usable_gbs or 0.0))
     ):
-        found.setdefault(_meaning(one, link), link)
-    return [(link, text) for text, link in found.items()]
+        entries.setdefault(_meaning(one, link), link)
+    return [(link, text) for text, link in entries.items()]
 
 
 def _meaning(topology: Topology, link: Link) -> str:
@@ -324,9 +326,9 @@ def _meaning(topology: Topology, link: Link) -> str:
 
 def _left_out(links: int, switches: int) -> list[str]:
     """What the drawing does not show of the topology."""
-    said = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
+    remarks = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
     return [
-        *said,
+        *remarks,
         *(
             [f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."]
             if switches

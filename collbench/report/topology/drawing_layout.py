@@ -150,17 +150,17 @@ def _slower(link: Link | None, other: Link | None) -> Link:
 
 def columns_of(bar: Bar, rows: int, flips: frozenset[str]) -> tuple[Column, ...]:
     """What hangs at this bar itself, in columns; `flips` holds GPUs whose column is upside down."""
-    found: list[Column] = []
+    columns: list[Column] = []
     for first in range(0, len(bar.gpus), rows):
         gpus: tuple[str | None, ...] = bar.gpus[first : first + rows]
         gpus = (*gpus, *[None] * (rows - len(gpus)))
-        found.append(Column(gpus=tuple(reversed(gpus)) if bar.gpus[first] in flips else gpus))
-    if not found:
+        columns.append(Column(gpus=tuple(reversed(gpus)) if bar.gpus[first] in flips else gpus))
+    if not columns:
         return tuple(Column(gpus=(None,) * rows, nics=(nic,)) for nic in bar.nics)
-    each = -(-len(bar.nics) // len(found))
+    each = -(-len(bar.nics) // len(columns))
     return tuple(
         Column(gpus=column.gpus, nics=bar.nics[place * each : (place + 1) * each])
-        for place, column in enumerate(found)
+        for place, column in enumerate(columns)
     )
 
 
@@ -200,14 +200,14 @@ def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> f
         return _cost(bars, flip, pairs) + sum(weight.get(name, 0) for name in flip)
 
     for _ in range(_MOST_ROUNDS):
-        found = min(
+        best = min(
             (flips ^ set(some) for size in (1, 2) for some in combinations(choices, size)),
             key=cost,
             default=flips,
         )
-        if cost(found) >= cost(flips):
+        if cost(best) >= cost(flips):
             break
-        flips = found
+        flips = best
     return flips
 
 

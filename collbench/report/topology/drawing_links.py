@@ -24,13 +24,13 @@ class Colours:
     """A colour and a dash for each kind of link, the same in the drawing and in its legend."""
 
     def __init__(self, links: Sequence[Link]) -> None:
-        told = {
+        generations = {
             (link.generation, link.count)
             for link in links
             if link.kind == "pcie" and link.generation
         }
         order = sorted(
-            told,
+            generations,
             key=lambda one: next(
                 -(link.usable_gbs or 0)
                 for link in links
@@ -252,13 +252,13 @@ def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
     """NVLinks of each GPU to switches, those to several switches as one link."""
-    found: dict[str, Link] = {}
+    bundles: dict[str, Link] = {}
     for link in one.links:
         kinds = {one.by_id[end].kind: end for end in (link.a, link.b)}
         if link.kind == "nvlink" and "gpu" in kinds and "nvswitch" in kinds:
-            known = found.get(kinds["gpu"])
-            found[kinds["gpu"]] = link if known is None else _together(known, link)
-    return found
+            known = bundles.get(kinds["gpu"])
+            bundles[kinds["gpu"]] = link if known is None else _together(known, link)
+    return bundles
 
 
 def _together(one: Link, other: Link) -> Link:
@@ -310,13 +310,13 @@ def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
 
 def has_all_sockets(one: Topology) -> bool:
     """Whether there are more than two CPUs, and every two of them are linked alike."""
-    found = [link for link in one.links if link.kind == "socket"]
+    sockets = [link for link in one.links if link.kind == "socket"]
     count = len(one.of_kind("cpu"))
-    pairs = {frozenset((link.a, link.b)) for link in found}
+    pairs = {frozenset((link.a, link.b)) for link in sockets}
     return (
         count > 2
         and len(pairs) == count * (count - 1) // 2
-        and len({link.usable_gbs for link in found}) == 1
+        and len({link.usable_gbs for link in sockets}) == 1
     )
 
 

@@ -78,16 +78,16 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
 
     def rows(places: range, tail: Sequence[str]) -> list[str]:
         heads = [f"{names[place]:<{widths[place]}}" for place in places]
-        found = [_GAP.join([" " * lead, *heads, *tail[:1]]).rstrip()]
+        head_lines = [_GAP.join([" " * lead, *heads, *tail[:1]]).rstrip()]
         for number, name in enumerate(names):
             painted = [
                 paint(f"{cells[number][place]:<{widths[place]}}", _painted(kinds[number][place]))
                 for place in places
             ]
-            found.append(
+            head_lines.append(
                 _trimmed(_GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]]))
             )
-        return found
+        return head_lines
 
     if whole + len(_GAP) + max(map(len, tails)) <= columns:
         return rows(range(len(nodes)), tails)
@@ -171,13 +171,13 @@ def runs(names: Sequence[str]) -> list[str]:
     >>> runs(["GPU0", "GPU1", "GPU2", "NIC0", "NIC2"])
     ['GPU0-GPU2', 'NIC0', 'NIC2']
     """
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for name in names:
-        if found and _follows(found[-1][-1], name):
-            found[-1].append(name)
+        if groups and _follows(groups[-1][-1], name):
+            groups[-1].append(name)
         else:
-            found.append([name])
-    return [name for run in found for name in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else run)]
+            groups.append([name])
+    return [name for run in groups for name in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else run)]
 
 
 def _follows(before: str, name: str) -> bool:
@@ -204,14 +204,12 @@ def _nodes_near(one: Topology, node: Node) -> str:
 
 def _cpus(one: Topology) -> list[str]:
     """The CPUs of a host that has no GPU."""
-    found = [
+    rows = [
         (labels(one)[node.id], node.name or UNKNOWN, node.affinity or _NOT_AVAILABLE)
         for node in one.of_kind("cpu")
     ]
     return (
-        _table(("NUMA", "CPU", "CPU Affinity"), found)
-        if found
-        else ["nothing is known of this host"]
+        _table(("NUMA", "CPU", "CPU Affinity"), rows) if rows else ["nothing is known of this host"]
     )
 
 

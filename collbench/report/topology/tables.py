@@ -159,11 +159,11 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
     for group in groups:
         one = group.part
         lines += [*([""] if lines else []), *_heading(group, groups)]
-        told = [what for what in P2P if any(key[2] == what for key in one.p2p)]
+        kinds = [what for what in P2P if any(key[2] == what for key in one.p2p)]
         shown: set[str] = set()
-        for what in told:
+        for what in kinds:
             lines += [*_p2p_matrix(one, what, shown, paint), ""]
-        lines += [f"{what}: unknown" for what in P2P if what not in told]
+        lines += [f"{what}: unknown" for what in P2P if what not in kinds]
         lines += [
             f"  {paint(f'{code:<4}', _p2p_colour(code))} {meaning}"
             for code, meaning in _MEANINGS.items()
@@ -212,12 +212,12 @@ def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 8
         ]
         lines += [*([""] if lines else []), *_heading(group, groups)]
         lines += _link_lines(rows, columns) if rows else ["No link is known."]
-    said = [
+    sources_text = [
         line
         for source, number in sources.items()
         for line in _wrapped(f"[{number}] ", source, columns)
     ]
-    return [*lines, *([""] if sources else []), *said]
+    return [*lines, *([""] if sources else []), *sources_text]
 
 
 def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:

@@ -56,7 +56,7 @@ class _Walk:
     def lines(self) -> list[str]:
         """Every node of the host once."""
         tops = self._tops()
-        found: list[str] = []
+        texts: list[str] = []
         # A stack of our own: a file may nest deeper than Python calls.
         stack: list[tuple[Node, Link | None, str, bool]] = [
             (node, None, "", place == len(tops) - 1)
@@ -65,15 +65,15 @@ class _Walk:
         self._seen |= {node.id for node in tops}
         while stack:
             node, above, indent, is_last = stack.pop()
-            found.append(f"{indent}{'└─ ' if is_last else '├─ '}{self._text(node, above)}")
+            texts.append(f"{indent}{'└─ ' if is_last else '├─ '}{self._text(node, above)}")
             inner = indent + ("   " if is_last else "│  ")
             below = self._below(node)
-            found += [f"{inner}{'│  ' if below else '   '}{text}" for text in self._aside(node)]
+            texts += [f"{inner}{'│  ' if below else '   '}{text}" for text in self._aside(node)]
             stack += [
                 (child, link, inner, place == len(below) - 1)
                 for place, (child, link) in reversed(list(enumerate(below)))
             ]
-        return found
+        return texts
 
     def _tops(self) -> list[Node]:
         """CPUs, and what no way leads to from one of them or from an earlier top."""
@@ -98,14 +98,14 @@ class _Walk:
 
     def _below(self, node: Node) -> list[tuple[Node, Link]]:
         """Nodes that hang at this one and were not shown before."""
-        found: list[tuple[Node, Link]] = []
+        children: list[tuple[Node, Link]] = []
         for link in self._one.links_of[node.id]:
             there = link.other(node.id)
             if link.kind not in _ASIDE and there not in self._seen:
                 self._seen.add(there)
-                found.append((self._one.by_id[there], link))
+                children.append((self._one.by_id[there], link))
         return sorted(
-            found,
+            children,
             key=lambda pair: (
                 _is_device(pair[0]),
                 pair[0].kind,
@@ -116,16 +116,16 @@ class _Walk:
     def _text(self, node: Node, above: Link | None) -> str:
         label = self._labels[node.id]
         is_told = node.kind == "gpu" and self._is_one_model  # by the heading
-        said = (
+        parts = (
             [node.name]
             if node.name.startswith(label)
             else [label, *([node.name] if node.name and not is_told else [])]
         )
-        said += [f"CPUs {node.affinity}"] if node.kind == "cpu" and node.affinity else []
-        said += [node.address] if _is_device(node) and node.address else []
+        parts += [f"CPUs {node.affinity}"] if node.kind == "cpu" and node.affinity else []
+        parts += [node.address] if _is_device(node) and node.address else []
         if above is not None and not (node.kind == "root" and above.usable_gbs is None):
-            said.append(self._paint(link_text(above), above.kind))
-        return ", ".join(said)
+            parts.append(self._paint(link_text(above), above.kind))
+        return ", ".join(parts)
 
     def _aside(self, node: Node) -> list[str]:
         """Links across the tree, those that are alike in one line; a network or a switch that

@@ -182,10 +182,10 @@ def gpus_text(topology: Topology) -> str:
     '2 x V100'
     """
     counts = Counter(node.name or "GPU of unknown model" for node in topology.gpus)
-    said = [", ".join(f"{count} x {name}" for name, count in counts.items()) or "no GPU"]
+    parts = [", ".join(f"{count} x {name}" for name, count in counts.items()) or "no GPU"]
     drivers = sorted({node.fact("driver") for node in topology.nodes if node.fact("driver")})
-    said += [f"driver {' and '.join(drivers)}"] if drivers else []
-    return ", ".join(said)
+    parts += [f"driver {' and '.join(drivers)}"] if drivers else []
+    return ", ".join(parts)
 
 
 def _short_list(names: Sequence[str], most: int = 4) -> str:
@@ -195,7 +195,7 @@ def _short_list(names: Sequence[str], most: int = 4) -> str:
 
 def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
     """How GPUs of different hosts reach each other, one line for each way that there is."""
-    said: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for group in groups:
         start = next((node for node in topology.gpus if node.host == group.hosts[0]), None)
         if start is None:
@@ -210,14 +210,14 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
                     if way.links
                     else ""
                 )
-                said[
+                texts[
                     (
                         f"Between hosts: {way.label}{limit}"
                         if way.links
                         else "Between some hosts: DIS, no way is known"
                     )
                 ] = None
-    return list(said)
+    return list(texts)
 
 
 def link_text(link: Link) -> str:

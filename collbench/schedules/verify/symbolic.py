@@ -215,13 +215,13 @@ class Execution:
                 )
                 for out_chunk, in_chunk in pairs:
                     for piece in range(self.launches * self.loops * self.slices):
-                        found, wanted = (
+                        actual, wanted = (
                             self.memory[rank].get((Operand("out", out_chunk), piece)),
                             Value(piece, in_chunk, mask),
                         )
-                        if found != wanted:
+                        if actual != wanted:
                             raise ScheduleError(
-                                f"{name}: rank {rank} out[{out_chunk}] ends as {tell(found)},"
+                                f"{name}: rank {rank} out[{out_chunk}] ends as {tell(actual)},"
                                 f" wanted {tell(wanted)}"
                             )
 
@@ -444,12 +444,14 @@ class _Actor:
         values = [self._read(operand, piece, place, before) for operand in step.src]
         for edge, carried in received:
             if not isinstance(carried, Value):  # pulled: read where it lies, as it is now
-                found = run.memory[run.incoming(self.rank, edge).src][carried]
+                operand_value = run.memory[run.incoming(self.rank, edge).src][carried]
             elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
-                found = self._arrived(step, piece, carried, place)
+                operand_value = self._arrived(step, piece, carried, place)
             else:
-                found = carried
-            values.append(run.shift(found, edge.peer) if run.schedule.is_symmetric else found)
+                operand_value = carried
+            values.append(
+                run.shift(operand_value, edge.peer) if run.schedule.is_symmetric else operand_value
+            )
         result = values[0]
         for value in values[1:]:
             if not run.what.is_reduction:
@@ -555,8 +557,10 @@ class _Actor:
                 f"writes {at.buffer}[{at.chunk}] of rank {rank} without knowing that the launch has"
                 " begun there",
             )
-        found = run.history.write(Cell(rank, at, piece), self._access(place, message), self.clock)
-        self._ordered(found, Cell(rank, at, piece), place, message)
+        conflicts = run.history.write(
+            Cell(rank, at, piece), self._access(place, message), self.clock
+        )
+        self._ordered(conflicts, Cell(rank, at, piece), place, message)
         if run.findings is None:
             run.memory[rank][at, piece] = value
 
