@@ -110,9 +110,9 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),),
+        alias=lambda n, root, rank: (0, 0),
         # Each of the S bytes is reduced with n-1 additions and then sent to n-1 ranks: 2(n-1) S
         # bytes over n links
-        alias=lambda n, root, rank: (0, 0),
         factor=lambda n: 2 * _share(n),
     ),
     Collective(
@@ -126,8 +126,8 @@ _COLLECTIVES = (
         wants=lambda n, root, rank: tuple(
             Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)
         ),
-        # Each rank takes in the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (0, rank),
+        # Each rank takes in the n-1 blocks of the others: (n-1)/n of the total S
         factor=_share,
     ),
     Collective(
@@ -139,8 +139,8 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=rank),),
-        # Each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S
         alias=lambda n, root, rank: (rank, 0),
+        # Each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S
         factor=_share,
     ),
     Collective(
@@ -152,8 +152,8 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
-        # All S bytes leave the root once and enter every other rank once
         alias=lambda n, root, rank: (0, 0) if rank == root else None,
+        # All S bytes leave the root once and enter every other rank once
         factor=lambda n: 1.0,
     ),
     Collective(
@@ -167,8 +167,8 @@ _COLLECTIVES = (
         wants=lambda n, root, rank: (
             (Want(out_block=0, ranks=_everyone(n), in_block=0),) if rank == root else ()
         ),
-        # S bytes leave every rank but the root, and at least S bytes enter the root
         alias=lambda n, root, rank: (0, 0) if rank == root else None,
+        # S bytes leave every rank but the root, and at least S bytes enter the root
         factor=lambda n: 1.0,
     ),
     Collective(
@@ -182,8 +182,8 @@ _COLLECTIVES = (
         wants=lambda n, root, rank: tuple(
             Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)
         ),
-        # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
         alias=lambda n, root, rank: None,
+        # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
         factor=_share,
     ),
     Collective(
@@ -199,8 +199,8 @@ _COLLECTIVES = (
             if rank == root
             else ()
         ),
-        # The root takes in the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (0, root) if rank == root else None,
+        # The root takes in the n-1 blocks of the others: (n-1)/n of the total S
         factor=_share,
     ),
     Collective(
@@ -212,8 +212,8 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=True,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
-        # The root gives out the n-1 blocks of the others: (n-1)/n of the total S
         alias=lambda n, root, rank: (root, 0) if rank == root else None,
+        # The root gives out the n-1 blocks of the others: (n-1)/n of the total S
         factor=_share,
     ),
     Collective(
@@ -225,8 +225,8 @@ _COLLECTIVES = (
         outputs=("1", "all"),
         size_in_blocks=False,
         wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
-        # A shift by one: each rank sends S bytes to the next and receives S from the previous
         alias=lambda n, root, rank: None,
+        # A shift by one: each rank sends S bytes to the next and receives S from the previous
         factor=lambda n: 1.0,
         follows_order=False,
     ),
