@@ -25,6 +25,7 @@ from collbench.planning.choice_gpu import (
     slot_wire_bytes,
 )
 from collbench.planning.gpu_knobs import (
+    CHUNK_GRAIN_BYTES,
     MAX_THREADS,
     MAX_UNROLL,
     MIN_THREADS,
@@ -50,7 +51,6 @@ CPU_THREADS, CPU_PROTO = 1, "simple"
 GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)
 MAX_CPU_CHANNELS = 64
 VECTOR_BYTES = 16  # chunks in a slot begin at multiples of this, where kernels or lines read them
-CHUNK_GRAIN_BYTES = 64  # chunks that the planner chooses are multiples of a cache line
 MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
 MAX_COPY_ACTIONS = 400  # of a rank in a launch of copy engines: each is up to seven graph nodes
 LAST_WINDOWS = 8  # slots of a slice, where fewer do not suffice: the proof then says why

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from collbench.planning.choice_gpu import peers_of
 from collbench.planning.plan import proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.protocols.ll128 import TURN_PAYLOAD
+from collbench.planning.protocols.ll import LL_LINE_PAYLOAD
+from collbench.planning.protocols.ll128 import WARP_PAYLOAD
 from collbench.planning.tuning import (
     ANY_SIZE,
     ChannelRow,
@@ -29,14 +30,12 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
-MAX_CHANNELS = 1024
+MAX_GPU_CHANNELS = 1024
 MAX_CLUSTER = 8  # CTAs that every GPU with clusters can place together
 MAX_UNROLL = 16  # accesses whose values a thread has registers for
 WARP, MIN_THREADS, MAX_THREADS = 32, 64, 1024
 LEAST_CHUNK_BYTES = 16  # a vector of one access
-CHUNK_GRAIN_BYTES = 64
-LL_LINE_BYTES = 8  # of data, that a thread moves at a time
-LL_DATA_PER_LINES = 16  # bytes of a thread's chunk above which it has two lines in flight
+CHUNK_GRAIN_BYTES = 64  # chunks that the planner chooses are multiples of a cache line
 # FIFOs and scratch memory take 7/8 of what is allowed; the rest is for flags and alignment.
 BUDGET_PARTS, BUDGET_OF = 7, 8
 SHORT_RING_HOPS = 2  # hops that a ring of two ranks has at most
@@ -55,7 +54,7 @@ class LaunchKnobs:
     cluster: int
 
 
-class Shape(NamedTuple):
+class ScheduleShape(NamedTuple):
     """What the rules ask of a schedule.
 
     tracks: of a rank. peers: the most connections of one channel into or out of a rank. hops:
@@ -87,7 +86,7 @@ class _Facts:
     by_transport: what host memory and messages of MPI ask for, None in memory of peers.
     """
 
-    shape: Shape
+    shape: ScheduleShape
     share: int
     widest: int
     scratch: int
@@ -126,8 +125,10 @@ def launch_knobs(
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     tracks = facts.shape.tracks
     channels = case.channels or min(max(1, ctas // tracks), _channels(case, proto, facts, tuning))
-    if channels > MAX_CHANNELS:
-        raise ScheduleError(f"{channels} channels: at most {MAX_CHANNELS}", "use fewer --channels")
+    if channels > MAX_GPU_CHANNELS:
+        raise ScheduleError(
+            f"{channels} channels: at most {MAX_GPU_CHANNELS}", "use fewer --channels"
+        )
     own = -(-facts.share // channels)  # bytes of a chunk on one channel, if one loop does it all
     allowed = memory_bytes * BUDGET_PARTS // BUDGET_OF // channels
     chunk = case.chunk or max(
@@ -183,7 +184,7 @@ def _facts(
     """What the rules ask."""
     what = collective(case.op)
     share = -(-case.problem().block_bytes // (schedule.chunks["in"] if what.is_interleaved else 1))
-    shape = Shape(
+    shape = ScheduleShape(
         tracks=max(len(program) for program in schedule.programs),
         peers=peers_of(schedule),
         hops=hops_of(schedule, case.in_place),
@@ -220,11 +221,11 @@ def _facts(
     )
 
 
-def shm_knobs(size_bytes: int, shape: Shape, tuning: ShmTuning) -> TransportKnobs:
+def shm_knobs(size_bytes: int, shape: ScheduleShape, tuning: ShmTuning) -> TransportKnobs:
     """What protocol simple uses through host memory.
 
     >>> from collbench.planning.tuning import gpu_tuning
-    >>> ring = Shape(tracks=1, peers=1, hops=2, is_pipelined=False, is_rooted=False)
+    >>> ring = ScheduleShape(tracks=1, peers=1, hops=2, is_pipelined=False, is_rooted=False)
     >>> shm_knobs(4 << 20, ring, gpu_tuning().shm)
     TransportKnobs(channels=12, size=131072, slices=1)
     >>> shm_knobs(64 << 20, ring._replace(peers=3, hops=1), gpu_tuning().shm)
@@ -236,7 +237,7 @@ def shm_knobs(size_bytes: int, shape: Shape, tuning: ShmTuning) -> TransportKnob
     return TransportKnobs(row.channels, row.chunk, 2 if is_sliced else 1)
 
 
-def _shm_table(shape: Shape, tables: ShmShapes) -> ShmTable:
+def _shm_table(shape: ScheduleShape, tables: ShmShapes) -> ShmTable:
     """The table for a schedule through host memory."""
     if shape.is_pipelined:
         return tables.pipelined
@@ -252,7 +253,7 @@ def _shm_table(shape: Shape, tables: ShmShapes) -> ShmTable:
 
 
 def net_knobs(
-    size_bytes: int, block_bytes: int, ranks: int, shape: Shape, tuning: NetTuning
+    size_bytes: int, block_bytes: int, ranks: int, shape: ScheduleShape, tuning: NetTuning
 ) -> TransportKnobs:
     """What is used over messages of MPI.
 
@@ -260,7 +261,7 @@ def net_knobs(
     messages, otherwise 0: then the same channels also carry what stays on a host.
 
     >>> from collbench.planning.tuning import gpu_tuning
-    >>> ring = Shape(tracks=1, peers=1, hops=6, is_pipelined=False, is_rooted=False)
+    >>> ring = ScheduleShape(tracks=1, peers=1, hops=6, is_pipelined=False, is_rooted=False)
     >>> net_knobs(64 << 20, 16 << 20, 4, ring, gpu_tuning().net)
     TransportKnobs(channels=4, size=1048576, slices=2)
     >>> chain = ring._replace(hops=3, is_pipelined=True, is_rooted=True)
@@ -282,7 +283,7 @@ def net_knobs(
     return TransportKnobs(channels, message, 2 if is_sliced else 1)
 
 
-def _net_table(ranks: int, shape: Shape, tables: NetShapes) -> NetTable:
+def _net_table(ranks: int, shape: ScheduleShape, tables: NetShapes) -> NetTable:
     """The table for a schedule over messages whose loops do not follow each other."""
     if shape.is_rooted:
         return tables.rooted
@@ -345,7 +346,7 @@ def _channels(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
         if facts.shape.is_pipelined
         else ll128.one_peer
     )
-    return min(row_for(facts.share, rows).channels, max(1, facts.share // TURN_PAYLOAD))
+    return min(row_for(facts.share, rows).channels, max(1, facts.share // WARP_PAYLOAD))
 
 
 def _simple_channels(facts: _Facts, tuning: GpuTuning) -> tuple[ChannelRow, ...]:
@@ -396,7 +397,7 @@ def _threads(case: Case, proto: str, facts: _Facts, tuning: GpuTuning, chunk: in
         return ll128.threads_wide if is_wide else ll128.threads
     ll = tuning.p2p.ll
     is_wide = facts.fifos > 1 or case.size_bytes >= ll.threads_wide_from
-    lines = -(-chunk // LL_LINE_BYTES)
+    lines = -(-chunk // LL_LINE_PAYLOAD)
     return max(
         MIN_THREADS, min(ll.threads_wide if is_wide else ll.threads, -(-lines // WARP) * WARP)
     )
@@ -406,7 +407,8 @@ def _unroll(proto: str, tuning: GpuTuning, chunk: int, threads: int) -> int:
     """Accesses or lines that a thread has in flight."""
     if proto == "simple":
         return tuning.p2p.simple.unroll
-    is_long = proto == "ll" and chunk > threads * LL_DATA_PER_LINES
+    # a thread has several lines in flight where the chunk has two for each thread or more
+    is_long = proto == "ll" and chunk > threads * 2 * LL_LINE_PAYLOAD
     return tuning.p2p.ll.lines if is_long else 1
 
 

@@ -3,8 +3,8 @@ at a time.
 
     actors(plan, rank) -> the rank's tracks on every channel, each a list of actions
 
-Offsets are bytes from the start of the buffer that a region names. What a plan pushes straight into
-outputs goes through a slot here: only kernels push.
+Offsets are bytes from the start of the buffer that a region names. A message that the plan pushes
+zero-copy goes through a slot here: only kernels push.
 """
 
 from typing import Literal, NamedTuple
@@ -16,8 +16,8 @@ from collbench.schedules.verify.proof import Place
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
-# of one rank in a launch; bound for the interpreter one takes 1.9 KB and 46 us (ring, 49,153
-# actions, 2-core EPYC)
+# Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
+# one, so that this many take some hundreds of megabytes and ten seconds.
 MAX_ACTIONS = 200_000
 
 Space = Literal["in", "out", "tmp", "slot"]
@@ -45,10 +45,10 @@ class Action(NamedTuple):
     """One slice of one step: wait, compute, hand over.
 
     Wait until the slices in `take` have arrived, those in `room` have a free slot and those in
-    `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), copy that to
-    the other targets; without operands there is nothing to do. Then the slices in `post` are
-    filled, those in `free` read. sent: what of a rank's memory each of `post` carries, if it goes
-    to another island.
+    `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), and copy that
+    to the other targets; without operands there is nothing to do. Then the slices in `post` are
+    filled, and those in `free` have been read. sent: the bytes of the rank's memory that each of
+    `post` carries, if it goes to another shared-memory domain.
     """
 
     place: Place
@@ -64,8 +64,8 @@ class Action(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A track of one rank on one channel: its actions in a launch, and the loans that must be back
-    at the end.
+    """A track of one rank on one channel: its actions in a launch, and the slices that peers must
+    have pulled by its end.
     """
 
     channel: int
@@ -90,13 +90,13 @@ def actors(plan: Plan, rank: int) -> list[Actor]:
     program = plan.schedule.program(rank)
     shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
     return [
-        _Lowering(plan, rank, channel, track, shapes[track]).actor()
+        _TrackLowering(plan, rank, channel, track, shapes[track]).actor()
         for channel in range(plan.channels)
         for track in range(len(program))
     ]
 
 
-class _Lowering:
+class _TrackLowering:
     """One track of one rank on one channel, turned into actions."""
 
     def __init__(
@@ -117,7 +117,7 @@ class _Lowering:
     def actor(self) -> Actor:
         track = self.plan.schedule.program(self.rank)[self.track]
         actions: list[Action] = []
-        last_lent: dict[int, Turn] = {}
+        last_pulled: dict[int, Turn] = {}
         for loop in self.plan.loops(self.channel):
             counts: dict[Edge, int] = {}
             for r, steps in enumerate(track.rounds):
@@ -127,8 +127,8 @@ class _Lowering:
                     counts[edge] = counts.get(edge, 0) + 1
                 for edge in self.plan.schedule.lent_at(self.rank, self.track, r):
                     turn = self.posted[r, edge, loop.slices - 1]
-                    last_lent[turn.edge] = turn
-        return Actor(self.channel, track.name, actions, tuple(last_lent.values()))
+                    last_pulled[turn.edge] = turn
+        return Actor(self.channel, track.name, actions, tuple(last_pulled.values()))
 
     def _out(self, edge: Edge) -> int:
         return self.plan.numbers[self.channel, self.rank, edge.peer, edge.port]
@@ -222,9 +222,9 @@ class _Lowering:
                                 ),
                             )
                         )
-            loans = schedule.returns_at(self.rank, self.track, r, s) if schedule.returns else ()
-            back = tuple(self.posted[loan.round, loan.edge, number] for loan in loans)
-            # peers may read before the own copy is made
+            pulled = schedule.returns_at(self.rank, self.track, r, s) if schedule.returns else ()
+            back = tuple(self.posted[each.round, each.edge, number] for each in pulled)
+            # Peers may pull before the rank makes its own copy.
             if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):
                 actions.append(
                     Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent))
@@ -251,8 +251,8 @@ class _Lowering:
         return actions
 
     def _chunk_of(self, place: Place) -> int:
-        """Which chunk of the loop the step works on: what its operands hold says so, not where they
-        lie.
+        """The chunk of the loop that the step works on: given by what its operands hold, not by
+        where they lie.
         """
         schedule, proof = self.plan.schedule, self.plan.proof
         if not schedule.is_symmetric:
@@ -293,7 +293,7 @@ def room_wanted(turn: Turn, slices: int, slots: int) -> int:
     """How many slices of a connection must be free, counted from the start of a launch, before
     slice `turn` may fill its slot.
 
-    Slots restart at 0 with every launch, so the slot's last user may be in the launch before: then
+    Slots restart at 0 with every launch, so the slot's last user may be in the launch before. Then
     the number is negative or 0.
 
     >>> room_wanted(Turn(0, 5), slices=8, slots=4), room_wanted(Turn(0, 1), slices=6, slots=4)
@@ -306,10 +306,8 @@ def room_wanted(turn: Turn, slices: int, slots: int) -> int:
 
 
 def writer_of(plan: Plan, rank: int, offset: int) -> str:
-    """The last action that writes a byte of the rank's output, in words; nothing if there is
-    none.
-    """
-    found = ""
+    """The last action that writes a byte of the rank's output, in words; "" if there is none."""
+    writer = ""
     for actor in actors(plan, rank):
         for action in actor.actions:
             for region in action.targets:
@@ -318,8 +316,8 @@ def writer_of(plan: Plan, rank: int, offset: int) -> str:
                     received = (
                         f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
                     )
-                    found = (
+                    writer = (
                         f"written by channel {actor.channel}, track {actor.track}, round"
                         f" {action.place.round}{received}"
                     )
-    return found
+    return writer

@@ -7,6 +7,7 @@ they were measured on and why they were taken stand in the file. A file is read 
 rules that pick a table are in selection.py and gpu_knobs.py.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -23,17 +24,17 @@ Bytes = NewType("Bytes", int)
 Algorithm = NewType("Algorithm", str)
 ProtocolName = NewType("ProtocolName", str)
 ANY_SIZE = Bytes(1 << 62)
-_T = TypeVar("_T")
+_Table = TypeVar("_Table")
 
 
-class Row(Protocol):
+class SizedRow(Protocol):
     """A row of a table: it holds for sizes up to this one."""
 
     @property
     def up_to(self) -> Bytes: ...
 
 
-_RowT = TypeVar("_RowT", bound=Row)
+_RowT = TypeVar("_RowT", bound=SizedRow)
 
 
 def row_for(size: int, rows: Iterable[_RowT]) -> _RowT:
@@ -96,6 +97,18 @@ class HostsTuning:
     source: str
     latency_bound_up_to: Bytes
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyTuning:
+    """A launch in a graph, a hop by simple over NVLink, and the ratio of a hop on other paths."""
+
+    source: str
+    launch_us: float
+    hop_us: float
+    nvlink_us: float
+    pcie_us: float
+    net_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +303,7 @@ class CopyEngineTuning:
 class GpuTuning:
     title: str
     hosts: HostsTuning
+    latency: LatencyTuning
     default: DefaultTuning
     p2p: P2pTuning
     shm: ShmTuning
@@ -345,7 +359,7 @@ def _wrong(file: str, path: str, what: str) -> UsageError:
     return UsageError(f"tuning profile {file}: {place}: {what}")
 
 
-def _record(kind: type[_T], table: object, file: str, path: str) -> _T:
+def _record(kind: type[_Table], table: object, file: str, path: str) -> _Table:
     """A table as an object of a dataclass."""
     if not isinstance(table, dict):
         raise _wrong(file, path, f"{table!r} is not a table")
@@ -364,7 +378,7 @@ def _record(kind: type[_T], table: object, file: str, path: str) -> _T:
     )
 
 
-def _maker(kind: type[_T]) -> Callable[..., _T]:
+def _maker(kind: type[_Table]) -> Callable[..., _Table]:
     return kind
 
 
@@ -391,12 +405,13 @@ def _value(hint: object, value: object, file: str, path: str) -> object:
 
 def _plain(hint: object, value: object, file: str, path: str) -> object:
     """A number, a size or a name."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
     if hint is Bytes and isinstance(value, str):
         return _parsed(parse_size, value, file, path)
-    if hint in (int, Bytes):
-        if not is_number or value <= 0:  # type: ignore[operator]
-            raise _wrong(file, path, f"{value!r} is not a positive whole number")
+    if hint in (int, float, Bytes):
+        kinds = (int, float) if hint is float else (int,)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+            whole = "" if hint is float else "whole "
+            raise _wrong(file, path, f"{value!r} is not a positive {whole}number")
         return value
     if not isinstance(value, str):
         raise _wrong(file, path, f"{value!r} is not a text")
