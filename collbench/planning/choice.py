@@ -145,7 +145,7 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
     if domains and case.proto not in ("auto", CPU_PROTO):
         raise ScheduleError(
             f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
-            " arrives whole",
+            " comes whole",
             "use --proto simple",
         )
     if case.threads not in (AUTO, CPU_THREADS):
@@ -256,16 +256,7 @@ def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, 
     p2p: P2p = "pull" if case.p2p == "pull" else "push"
     direct = _is_zero_copy(case, schedule, proto, transport)
     ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
-    knobs = launch_knobs(
-        case,
-        ready,
-        proto,
-        transport,
-        tuning,
-        ctas=limits.ctas,
-        memory_bytes=limits.memory_bytes,
-        has_clusters=limits.has_clusters,
-    )
+    knobs = launch_knobs(case, ready, proto, transport, tuning, limits)
     knobs, slot_bytes = _fit_buffer(case, ready, proto, knobs)
     _refuse_many_ctas(schedule, knobs, limits)
     kernel = Kernel(

@@ -6,7 +6,7 @@ The numbers are those of profiles/tuning; here are the rules that pick a table, 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collbench.planning.choice_gpu import peers_of
+from collbench.planning.choice_gpu import Limits, peers_of
 from collbench.planning.plan import proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols.ll import LL_LINE_PAYLOAD
@@ -102,35 +102,28 @@ class _Facts:
 
 
 def launch_knobs(
-    case: Case,
-    schedule: Schedule,
-    proto: str,
-    transport: str,
-    tuning: GpuTuning,
-    *,
-    ctas: int,
-    memory_bytes: int,
-    has_clusters: bool,
+    case: Case, schedule: Schedule, proto: str, transport: str, tuning: GpuTuning, limits: Limits
 ) -> LaunchKnobs:
     """What is asked for, else what the tables say, of a schedule whose messages are already
     zero-copy where they will be.
 
-    transport: see selection.transport_of. ctas: that can be resident. memory_bytes: for FIFOs and
-    scratch memory. Raises ScheduleError.
+    transport: see selection.transport_of. Raises ScheduleError.
     """
-    facts = _facts(case, schedule, proto, transport, tuning, has_clusters=has_clusters)
+    facts = _facts(case, schedule, proto, transport, tuning, limits)
     slots = case.slots or _slots(proto, facts, tuning)
     slices = case.slices or _slices(case, proto, facts, tuning)
     if proto != "simple" and slices > 1:
         raise ScheduleError(f"{proto} sends a message as one slice", "leave --slices out")
     tracks = facts.shape.tracks
-    channels = case.channels or min(max(1, ctas // tracks), _channels(case, proto, facts, tuning))
+    channels = case.channels or min(
+        max(1, limits.ctas // tracks), _channels(case, proto, facts, tuning)
+    )
     if channels > MAX_GPU_CHANNELS:
         raise ScheduleError(
             f"{channels} channels: at most {MAX_GPU_CHANNELS}", "use fewer --channels"
         )
     own = -(-facts.share // channels)  # bytes of a chunk on one channel, if one loop does it all
-    allowed = memory_bytes * BUDGET_PARTS // BUDGET_OF // channels
+    allowed = limits.memory_bytes * BUDGET_PARTS // BUDGET_OF // channels
     chunk = case.chunk or max(
         LEAST_CHUNK_BYTES,
         min(
@@ -152,7 +145,7 @@ def launch_knobs(
     cluster = case.cluster or (
         _cluster(channels, tracks, tuning.p2p.cluster) if facts.is_clustered else 1
     )
-    if cluster > 1 and not has_clusters:
+    if cluster > 1 and not limits.has_clusters:
         raise ScheduleError(
             f"clusters of {cluster} CTAs: GPUs before sm_90 have none", "use --cluster 1"
         )
@@ -173,13 +166,7 @@ def launch_knobs(
 
 
 def _facts(
-    case: Case,
-    schedule: Schedule,
-    proto: str,
-    transport: str,
-    tuning: GpuTuning,
-    *,
-    has_clusters: bool,
+    case: Case, schedule: Schedule, proto: str, transport: str, tuning: GpuTuning, limits: Limits
 ) -> _Facts:
     """What the rules ask."""
     what = collective(case.op)
@@ -214,7 +201,7 @@ def _facts(
         has_direct=bool(direct_count(schedule)),
         is_net=is_net,
         by_transport=by_transport,
-        is_clustered=has_clusters
+        is_clustered=limits.has_clusters
         and case.cluster != 1
         and not is_net
         and case.size_bytes >= tuning.p2p.cluster.from_size,
