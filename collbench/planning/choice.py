@@ -123,7 +123,7 @@ def _plan_cpu(case: Case, orders: Orders, hosts: tuple[int, ...]) -> Choice:
             first = first or error
             if case.direct == "on" and "deadlocks" in error.message:
                 hint = _without_zero_copy(case, schedule, proto, domains)
-                first = ScheduleError(f"read in place, {error.message}", hint)
+                first = ScheduleError(f"pulled zero-copy, {error.message}", hint)
     assert first is not None
     raise first
 
@@ -203,7 +203,7 @@ def _lay_out_cpu(
     refuse_too_many(plan)
     if case.buffsize and not plan.slot_bytes:
         raise ScheduleError(
-            "every message is read in place: there is no buffer to size", "use --direct off"
+            "every message is pulled zero-copy: there is no buffer to size", "use --direct off"
         )
     done = replace(
         case,
@@ -232,7 +232,7 @@ def _cpu_chunk(schedule: Schedule, slot_bytes: int, domains: net.Domains, *, dir
 
 
 def _without_zero_copy(case: Case, schedule: Schedule, proto: str, domains: net.Domains) -> str:
-    """What to do where messages that are read in place deadlock."""
+    """What to do where messages that are pulled zero-copy deadlock."""
     try:
         _lay_out_cpu(replace(case, direct="off"), schedule, proto, domains, direct=False)
     except ScheduleError as error:

@@ -13,15 +13,13 @@ from collbench.planning.protocols.ll import LL_LINE_PAYLOAD
 from collbench.planning.protocols.ll128 import WARP_PAYLOAD
 from collbench.planning.tuning import (
     ANY_SIZE,
-    ChannelRow,
     ClusterTuning,
     GpuTuning,
-    NetShapes,
-    NetTable,
+    NetShape,
     NetTuning,
-    ShmShapes,
-    ShmTable,
+    ShmShape,
     ShmTuning,
+    SimpleChannels,
     row_for,
 )
 from collbench.schedules.ir import Schedule
@@ -218,25 +216,25 @@ def shm_knobs(size_bytes: int, shape: ScheduleShape, tuning: ShmTuning) -> Trans
     >>> shm_knobs(64 << 20, ring._replace(peers=3, hops=1), gpu_tuning().shm)
     TransportKnobs(channels=32, size=16384, slices=1)
     """
-    table = _shm_table(shape, tuning.shape)
+    table = tuning.shape[_shm_shape(shape)]
     row = row_for(size_bytes, table.rows)
     is_sliced = shape.hops > 1 and size_bytes >= table.sliced_from
     return TransportKnobs(row.channels, row.chunk, 2 if is_sliced else 1)
 
 
-def _shm_table(shape: ScheduleShape, tables: ShmShapes) -> ShmTable:
+def _shm_shape(shape: ScheduleShape) -> ShmShape:
     """The table for a schedule through host memory."""
     if shape.is_pipelined:
-        return tables.pipelined
+        return "pipelined"
     if shape.hops == 1 and shape.tracks > 1:
-        return tables.duplex_one_peer if shape.peers == 1 else tables.duplex
+        return "duplex_one_peer" if shape.peers == 1 else "duplex"
     if shape.peers > 1:
-        return tables.direct if shape.hops == 1 else tables.several_hops
+        return "direct" if shape.hops == 1 else "several_hops"
     if shape.is_rooted:
-        return tables.one_way
+        return "one_way"
     if shape.hops == 1:
-        return tables.one_hop_ring
-    return tables.ring if shape.hops <= SHORT_RING_HOPS else tables.long_ring
+        return "one_hop_ring"
+    return "ring" if shape.hops <= SHORT_RING_HOPS else "long_ring"
 
 
 def net_knobs(
@@ -257,7 +255,7 @@ def net_knobs(
     """
     rules = tuning.messages
     is_measured = shape.is_pipelined and shape.peers > 0 and ranks in rules.pipelined_ranks
-    table = tuning.shape.pipelined if is_measured else _net_table(ranks, shape, tuning.shape)
+    table = tuning.shape["pipelined" if is_measured else _net_shape(ranks, shape)]
     row = row_for(size_bytes, table.rows)
     channels, message = row.channels, int(row.message)
     if shape.hops == 1 and shape.peers > 1:
@@ -270,19 +268,19 @@ def net_knobs(
     return TransportKnobs(channels, message, 2 if is_sliced else 1)
 
 
-def _net_table(ranks: int, shape: ScheduleShape, tables: NetShapes) -> NetTable:
+def _net_shape(ranks: int, shape: ScheduleShape) -> NetShape:
     """The table for a schedule over messages whose loops do not follow each other."""
     if shape.is_rooted:
-        return tables.rooted
+        return "rooted"
     if not shape.peers:
-        return tables.ring
+        return "ring"
     if shape.hops == 1 and shape.tracks > 1:
         if ranks == 2:
-            return tables.duplex_two_ranks
-        return tables.duplex_one_peer if shape.peers == 1 else tables.duplex
+            return "duplex_two_ranks"
+        return "duplex_one_peer" if shape.peers == 1 else "duplex"
     if shape.hops == 1:
-        return tables.one_peer if shape.peers == 1 else tables.several_peers
-    return tables.ring if ranks == 2 else tables.ring_of_many
+        return "one_peer" if shape.peers == 1 else "several_peers"
+    return "ring" if ranks == 2 else "ring_of_many"
 
 
 def _slots(proto: str, facts: _Facts, tuning: GpuTuning) -> int:
@@ -312,40 +310,41 @@ def _channels(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
         by_size = (
             by_transport.channels
             if by_transport
-            else row_for(case.size_bytes, _simple_channels(facts, tuning)).channels
+            else row_for(
+                case.size_bytes, tuning.p2p.simple.channels[_simple_channels(facts)]
+            ).channels
         )
         return min(by_size, max(1, facts.share // tuning.p2p.simple.least_share))
     if proto == "ll":
         ll = tuning.p2p.ll.channels
         rows = (
-            ll.one_peer
+            ll["one_peer"]
             if facts.fifos == 1
-            else ll.reduction
+            else ll["reduction"]
             if collective(case.op).is_reduction
-            else ll.several_peers
+            else ll["several_peers"]
         )
         return row_for(facts.share, rows).channels
     ll128 = tuning.p2p.ll128.channels
     rows = (
-        ll128.several_peers
+        ll128["several_peers"]
         if facts.fifos > 1
-        else ll128.pipelined
+        else ll128["pipelined"]
         if facts.shape.is_pipelined
-        else ll128.one_peer
+        else ll128["one_peer"]
     )
     return min(row_for(facts.share, rows).channels, max(1, facts.share // WARP_PAYLOAD))
 
 
-def _simple_channels(facts: _Facts, tuning: GpuTuning) -> tuple[ChannelRow, ...]:
-    """The rows that say how many channels protocol simple uses in memory of peers."""
-    tables = tuning.p2p.simple.channels
+def _simple_channels(facts: _Facts) -> SimpleChannels:
+    """The table that says how many channels protocol simple uses in memory of peers."""
     if not facts.widest:
-        return tables.zero_copy
+        return "zero_copy"
     if not facts.is_clustered:
-        return tables.unclustered
+        return "unclustered"
     if facts.shape.is_pipelined:
-        return tables.pipelined
-    return tables.mixed if facts.has_direct else tables.fifo
+        return "pipelined"
+    return "mixed" if facts.has_direct else "fifo"
 
 
 def _largest_chunk(

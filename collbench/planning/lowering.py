@@ -185,7 +185,7 @@ class _RoundSlice:
         self.track, self.plan, self.r, self.steps = track, track.plan, r, steps
         self.loop, self.number, self.messages_before = loop, number, messages_before
         self.shape = track.shapes[r]
-        self.lent = self.plan.schedule.lent_at(track.rank, track.track, r)
+        self.pulled = self.plan.schedule.lent_at(track.rank, track.track, r)
         self.to_send, self.to_take = dict(self.shape.sent), dict(self.shape.received)
         self.sending: dict[Edge, Turn] = {}
         self.taking: dict[Edge, Turn] = {}
@@ -206,12 +206,12 @@ class _RoundSlice:
         piece = self._piece(track.chunk_of(place))
         sources, take, free = self._receive(s, piece)
         slots, room, post, sent = self._send(s, piece)
-        pulled = schedule.returns_at(*place) if schedule.returns else ()
+        returned = schedule.returns_at(*place) if schedule.returns else ()
         action = Action(
             place=place,
             take=take,
             room=room,
-            back=tuple(track.posted[each.round, each.edge, self.number] for each in pulled),
+            back=tuple(track.posted[each.round, each.edge, self.number] for each in returned),
             operands=(*(self._region(track.rank, each, piece) for each in step.src), *sources),
             targets=(
                 *(() if step.dst is None else (self._region(track.rank, step.dst, piece),)),
@@ -222,7 +222,7 @@ class _RoundSlice:
             free=free,
             sent=sent,
         )
-        if is_copy(step) and step.dst is not None and post and self.lent.issuperset(step.send):
+        if is_copy(step) and step.dst is not None and post and self.pulled.issuperset(step.send):
             yield Action(place, (), room, (), (), (), False, post, (), sent)
             action = action._replace(room=(), post=(), sent=())
         yield action
@@ -271,7 +271,7 @@ class _RoundSlice:
                 track.posted[self.r, edge, self.number] = self.sending[edge]
                 room.append(self.sending[edge])
             sequence = self.sending[edge]
-            if edge not in self.lent:
+            if edge not in self.pulled:
                 slot = self._slot(sequence, self.shape.sent_index[s, edge], piece)
                 slots.append(slot)
                 end = slot.offset % self.plan.slot_bytes + slot.size
@@ -284,7 +284,7 @@ class _RoundSlice:
                 first = sequence.number % self.plan.slots * self.plan.slot_bytes
                 carried = (
                     self._region(track.rank, home(step), piece)
-                    if edge in self.lent
+                    if edge in self.pulled
                     else Region("slot", sequence.edge, first, self.ends[edge])
                 )
                 sent.append((sequence, carried))

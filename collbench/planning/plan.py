@@ -288,7 +288,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        lent, placed = (
+        pulled, pushed = (
             sorted((at, sorted(edges)) for at, edges in table.items())
             for table in (self.schedule.lent, self.schedule.placed)
         )
@@ -298,8 +298,8 @@ class Plan:
                 self.schedule.op,
                 self.schedule.name,
                 self.schedule.programs,
-                lent,
-                placed,
+                pulled,
+                pushed,
                 ready,
                 self.problem,
                 self.p2p,
@@ -376,21 +376,21 @@ class Plan:
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
-                    lent, placed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
+                    pulled, pushed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
                         places = (
                             tuple(home(step) for step in steps if edge in step.send)
-                            if edge in lent
+                            if edge in pulled
                             else ()
                         )
                         sent.setdefault((rank, edge.peer, edge.port), []).append(
-                            Carried(edge in lent, places)
+                            Carried(edge in pulled, places)
                         )
                     for edge in into:
-                        places = landing(steps, edge) if edge in placed else ()
+                        places = landing(steps, edge) if edge in pushed else ()
                         taken.setdefault((edge.peer, rank, edge.port), []).append(
-                            Carried(edge in placed, places)
+                            Carried(edge in pushed, places)
                         )
         return {
             key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import NewType, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Literal, NewType, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -24,6 +24,34 @@ Bytes = NewType("Bytes", int)
 Algorithm = NewType("Algorithm", str)
 ProtocolName = NewType("ProtocolName", str)
 ANY_SIZE = Bytes(1 << 62)
+# The tables of a protocol's channels. Simple: no message needs a FIFO (zero_copy), some (mixed)
+# or all (fifo).
+LlChannels = Literal["one_peer", "reduction", "several_peers"]
+Ll128Channels = Literal["one_peer", "pipelined", "several_peers"]
+SimpleChannels = Literal["zero_copy", "unclustered", "pipelined", "mixed", "fifo"]
+# The tables of a schedule's shape.
+ShmShape = Literal[
+    "ring",
+    "one_hop_ring",
+    "long_ring",
+    "one_way",
+    "pipelined",
+    "direct",
+    "duplex",
+    "duplex_one_peer",
+    "several_hops",
+]
+NetShape = Literal[
+    "ring",
+    "ring_of_many",
+    "one_peer",
+    "several_peers",
+    "duplex",
+    "duplex_one_peer",
+    "duplex_two_ranks",
+    "rooted",
+    "pipelined",
+]
 _Table = TypeVar("_Table")
 
 
@@ -122,15 +150,8 @@ class DefaultTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlChannels:
-    one_peer: tuple[ChannelRow, ...]
-    reduction: tuple[ChannelRow, ...]
-    several_peers: tuple[ChannelRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LlTuning:
-    channels: LlChannels
+    channels: dict[LlChannels, tuple[ChannelRow, ...]]
     chunk: Bytes
     slots: int
     threads: int
@@ -141,15 +162,8 @@ class LlTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ll128Channels:
-    one_peer: tuple[ChannelRow, ...]
-    pipelined: tuple[ChannelRow, ...]
-    several_peers: tuple[ChannelRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ll128Tuning:
-    channels: Ll128Channels
+    channels: dict[Ll128Channels, tuple[ChannelRow, ...]]
     chunk: Bytes
     slots: int
     threads: int
@@ -159,19 +173,8 @@ class Ll128Tuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleChannels:
-    """By whether messages need a FIFO: none (zero_copy), some (mixed) or all (fifo)."""
-
-    zero_copy: tuple[ChannelRow, ...]
-    unclustered: tuple[ChannelRow, ...]
-    pipelined: tuple[ChannelRow, ...]
-    mixed: tuple[ChannelRow, ...]
-    fifo: tuple[ChannelRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleTuning:
-    channels: SimpleChannels
+    channels: dict[SimpleChannels, tuple[ChannelRow, ...]]
     least_share: Bytes
     chunk: Bytes
     chunk_few_channels: Bytes
@@ -218,24 +221,11 @@ class ShmTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShmShapes:
-    ring: ShmTable
-    one_hop_ring: ShmTable
-    long_ring: ShmTable
-    one_way: ShmTable
-    pipelined: ShmTable
-    direct: ShmTable
-    duplex: ShmTable
-    duplex_one_peer: ShmTable
-    several_hops: ShmTable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShmTuning:
     source: str
     protocol: tuple[ProtocolRow, ...]
     best: dict[str, BestTable]
-    shape: ShmShapes
+    shape: dict[ShmShape, ShmTable]
     note: str = ""
 
 
@@ -243,19 +233,6 @@ class ShmTuning:
 class NetTable:
     rows: tuple[NetRow, ...]
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetShapes:
-    ring: NetTable
-    ring_of_many: NetTable
-    one_peer: NetTable
-    several_peers: NetTable
-    duplex: NetTable
-    duplex_one_peer: NetTable
-    duplex_two_ranks: NetTable
-    rooted: NetTable
-    pipelined: NetTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +253,7 @@ class NetTuning:
     protocol: tuple[ProtocolRow, ...]
     best: dict[str, BestTable]
     messages: MessageTuning
-    shape: NetShapes
+    shape: dict[NetShape, NetTable]
     note: str = ""
 
 
@@ -390,7 +367,10 @@ def _value(hint: object, value: object, file: str, path: str) -> object:
     if get_origin(hint) is dict:
         if not isinstance(value, dict):
             raise _wrong(file, path, f"{value!r} is not a table")
-        for op in value:
+        names = get_args(inner[0])
+        if names and set(value) != set(names):
+            raise _wrong(file, path, f"it must have exactly: {', '.join(names)}")
+        for op in value if not names else ():
             _parsed(collective, op, file, f"{path}.{op}")
         return {key: _value(inner[1], one, file, f"{path}.{key}") for key, one in value.items()}
     if get_origin(hint) is tuple:

@@ -78,6 +78,7 @@ def test_every_collective_has_rows(section: str) -> None:
         ),
         ("sizes = [4, 8]", "sizes = 4", "[p2p.cluster] sizes: 4 is not a list"),
         ("[p2p.cluster]", "[p2p.clusters]", "[p2p] clusters: there is no such key"),
+        ("[shm.shape.duplex]", "[shm.shape.duplix]", "[shm] shape: it must have exactly: ring,"),
         ('title = "4 x', 'titles = "4 x', "[titles]: there is no such key"),
     ],
 )
