@@ -101,7 +101,7 @@ def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -
 
 
 def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterator[Case]:
-    from collbench.planning.choice import algorithms_of
+    from collbench.planning.selection import algorithms_of
 
     outer = product(
         sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes

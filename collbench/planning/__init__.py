@@ -1,3 +1,3 @@
 """From a case to a plan: the choice of knobs, the layout in memory, the lowering for CPUs, and the
-price.
+cost.
 """

@@ -1,78 +1,61 @@
-"""What "auto" means: the choice of algorithm, direct access, chunk and slots. Here for processors;
-tuning_gpu.py is the table for GPUs.
+"""The planner: from a case with open knobs to a case with none, and its plan.
 
-On the wires of a described machine the algorithm is the one of the lowest price (yardstick.py), and
-the rest is as here.
+    resolve(case, limits) -> Choice
 
-Each number has the sweep that justifies it. The sweeps were made on 2026-11-20 on the machine of
-profiles/machines/cpu-2.toml, with 2 and 4 ranks, float32 sum, 1 KiB to 64 MiB.
+It chooses the transport, the algorithm and the protocol (selection.py), refuses what the backend
+cannot do, chooses the other knobs, lays the schedule out in memory (plan.py) and fits it into the
+memory that is allowed. CPU ranks, GPU kernels and copy engines each have a function below that does
+this from top to bottom.
 """
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from typing import NamedTuple
 
-from collbench.planning.choice_ce import are_copies_best, best_by_copies, lay_out_copies
+from collbench.planning import selection
 from collbench.planning.choice_gpu import (
+    MAX_CHUNK_BYTES,
     Limits,
-    best_of,
-    lay_out_gpu,
-    refuse_in_place,
+    memory_bytes,
+    over_budget,
+    refuse_many_ends,
+    refuse_too_large,
     slot_wire_bytes,
 )
+from collbench.planning.gpu_knobs import (
+    CHUNK_GRAIN_BYTES,
+    MAX_THREADS,
+    MAX_UNROLL,
+    MIN_THREADS,
+    WARP,
+    LaunchKnobs,
+    is_pipelined,
+    launch_knobs,
+)
 from collbench.planning.lowering import refuse_too_many
-from collbench.planning.plan import Plan, along, lay_out
+from collbench.planning.plan import Kernel, Plan, along, lay_out, made_direct, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.planning.transports import net, shm
-from collbench.schedules.algorithms import FAMILY
+from collbench.planning.transports import ce, net
+from collbench.planning.tuning import CopyEngineTuning, cpu_tuning, gpu_tuning
 from collbench.schedules.ir import Schedule
-from collbench.schedules.passes import widest_message
-from collbench.spec.case import AUTO, Case
+from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
+from collbench.spec.case import AUTO, Case, P2p
+from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
+from collbench.util.units import format_size
 
-# Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64
-# KiB (11.6). Over 4 ranks on 2 cores: one-shot 27 us at 1 KiB (two-shot 50), 42 at 64 KiB (49), 115
-# at 256 KiB (119), 436 at 1 MiB (392).
-_ONESHOT_UP_TO_BYTES = 64 << 10
-# Broadcast over 4 ranks: direct 27 us at 64 KiB (two-shot 37), 0.51 ms at 4 MiB (0.67), 13.3 ms at
-# 64 MiB (15.9).
-_PREFERENCE = {
-    "allreduce": ("oneshot", "twoshot"),
-    "allgather": ("direct", "direct"),
-    "reducescatter": ("direct", "direct"),
-    "broadcast": ("direct", "direct"),
-    "reduce": ("star", "twoshot"),
-    "alltoall": ("direct", "direct"),
-    "gather": ("direct", "direct"),
-    "scatter": ("direct", "direct"),
-    "sendrecv": ("direct", "direct"),
-}
-# Direct, chunks of 256 KiB / 512 KiB / 1 MiB: two-shot of 2 ranks 0.60 / 0.48 / 0.58 ms at 4 MiB,
-# 10.2 / 9.3 / 9.7 at 64 MiB; of 4 ranks 5.4 / 5.0 / 5.2 at 16 MiB, 22.9 / 21.1 / 23.7 at 64 MiB;
-# direct allgather of 4 ranks 0.87 / 0.81 / 1.04 at 4 MiB. With 128 KiB two-shot takes 20 % longer.
-# Through FIFOs, whose slots must stay in the cache, 128 KiB is within 10 % of the best.
-_DIRECT_CHUNK_BYTES = 512 << 10
-_FIFO_CHUNK_BYTES = 128 << 10
-# Over messages of MPI (2 ranks of one host, MPICH 5, 2026-11-21), chunks of 512 KiB / 1 MiB / 2
-# MiB: two-shot 0.88 / 0.82 ms at 8 MiB, 1.93 / 1.65 / 1.63 at 16 MiB, 6.9 / 6.4 / 6.0 at 64 MiB; 4
-# MiB is slower, and 2 MiB doubles the FIFOs for little. Over TCP 256 KiB to 2 MiB are alike.
-_NET_CHUNK_BYTES = 1 << 20
-# One-shot and two-shot: 2 ranks 25 and 26 us at 128 KiB, 40 and 36 at 256 KiB; 4 ranks on 2 cores
-# 240 and 330 at 256 KiB, 580 and 350 at 1 MiB.
-# 2 ranks, 256 KiB and 4 MiB: star 26 and 367 us, chain 27 and 372, two-shot 42 and 765
-_NET_PREFERENCE = {"reduce": ("star", "chain")}
-_NET_ONESHOT_UP_TO_BYTES, _NET_ONESHOT_RANKS = 64 << 10, 4  # a rank, and the most ranks that count
-_SLOTS = 4  # two more than a ring needs: none of the sweeps told 4 from 8
-# Lines of data and flags gain nothing here, because a message costs what Python does for it, and
-# flags add to that. Simple / ll / ll128, sent and received on one core (2026-11-21): 2.4 / 3.3 /
-# 3.1 us at 8 B, 3.0 / 8.1 / 4.4 at 16 KiB, 54 / 307 / 82 at 1 MiB. Allreduce of 2 ranks through
-# FIFOs, beside other work, the least of nine repeats: one-shot 2.4 / 3.7 / 4.1 us at 8 B; ring 3.8
-# / 7.1 / 7.6 at 1 KiB, 4.9 / 10.6 / 7.8 ms at 16 MiB.
-CPU_THREADS, CPU_PROTO, CPU_TRANSPORTS = 1, "simple", ("shm", "net")
-# on GPUs; on processors, and their slots may be lines with flags
+CPU_THREADS, CPU_PROTO = 1, "simple"
+# Those that run on GPUs; those that run on CPUs and whose slots may be lines with flags.
 GPU_BACKENDS, LINE_BACKENDS = ("cuda",), ("cpu",)
-MAX_CHANNELS = 64
+MAX_CPU_CHANNELS = 64
+VECTOR_BYTES = 16  # chunks in a slot begin at multiples of this, where kernels or lines read them
+MAX_PROGRAM_STEPS = 24  # of a track that is compiled in: more only make the kernel's code large
+MAX_COPY_ACTIONS = 400  # of a rank in a launch of copy engines: each is up to seven graph nodes
+LAST_WINDOWS = 8  # slots of a slice, where fewer do not suffice: the proof then says why
+
+Orders = tuple[tuple[int, ...], ...]
 
 
 class Choice(NamedTuple):
@@ -88,118 +71,17 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
     >>> resolve(Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)).case.algo
     'twoshot'
     """
-    hosts = limits.hosts if limits is not None and len(limits.hosts) == case.ranks else ()
-    case = replace(case, algo=_between(case, hosts)) if case.algo == "auto" and hosts else case
-    if case.backend in GPU_BACKENDS:
-        has = limits or Limits()
-        if case.transport == "ce" or are_copies_best(case, has):
-            schedule = along(
-                case.op, best_by_copies(case), case.ranks, case.root, _orders(limits, case), hosts
-            )
-            return Choice(*lay_out_copies(case, schedule, has))
-        algo, proto = best_of(case, has)
-        schedule = along(case.op, algo, case.ranks, case.root, _orders(limits, case), hosts)
-        return Choice(*lay_out_gpu(case, schedule, proto, has))
-    if case.proto not in ("auto", CPU_PROTO) and case.backend not in LINE_BACKENDS:
-        raise ScheduleError(
-            f"the {case.backend} backend speaks {CPU_PROTO}, not {case.proto}",
-            f"leave --proto out or use --proto {CPU_PROTO}",
-        )
-    found = _domains(case, hosts)
-    if case.threads not in (AUTO, CPU_THREADS):
-        raise ScheduleError(
-            f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
-            "leave --threads out",
-        )
-    of_kernels = {
-        "--unroll": case.unroll,
-        "--cluster": case.cluster,
-        "--ll128-reload": case.reload != "auto",
-        "--specialize": case.specialize != "auto",
-        "--p2p push": case.p2p == "push",
-    }
-    if given := [option for option, is_given in of_kernels.items() if is_given]:
-        raise ScheduleError(
-            f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for",
-            f"leave {' and '.join(given)} out",
-        )
-    if case.channels > MAX_CHANNELS:
-        raise ScheduleError(
-            f"{case.channels} channels: at most {MAX_CHANNELS} on processors",
-            "use fewer --channels",
-        )
-    orders = _orders(limits, case)
-    if case.algo != "auto":
-        return _lay_out(case, case.algo, orders, hosts, found)
-    small, large = (_NET_PREFERENCE if found else {}).get(case.op, _PREFERENCE[case.op])
-    up_to = (
-        _NET_ONESHOT_UP_TO_BYTES * min(case.ranks, _NET_ONESHOT_RANKS)
-        if found
-        else _ONESHOT_UP_TO_BYTES
-    )
-    return _lay_out(case, small if case.size_bytes <= up_to else large, orders, hosts, found)
-
-
-def _domains(case: Case, hosts: tuple[int, ...]) -> net.Domains:
-    """Which ranks of a case share memory. Raises ScheduleError for a transport that they do not
-    have.
-    """
-    if case.backend not in LINE_BACKENDS:
-        if case.transport not in ("auto", "shm"):
-            raise ScheduleError(
-                f"the {case.backend} backend is one process: nothing travels by {case.transport}",
-                "leave --transport out",
-            )
-        return ()
-    if case.transport not in ("auto", *CPU_TRANSPORTS):
-        raise ScheduleError(
-            f"ranks on processors pass data by {' or '.join(CPU_TRANSPORTS)}, not by"
-            f" {case.transport}",
-            "leave --transport out",
-        )
-    places = hosts or (0,) * case.ranks
-    why = shm.why_not(places) if case.transport == "shm" else ""
-    if why:
-        raise ScheduleError(why, "use --transport net, or auto for both")
-    found = net.domains(case.transport, places)
-    if found and case.proto not in ("auto", CPU_PROTO):
-        raise ScheduleError(
-            f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
-            " comes whole",
-            "use --proto simple",
-        )
-    return found
-
-
-def _between(case: Case, hosts: tuple[int, ...]) -> str:
-    """What auto means for ranks on several hosts, or auto, which leaves it to the table of one
-    host.
-
-    Hosts are joined by less than what joins the ranks of one, so that bytes between hosts decide.
-    With L ranks a host, the table's direct exchanges send each to L ranks of every other host;
-    hierarchical sends it there once, and each rank sends its part, through the nearest card where
-    hosts have several. Where hosts have unlike numbers of ranks, a ring that enters each host once
-    does almost as little, through one rank. Small messages cost hops, not bytes. The price says the
-    same (cost.wire_price): two hgx-h100, 8 cards of 50 GB/s each, allreduce of 64 MiB 364 us, tree
-    861, two-shot 1424, ring 2926; of 64 KiB 42.3, one-shot 23.3.
-
-    >>> case = Case(op="allreduce", backend="cpu", ranks=4, size_bytes=1 << 20)
-    >>> _between(case, (0, 0, 1, 1)), _between(case, (0, 1, 1, 1)), _between(case, (0, 1, 2, 3))
-    ('hierarchical', 'ring', 'auto')
-    """
-    ranks_of = Counter(hosts).values()
-    algo = "hierarchical" if len(set(ranks_of)) == 1 else "ring"
-    is_bound_by_bytes = case.size_bytes > _ONESHOT_UP_TO_BYTES and max(ranks_of) > 1
-    return algo if is_bound_by_bytes and algo in algorithms_of(case.op) else "auto"
-
-
-def _orders(limits: Limits | None, case: Case) -> tuple[tuple[int, ...], ...]:
-    """The rank orders of the wires, if they are of so many ranks."""
-    return (
-        tuple(order for order in limits.orders if len(order) == case.ranks)
-        if limits is not None
-        else ()
-    )
+    is_gpu, has = case.backend in GPU_BACKENDS, limits or Limits()
+    hosts = has.hosts if len(has.hosts) == case.ranks else ()
+    orders = tuple(order for order in has.orders if len(order) == case.ranks)
+    if case.algo == "auto" and hosts:
+        tuning = gpu_tuning().hosts if is_gpu else cpu_tuning().hosts
+        case = replace(case, algo=selection.between_hosts(case, hosts, tuning))
+    if not is_gpu:
+        return _plan_cpu(case, orders, hosts)
+    if case.transport == "ce" or selection.are_copies_best(case, has, gpu_tuning()):
+        return _plan_copies(case, has, orders, hosts)
+    return _plan_kernels(case, has, orders, hosts)
 
 
 @lru_cache(maxsize=512)
@@ -217,133 +99,495 @@ def chosen(case: Case, limits: Limits | None = None, algo: str = "auto") -> Case
     >>> chosen(Case(op="allreduce", backend="cpu", algo="ring", ranks=4, size_bytes=1024)).algo
     'oneshot'
     """
-    return _choice_of(
-        Case(
-            op=case.op,
-            backend=case.backend,
-            algo=algo,
-            dtype=case.dtype,
-            redop=case.redop,
-            root=case.root,
-            placement=case.placement,
-            ranks=case.ranks,
-            size_bytes=case.size_bytes,
-        ),
-        limits,
-    )
+    return _choice_of(selection.problem_of(case, algo), limits)
 
 
-def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
-    """The registered algorithms that serve a collective; without several hosts, those that need
-    none.
-    """
-    return tuple(
-        name
-        for name in FAMILY
-        if op in FAMILY.load(name).SERVES
-        and (has_hosts or not getattr(FAMILY.load(name), "NEEDS_HOSTS", False))
-    )
+# ------------------------------------------------------------------------------------- CPU ranks
 
 
-def _lay_out(
-    case: Case,
-    algo: str,
-    orders: tuple[tuple[int, ...], ...],
-    hosts: tuple[int, ...],
-    found: net.Domains,
-) -> Choice:
+def _plan_cpu(case: Case, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+    """The plan of ranks on CPU cores, or of the backends of one process."""
+    domains = _refuse_cpu(case, hosts)
+    algo = case.algo
+    if algo == "auto":
+        algo = selection.best_for_cpu(case, cpu_tuning(), domains)
     schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
     proto = CPU_PROTO if case.proto == "auto" else case.proto
-    protocol, has_lines = PROTOCOLS.load(proto), proto != CPU_PROTO
-    if has_lines:
-        refuse_in_place(case, proto)
-    slots = case.slots or _SLOTS
+    if proto != CPU_PROTO:
+        _refuse_zero_copy(case, proto)
     first: ScheduleError | None = None
-    # who sizes a buffer wants one
-    modes = {"on": (True,), "off": (False,), "auto": (False,) if case.buffsize else (True, False)}
-    # each chunk begins on a line
-    parts, grain = (widest_message(schedule), 16) if has_lines else (1, 1)
-    for direct in (False,) if has_lines else modes[case.direct]:
-        slot_bytes = parts * (
-            protocol.payload_bytes(case.buffsize // slots // parts) // grain * grain
-        )
+    for direct in _modes(case, proto):
         try:
-            if case.buffsize and not slot_bytes:
-                raise ScheduleError(
-                    f"a buffer of {case.buffsize} bytes has no room for {slots} slots",
-                    "use a larger --buffsize",
-                )
-            plan = lay_out(
-                case.problem(),
-                schedule,
-                direct=direct,
-                channels=case.channels or 1,
-                slots=slots,
-                slot_bytes=slot_bytes,
-                slices=case.slices or 1,
-                chunk_bytes=_chunk_bytes(
-                    case, schedule, slot_bytes, direct=direct, is_net=bool(found)
-                ),
-                proto=proto,
-                domains=found,
-            )
-            refuse_too_many(plan)
-            if case.buffsize and not plan.slot_bytes:
-                raise ScheduleError(
-                    "every message is read in place: there is no buffer to size", "use --direct off"
-                )
+            return _lay_out_cpu(case, schedule, proto, domains, direct=direct)
         except ScheduleError as error:
-            is_loan = case.direct == "on" and "deadlocks" in error.message
-            first = first or (
-                ScheduleError(
-                    f"read in place, {error.message}", _instead(case, algo, orders, hosts, found)
-                )
-                if is_loan
-                else error
-            )
-            continue
-        done = replace(
-            case,
-            algo=algo,
-            direct="on" if direct else "off",
-            channels=plan.channels,
-            threads=CPU_THREADS,
-            slots=slots,
-            chunk=plan.chunk_bytes,
-            buffsize=plan.slots * (slot_wire_bytes(plan) if has_lines else plan.slot_bytes),
-            transport=plan.transport,
-            proto=proto,
-            slices=plan.slices,
-            p2p="pull" if direct else "push",
-        )
-        return Choice(case=done, plan=plan)
+            first = first or error
+            if case.direct == "on" and "deadlocks" in error.message:
+                hint = _without_zero_copy(case, schedule, proto, domains)
+                first = ScheduleError(f"pulled zero-copy, {error.message}", hint)
     assert first is not None
     raise first
 
 
-def _instead(
-    case: Case,
-    algo: str,
-    orders: tuple[tuple[int, ...], ...],
-    hosts: tuple[int, ...],
-    found: net.Domains,
-) -> str:
-    """What to do where messages that are read in place deadlock."""
+def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
+    """The ranks' shared-memory domains. Raises ScheduleError for what CPU ranks cannot do."""
+    has_lines = case.backend in LINE_BACKENDS
+    if case.proto not in ("auto", CPU_PROTO) and not has_lines:
+        raise ScheduleError(
+            f"the {case.backend} backend uses protocol {CPU_PROTO}, not {case.proto}",
+            f"leave --proto out or use --proto {CPU_PROTO}",
+        )
+    if not has_lines and case.transport not in ("auto", "shm"):
+        raise ScheduleError(
+            f"the {case.backend} backend is one process: nothing travels by {case.transport}",
+            "leave --transport out",
+        )
+    domains = selection.cpu_domains(case, hosts) if has_lines else ()
+    if domains and case.proto not in ("auto", CPU_PROTO):
+        raise ScheduleError(
+            f"{case.proto} carries flags for a reader that sees memory change; a message of MPI"
+            " comes whole",
+            "use --proto simple",
+        )
+    if case.threads not in (AUTO, CPU_THREADS):
+        raise ScheduleError(
+            f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
+            "leave --threads out",
+        )
+    of_kernels = {
+        "--unroll": case.unroll,
+        "--cluster": case.cluster,
+        "--ll128-reload": case.reload != "auto",
+        "--specialize": case.specialize != "auto",
+        "--p2p push": case.p2p == "push",
+    }
+    if given := [option for option, is_given in of_kernels.items() if is_given]:
+        raise ScheduleError(
+            f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for",
+            f"leave {' and '.join(given)} out",
+        )
+    if case.channels > MAX_CPU_CHANNELS:
+        raise ScheduleError(
+            f"{case.channels} channels: at most {MAX_CPU_CHANNELS} on CPUs", "use fewer --channels"
+        )
+    return domains
+
+
+def _modes(case: Case, proto: str) -> tuple[bool, ...]:
+    """Whether to pull zero-copy, in the order to try."""
+    if proto != CPU_PROTO:
+        return (False,)
+    # a case that gives the size of a buffer wants a buffer
+    open_modes = (False,) if case.buffsize else (True, False)
+    return {"on": (True,), "off": (False,), "auto": open_modes}[case.direct]
+
+
+def _lay_out_cpu(
+    case: Case, schedule: Schedule, proto: str, domains: net.Domains, *, direct: bool
+) -> Choice:
+    """The plan, zero-copy or through FIFOs."""
+    has_lines, slots = proto != CPU_PROTO, case.slots or cpu_tuning().shm.slots
+    parts, grain = (widest_message(schedule), VECTOR_BYTES) if has_lines else (1, 1)
+    slot_bytes = _slot_bytes(case, slots, parts, proto, grain)
+    plan = lay_out(
+        case.problem(),
+        schedule,
+        direct=direct,
+        channels=case.channels or 1,
+        slots=slots,
+        slot_bytes=slot_bytes,
+        slices=case.slices or 1,
+        chunk_bytes=case.chunk or _cpu_chunk(schedule, slot_bytes, domains, direct=direct),
+        proto=proto,
+        domains=domains,
+    )
+    refuse_too_many(plan)
+    if case.buffsize and not plan.slot_bytes:
+        raise ScheduleError(
+            "every message is pulled zero-copy: there is no buffer to size", "use --direct off"
+        )
+    done = replace(
+        case,
+        algo=schedule.name,
+        direct="on" if direct else "off",
+        channels=plan.channels,
+        threads=CPU_THREADS,
+        slots=slots,
+        chunk=plan.chunk_bytes,
+        buffsize=plan.slots * (slot_wire_bytes(plan) if has_lines else plan.slot_bytes),
+        transport=plan.transport,
+        proto=proto,
+        slices=plan.slices,
+        p2p="pull" if direct else "push",
+    )
+    return Choice(done, plan)
+
+
+def _cpu_chunk(schedule: Schedule, slot_bytes: int, domains: net.Domains, *, direct: bool) -> int:
+    """A chunk that a slot of the given size carries whole, or the table's."""
+    if slot_bytes and not direct:
+        return max(VECTOR_BYTES, slot_bytes // widest_message(schedule))
+    if domains:
+        return cpu_tuning().net.chunk
+    return cpu_tuning().shm.zero_copy_chunk if direct else cpu_tuning().shm.fifo_chunk
+
+
+def _without_zero_copy(case: Case, schedule: Schedule, proto: str, domains: net.Domains) -> str:
+    """What to do where messages that are pulled zero-copy deadlock."""
     try:
-        _lay_out(replace(case, direct="off"), algo, orders, hosts, found)
+        _lay_out_cpu(replace(case, direct="off"), schedule, proto, domains, direct=False)
     except ScheduleError as error:
         return error.hint
     return "use --direct off"
 
 
-def _chunk_bytes(
-    case: Case, schedule: Schedule, slot_bytes: int, *, direct: bool, is_net: bool
+# ----------------------------------------------------------------------------------- GPU kernels
+
+
+def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+    """The plan of kernels that store over the link, into host memory or for proxies to send."""
+    tuning = gpu_tuning()
+    transport = selection.transport_of(case, limits)
+    algo, proto = selection.best_for_gpu(case, limits, tuning)
+    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    domains = selection.gpu_domains(case, limits)
+    _refuse_kernels(case, proto, transport, domains)
+    refuse_many_ends(schedule)
+
+    p2p: P2p = "pull" if case.p2p == "pull" else "push"
+    direct = _is_zero_copy(case, schedule, proto, transport)
+    ready = made_direct(schedule, p2p, case.in_place) if direct else schedule
+    knobs = launch_knobs(case, ready, proto, transport, tuning, limits)
+    knobs, slot_bytes = _fit_buffer(case, ready, proto, knobs)
+    _refuse_many_ctas(schedule, knobs, limits)
+    kernel = Kernel(
+        proto=proto,
+        threads=knobs.threads,
+        unroll=knobs.unroll,
+        cluster=knobs.cluster,
+        reload=case.reload != "off",
+        specialized=_is_specialized(case, schedule, proto),
+    )
+
+    plan = lay_out(
+        case.problem(),
+        schedule,
+        direct=direct,
+        p2p=p2p,
+        channels=knobs.channels,
+        slots=knobs.slots,
+        chunk_bytes=knobs.chunk,
+        slot_bytes=slot_bytes,
+        slices=knobs.slices,
+        kernel=kernel,
+        transport=transport,
+        domains=domains,
+    )
+
+    needed = memory_bytes(plan)
+    if needed > limits.memory_bytes:
+        raise over_budget(needed, limits.memory_bytes)
+    refuse_too_large(plan, schedule)
+    done = replace(
+        case,
+        proto=proto,
+        algo=schedule.name,
+        transport=transport,
+        direct="on" if direct and direct_count(plan.schedule) else "off",
+        p2p=p2p,
+        channels=plan.channels,
+        threads=knobs.threads,
+        slots=plan.slots,
+        chunk=plan.chunk_bytes,
+        slices=plan.slices,
+        unroll=knobs.unroll,
+        cluster=knobs.cluster,
+        buffsize=plan.slots * slot_wire_bytes(plan),
+        reload="auto" if proto != "ll128" else "on" if kernel.reload else "off",
+        specialize="on" if kernel.specialized else "off",
+    )
+    return Choice(done, plan)
+
+
+def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains) -> None:
+    """Raise ScheduleError for what kernels cannot do."""
+    if proto != "simple":
+        _refuse_zero_copy(case, proto)
+    if transport != "p2p" and proto == "ll128":
+        raise ScheduleError(
+            "ll128 needs lines of 128 bytes that arrive whole, which PCIe does not promise",
+            "use --proto simple or ll" if domains else "use --transport p2p",
+        )
+    if transport != "p2p" and case.direct == "on":
+        raise ScheduleError(
+            f"{'by messages' if domains else 'through host memory'} nothing reaches a peer's"
+            " buffers in place",
+            "leave --direct out" if domains else "use --transport p2p",
+        )
+    if domains and case.p2p == "pull":
+        raise ScheduleError(
+            "a message of MPI is pushed by its sender: nothing is pulled", "use --p2p push"
+        )
+    if case.unroll and proto == "ll128":
+        raise ScheduleError(
+            "ll128 always has four vectors of a line in flight: there is nothing to unroll",
+            "use --proto simple or ll",
+        )
+    if case.reload != "auto" and proto != "ll128":
+        raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
+
+
+def _refuse_zero_copy(case: Case, proto: str) -> None:
+    """Raise ScheduleError if a case wants messages of a protocol with flags to skip the FIFO."""
+    if case.p2p == "pull" or case.direct == "on":
+        raise ScheduleError(
+            f"{proto} carries flags in its FIFO, in the receiver's memory: it is neither direct nor"
+            " pulled",
+            "use --proto simple",
+        )
+
+
+def _refuse_many_ctas(schedule: Schedule, knobs: LaunchKnobs, limits: Limits) -> None:
+    """Raise ScheduleError for more CTAs than can be resident."""
+    tracks = max(len(program) for program in schedule.programs)
+    if knobs.channels * tracks > limits.ctas:
+        raise ScheduleError(
+            f"{knobs.channels} channels of {tracks} tracks are {knobs.channels * tracks} CTAs;"
+            f" {limits.ctas} can be resident",
+            f"use at most {limits.ctas // tracks} channels",
+        )
+
+
+def _is_zero_copy(case: Case, schedule: Schedule, proto: str, transport: str) -> bool:
+    """Whether messages skip the FIFO where they can. Loops that follow each other are faster
+    through FIFOs, and a case that gives the size of a buffer wants one.
+    """
+    if proto != "simple" or transport != "p2p" or case.direct == "off":
+        return False
+    return case.direct == "on" or not (case.buffsize or is_pipelined(schedule, case.in_place))
+
+
+def _is_specialized(case: Case, schedule: Schedule, proto: str) -> bool:
+    """Whether the program is compiled into the kernel."""
+    longest = max(
+        sum(len(steps) for steps in track.rounds)
+        for program in schedule.programs
+        for track in program
+    )
+    is_short = case.specialize == "auto" and longest <= MAX_PROGRAM_STEPS
+    return proto != "simple" and (case.specialize == "on" or is_short)
+
+
+def _fit_buffer(
+    case: Case, schedule: Schedule, proto: str, knobs: LaunchKnobs
+) -> tuple[LaunchKnobs, int]:
+    """The knobs with a chunk that fits the buffer that the case asks for, and the bytes of a slot;
+    0 where it asks for none. Raises ScheduleError.
+    """
+    if not case.buffsize:
+        return knobs, 0
+    widest = widest_message(schedule)
+    if not widest:
+        raise ScheduleError(
+            "every message is pushed zero-copy: there is no buffer to size", "use --direct off"
+        )
+    slot_bytes = _slot_bytes(case, knobs.slots, widest, proto, VECTOR_BYTES)
+    chunk = case.chunk or slot_bytes // widest * knobs.slices
+    if proto != "simple":
+        chunk = min(chunk, slot_bytes // widest)
+    return replace(knobs, chunk=chunk), slot_bytes
+
+
+def _slot_bytes(
+    case: Case,
+    slots: int,
+    chunks: int,
+    proto: str,
+    grain: int,
+    hint: str = "use a larger --buffsize",
 ) -> int:
-    """The chunk asked for, or one that a slot carries whole, or the table's."""
-    if case.chunk:
-        return case.chunk
-    if slot_bytes and not direct:
-        return max(16, slot_bytes // widest_message(schedule))
-    if is_net:
-        return _NET_CHUNK_BYTES
-    return _DIRECT_CHUNK_BYTES if direct else _FIFO_CHUNK_BYTES
+    """The payload of a slot of the buffer that the case asks for; 0 where it asks for none.
+
+    chunks: of a message; each begins at a multiple of grain bytes. Raises ScheduleError.
+    """
+    if not case.buffsize:
+        return 0
+    part = PROTOCOLS.load(proto).payload_bytes(case.buffsize // slots // max(1, chunks))
+    slot_bytes = chunks * (int(part) // grain * grain)
+    if not slot_bytes:
+        raise ScheduleError(
+            f"a buffer of {format_size(case.buffsize)} has no room for {slots} slots", hint
+        )
+    return slot_bytes
+
+
+# ---------------------------------------------------------------------------------- copy engines
+
+
+def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, ...]) -> Choice:
+    """The plan of copy engines: few large pieces, because each is a wait, some copies and a signal
+    in a CUDA graph.
+    """
+    tuning = gpu_tuning()
+    algo = selection.best_by_copies(case, tuning)
+    schedule = along(case.op, algo, case.ranks, case.root, orders, hosts)
+    _refuse_copies(case, limits, tuning.ce)
+
+    direct = case.direct != "off" and not (case.direct == "auto" and case.buffsize)
+    ready = made_direct(schedule, "push", case.in_place) if direct else schedule
+    knobs, slot_bytes = _copy_knobs(case, schedule, ready, tuning.ce)
+    ctas = min(_copy_ctas(ready, tuning.ce, in_place=case.in_place), limits.ctas)
+    kernel = Kernel(proto="simple", threads=knobs.threads, unroll=knobs.unroll, ctas=ctas)
+
+    for loops, chunk in _copy_chunks(case, schedule, knobs):
+        plan = lay_out(
+            case.problem(),
+            schedule,
+            direct=direct,
+            p2p="push",
+            channels=knobs.channels,
+            slots=knobs.slots,
+            chunk_bytes=chunk,
+            slot_bytes=slot_bytes,
+            slices=knobs.slices,
+            kernel=kernel,
+            transport="ce",
+        )
+        needed = memory_bytes(plan)
+        if needed <= limits.memory_bytes:
+            break
+        if case.chunk or slot_bytes or loops >= MAX_COPY_ACTIONS:
+            raise over_budget(needed, limits.memory_bytes)
+    if plan.action_count() > MAX_COPY_ACTIONS:
+        raise ScheduleError(
+            f"{plan.action_count()} steps of a rank in one launch: queues of copies take"
+            f" {MAX_COPY_ACTIONS}",
+            "use a larger --chunk, or more --max-memory",
+        )
+    done = replace(
+        case,
+        proto="simple",
+        algo=schedule.name,
+        transport="ce",
+        direct="on" if plan.schedule.placed else "off",
+        p2p="push",
+        channels=knobs.channels,
+        threads=knobs.threads if ctas else 0,
+        slots=knobs.slots,
+        chunk=plan.chunk_bytes,
+        slices=plan.slices,
+        unroll=knobs.unroll if ctas else 0,
+        cluster=1,
+        buffsize=knobs.slots * slot_wire_bytes(plan),
+        reload="auto",
+        specialize="off",
+    )
+    return Choice(done, plan)
+
+
+def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None:
+    """Raise ScheduleError for what copy engines cannot do."""
+    if case.proto not in ("auto", "simple"):
+        raise ScheduleError(
+            f"{case.proto} puts flags between the data, and a copy engine copies what is there",
+            "use --proto simple",
+        )
+    if case.p2p == "pull":
+        raise ScheduleError(
+            "the sender's copy engine writes to the receiver: nothing is pulled", "use --p2p push"
+        )
+    if case.cluster > 1 or case.reload != "auto":
+        raise ScheduleError(
+            "--cluster and --ll128-reload are knobs of kernels that store over the link",
+            "leave those out, or use --transport p2p",
+        )
+    if why := ce.why_not(limits.hosts):
+        raise ScheduleError(why, "use --transport net, or auto")
+    if not limits.has_peers:
+        raise ScheduleError(
+            "not every GPU can reach the memory of every other",
+            "use --transport shm, or see `collbench topo --p2p`",
+        )
+    threads, unroll = case.threads or tuning.threads, case.unroll or tuning.unroll
+    if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS or unroll > MAX_UNROLL:
+        raise ScheduleError(
+            f"{threads} threads of a CTA with {unroll} accesses in flight",
+            "use a multiple of 32 from 64 to 1024, and at most 16",
+        )
+
+
+def _copy_knobs(
+    case: Case, schedule: Schedule, ready: Schedule, tuning: CopyEngineTuning
+) -> tuple[LaunchKnobs, int]:
+    """The knobs, of which chunk is the longest one, and the bytes of a slot if the case gives a
+    buffer.
+    """
+    widest, pipelined = widest_message(ready), is_pipelined(schedule, case.in_place)
+    # with one hop, no rank waits for a slice while another travels
+    has_hops = widest or proved(schedule, 8, 1, 1, case.in_place).hops > 1
+    is_sliced = case.size_bytes >= tuning.sliced_from and has_hops and not pipelined
+    slices = case.slices or (tuning.slices if is_sliced else 1)
+    slots = case.slots or max(2 if pipelined else 1, _fewest_slots(ready, slices, case.in_place))
+    slot_bytes = _slot_bytes(
+        case, slots, widest, "simple", VECTOR_BYTES, "use a larger --buffsize, or --direct off"
+    )
+    channels = case.channels or 1
+    longest = slot_bytes // widest * slices if slot_bytes else MAX_CHUNK_BYTES
+    if pipelined:
+        own = _copy_share(case, schedule, channels)
+        longest = min(longest, max(tuning.pipelined_chunk, -(-own // tuning.pipelined_loops)))
+    knobs = LaunchKnobs(
+        channels=channels,
+        threads=case.threads or tuning.threads,
+        slots=slots,
+        chunk=longest,
+        slices=slices,
+        unroll=case.unroll or tuning.unroll,
+        cluster=1,
+    )
+    return knobs, slot_bytes
+
+
+def _copy_share(case: Case, schedule: Schedule, channels: int) -> int:
+    """Bytes of a chunk on one channel, if one loop does it all."""
+    parts = schedule.chunks["in"] if collective(case.op).is_interleaved else 1
+    return -(-case.problem().block_bytes // (parts * channels))
+
+
+def _copy_chunks(case: Case, schedule: Schedule, knobs: LaunchKnobs) -> Iterator[tuple[int, int]]:
+    """Numbers of loops, from the fewest on, each with its bytes of a chunk."""
+    own = _copy_share(case, schedule, knobs.channels)
+    for loops in count(max(1, -(-own // knobs.chunk))):
+        even = -(-own // (loops * CHUNK_GRAIN_BYTES)) * CHUNK_GRAIN_BYTES
+        yield loops, case.chunk or max(VECTOR_BYTES, even)
+
+
+def _fewest_slots(schedule: Schedule, slices: int, in_place: bool) -> int:
+    """Slots without which ranks would wait for each other; some more where even four windows do not
+    suffice, for the proof to say why.
+    """
+    for slots in (slices, slices + 1, 2 * slices, 4 * slices):
+        try:
+            proved(schedule, slots, slices, 1, in_place)
+        except ScheduleError:
+            continue
+        return slots
+    return LAST_WINDOWS * slices
+
+
+def _copy_ctas(schedule: Schedule, tuning: CopyEngineTuning, *, in_place: bool) -> int:
+    """CTAs of the kernel beside the copy engine: most where some step reduces or empties a slot,
+    few where one only copies what its GPU has from the start, otherwise none.
+    """
+    most = 0
+    for at, steps in rounds_of(schedule):
+        for step in steps:
+            has_slots = any(edge not in schedule.placed.get(at, ()) for edge in step.recv)
+            if len(step.src) + len(step.recv) > 1 or (step.dst is not None and has_slots):
+                return tuning.ctas
+            if step.dst is None or step.recv:
+                continue
+            if cell(schedule, at.program, step.src[0], in_place=in_place) != cell(
+                schedule, at.program, step.dst, in_place=in_place
+            ):
+                most = tuning.copying_ctas
+    return most

@@ -1,8 +1,8 @@
 """What a plan should cost on a machine, in closed form: for choices, estimates and deadlines. The
-model backend plays processors event by event.
+model backend simulates CPU ranks event by event.
 
-GPUs are described by their wires (topology): a launch, the hops of the longest chain one after the
-other, and the fullest link's bytes.
+The cost of a plan on GPUs comes from the links between them (topology): a launch, the hops of the
+longest chain one after the other, and the bytes of the fullest link.
 """
 
 import math
@@ -12,27 +12,23 @@ from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.planning.plan import Plan
+from collbench.planning.tuning import LatencyTuning, gpu_tuning
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
 DEFAULT_MACHINE = "cpu-2"
-# A launch in a graph, and a hop by simple over NVLink: ring allreduce of 8 B 17.0 us over 6 hops,
-# an empty exchange 2.5 us (4 x H200). Over PCIe and the network as much more as NCCL's table of
-# latencies has it: 5.7 and 14 us where NVLink has 3.4.
-_LAUNCH_US, _HOP_US = 2.5, 2.4
-_FARTHER = {"NVL": 1.0, "NVB": 1.0, "C2C": 1.0, "NET": 14 / 3.4}
-_OVER_PCIE = 5.7 / 3.4
+NVLINK_PATHS, NETWORK_PATHS = ("NVL", "NVB", "C2C"), ("NET",)  # all others are over PCIe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """A machine as profiles/machines/*.toml describes it.
 
-    cores: ranks beyond them share. step_us: one action of a schedule beside its bytes. hop_us:
-    until a flag is seen by a waiting rank; switch_us: the same where ranks share cores. rank_gbs:
-    bytes read and written by one core. memory_gbs: the same by all of them.
+    cores: more ranks than these share cores. step_us: one action of a schedule, without its bytes.
+    hop_us: until a waiting rank sees a flag; switch_us: the same where ranks share cores. rank_gbs:
+    bytes that one core reads and writes; memory_gbs: the same of all cores.
     """
 
     name: str
@@ -53,8 +49,8 @@ class Machine:
 
 
 def machine(name: str = DEFAULT_MACHINE) -> Machine:
-    """The machine of a profile. Raises UsageError if it only tells wires, or if a number is
-    missing, unknown or not positive.
+    """The machine of a profile. Raises UsageError if the profile only describes links, or if a
+    number is missing, unknown or not positive.
 
     >>> machine("cpu-2").cores
     2
@@ -63,10 +59,10 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
     wanted = {field.name for field in fields(Machine)} - {"name"}
     table = profile.get("machine")
     if not isinstance(table, dict):
-        told = "tells how the machine is wired, not" if "topology" in profile else "does not tell"
+        links = " it describes the links of the machine, but" if "topology" in profile else ""
         raise UsageError(
-            f"machine profile {name} has no [machine]: it {told} what a step of a schedule costs"
-            " there",
+            f"machine profile {name} has no [machine]:{links} it does not say what a step of a"
+            " schedule costs",
             f"add: {', '.join(sorted(wanted))}",
         )
     if set(table) != wanted:
@@ -85,8 +81,8 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
 
 
 def price(plan: Plan, on: Machine) -> float:
-    """Seconds of one launch: the busiest rank's actions and bytes, times the ranks on a core, plus
-    the hops one after the other.
+    """Seconds of one launch on CPU cores: the busiest rank's actions and bytes, times the ranks on
+    a core, plus the hops one after the other.
 
     >>> from collbench.spec.case import Problem
     >>> from collbench.planning.plan import lay_out, registered
@@ -114,23 +110,31 @@ def price(plan: Plan, on: Machine) -> float:
 
 
 def link_price(plan: Plan, topology: Topology) -> float:
-    """Seconds of one launch, rank r on the r-th GPU. Raises UsageError if there are too few GPUs,
-    or a link on the way has no known rate.
+    """Seconds of one launch on GPUs, rank r on the r-th GPU. Raises UsageError if there are too few
+    GPUs, or if a link on a path has no known rate.
     """
     gpus = [gpu.id for gpu in topology.gpus[: plan.n]]
     if len(gpus) < plan.n:
         raise UsageError(f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks")
     moved = pair_traffic(plan.schedule)
-    found = ceiling(topology, gpus, moved)
-    if found is None:
+    limit = ceiling(topology, gpus, moved)
+    if limit is None:
         raise UsageError(
             f"{topology.name}: a link between its GPUs has no known rate",
             "see collbench topo --rates",
         )
+    latency = gpu_tuning().latency
     hop_us = max(
-        _HOP_US * _FARTHER.get(path(topology, gpus[a], gpus[b]).kind, _OVER_PCIE) for a, b in moved
+        latency.hop_us * _distance(path(topology, gpus[a], gpus[b]).kind, latency) for a, b in moved
     )
     size_bytes = plan.problem.block_bytes * (
         plan.n if collective(plan.problem.op).size_in_blocks else 1
     )
-    return (_LAUNCH_US + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (found.gbs * 1e9)
+    return (latency.launch_us + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (limit.gbs * 1e9)
+
+
+def _distance(kind: str, latency: LatencyTuning) -> float:
+    """How many times the latency of NVLink a path has."""
+    if kind in NVLINK_PATHS:
+        return 1.0
+    return (latency.net_us if kind in NETWORK_PATHS else latency.pcie_us) / latency.nvlink_us

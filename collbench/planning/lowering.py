@@ -3,10 +3,11 @@ at a time.
 
     actors(plan, rank) -> the rank's tracks on every channel, each a list of actions
 
-Offsets are bytes from the start of the buffer that a region names. What a plan pushes straight into
-outputs goes through a slot here: only kernels push.
+Offsets are bytes from the start of the buffer that a region names. A message that the plan pushes
+zero-copy goes through a slot here: only kernels push.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from collbench.planning.plan import Loop, Plan
@@ -16,8 +17,8 @@ from collbench.schedules.verify.proof import Place
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
-# of one rank in a launch; bound for the interpreter one takes 1.9 KB and 46 us (ring, 49,153
-# actions, 2-core EPYC)
+# Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
+# one, so that this many take some hundreds of megabytes and ten seconds.
 MAX_ACTIONS = 200_000
 
 Space = Literal["in", "out", "tmp", "slot"]
@@ -45,10 +46,10 @@ class Action(NamedTuple):
     """One slice of one step: wait, compute, hand over.
 
     Wait until the slices in `take` have arrived, those in `room` have a free slot and those in
-    `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), copy that to
-    the other targets; without operands there is nothing to do. Then the slices in `post` are
-    filled, those in `free` read. sent: what of a rank's memory each of `post` carries, if it goes
-    to another island.
+    `back` have been read. Reduce `operands` into `targets[0]` (dividing if `divide`), and copy that
+    to the other targets; without operands there is nothing to do. Then the slices in `post` are
+    filled, and those in `free` have been read. sent: the bytes of the rank's memory that each of
+    `post` carries, if it goes to another shared-memory domain.
     """
 
     place: Place
@@ -64,8 +65,8 @@ class Action(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A track of one rank on one channel: its actions in a launch, and the loans that must be back
-    at the end.
+    """A track of one rank on one channel: its actions in a launch, and the slices that peers must
+    have pulled by its end.
     """
 
     channel: int
@@ -90,25 +91,24 @@ def actors(plan: Plan, rank: int) -> list[Actor]:
     program = plan.schedule.program(rank)
     shapes = [[shape_of(steps) for steps in track.rounds] for track in program]
     return [
-        _Lowering(plan, rank, channel, track, shapes[track]).actor()
+        _TrackLowering(plan, rank, channel, track, shapes[track]).actor()
         for channel in range(plan.channels)
         for track in range(len(program))
     ]
 
 
-class _Lowering:
-    """One track of one rank on one channel, turned into actions."""
+class _TrackLowering:
+    """One track of one rank on one channel, turned into actions.
+
+    sent, received: slices of the launch so far along each edge. posted: the latest slice that a
+    round sent along an edge, for each slice of a message.
+    """
 
     def __init__(
         self, plan: Plan, rank: int, channel: int, track: int, shapes: list[Shape]
     ) -> None:
-        self.plan, self.rank, self.channel, self.track, self.shapes = (
-            plan,
-            rank,
-            channel,
-            track,
-            shapes,
-        )
+        self.plan, self.rank, self.channel, self.track = plan, rank, channel, track
+        self.shapes = shapes
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
@@ -117,142 +117,34 @@ class _Lowering:
     def actor(self) -> Actor:
         track = self.plan.schedule.program(self.rank)[self.track]
         actions: list[Action] = []
-        last_lent: dict[int, Turn] = {}
+        last_pulled: dict[int, Turn] = {}
         for loop in self.plan.loops(self.channel):
-            counts: dict[Edge, int] = {}
+            messages: dict[Edge, int] = {}  # of this loop that rounds before have received
             for r, steps in enumerate(track.rounds):
                 for number in range(loop.slices):
-                    actions += self._round(r, steps, loop, number, counts)
+                    actions += _RoundSlice(self, r, steps, loop, number, messages).actions()
                 for edge in self.shapes[r].received:
-                    counts[edge] = counts.get(edge, 0) + 1
+                    messages[edge] = messages.get(edge, 0) + 1
                 for edge in self.plan.schedule.lent_at(self.rank, self.track, r):
-                    turn = self.posted[r, edge, loop.slices - 1]
-                    last_lent[turn.edge] = turn
-        return Actor(self.channel, track.name, actions, tuple(last_lent.values()))
+                    sequence = self.posted[r, edge, loop.slices - 1]
+                    last_pulled[sequence.edge] = sequence
+        return Actor(self.channel, track.name, actions, tuple(last_pulled.values()))
 
-    def _out(self, edge: Edge) -> int:
-        return self.plan.numbers[self.channel, self.rank, edge.peer, edge.port]
+    def next_received(self, edge: Edge) -> Turn:
+        """The next slice that arrives along an edge."""
+        number = self.received.get(edge, 0)
+        self.received[edge] = number + 1
+        return Turn(self.plan.numbers[self.channel, edge.peer, self.rank, edge.port], number)
 
-    def _in(self, edge: Edge) -> int:
-        return self.plan.numbers[self.channel, edge.peer, self.rank, edge.port]
+    def next_sent(self, edge: Edge) -> Turn:
+        """The next slice to send along an edge."""
+        number = self.sent.get(edge, 0)
+        self.sent[edge] = number + 1
+        return Turn(self.plan.numbers[self.channel, self.rank, edge.peer, edge.port], number)
 
-    def _round(
-        self,
-        r: int,
-        steps: tuple[Step, ...],
-        loop: Loop,
-        number: int,
-        messages_before: dict[Edge, int],
-    ) -> list[Action]:
-        schedule = self.plan.schedule
-        lent = schedule.lent_at(self.rank, self.track, r)
-        shape = self.shapes[r]
-        to_send, to_take, sent_index, taken_index = (
-            dict(shape.sent),
-            dict(shape.received),
-            shape.sent_index,
-            shape.received_index,
-        )
-        sending: dict[Edge, Turn] = {}
-        taking: dict[Edge, Turn] = {}
-        ends: dict[Edge, int] = {}
-        actions = []
-        for s in shape.order:
-            step, place = steps[s], Place(self.rank, self.track, r, s)
-            chunk = self._chunk_of(place)
-            take: list[Turn] = []
-            room: list[Turn] = []
-            post: list[Turn] = []
-            free: list[Turn] = []
-            sent: list[tuple[Turn, Region]] = []
-            piece = self._piece(chunk, loop, number)
-            operands = [self._region(self.rank, operand, loop, piece) for operand in step.src]
-            for edge in step.recv:
-                if edge not in taking:
-                    taking[edge] = Turn(self._in(edge), self.received.get(edge, 0))
-                    self.received[edge] = taking[edge].number + 1
-                    take.append(taking[edge])
-                message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][
-                    messages_before.get(edge, 0)
-                ]
-                if (
-                    message.is_direct
-                    and self.plan.p2p == "pull"
-                    and not self.plan.is_remote(edge.peer, self.rank)
-                ):
-                    operands.append(
-                        self._region(edge.peer, message.places[taken_index[s, edge]], loop, piece)
-                    )
-                else:
-                    operands.append(self._slot(taking[edge], taken_index[s, edge], piece))
-                to_take[edge] -= 1
-                if not to_take[edge]:
-                    free.append(taking[edge])
-            targets = [] if step.dst is None else [self._region(self.rank, step.dst, loop, piece)]
-            for edge in step.send:
-                if edge not in sending:
-                    sending[edge] = Turn(self._out(edge), self.sent.get(edge, 0))
-                    self.sent[edge] = sending[edge].number + 1
-                    self.posted[r, edge, number] = sending[edge]
-                    room.append(sending[edge])
-                turn = sending[edge]
-                if edge not in lent:
-                    targets.append(self._slot(turn, sent_index[s, edge], piece))
-                    ends[edge] = max(
-                        ends.get(edge, 0),
-                        targets[-1].offset % self.plan.slot_bytes + targets[-1].size,
-                    )
-                to_send[edge] -= 1
-                if not to_send[edge]:
-                    post.append(turn)
-                    if self.plan.is_remote(self.rank, edge.peer):
-                        whole = Region(
-                            "slot",
-                            turn.edge,
-                            turn.number % self.plan.slots * self.plan.slot_bytes,
-                            ends.get(edge, 0),
-                        )
-                        sent.append(
-                            (
-                                turn,
-                                (
-                                    self._region(self.rank, home(step), loop, piece)
-                                    if edge in lent
-                                    else whole
-                                ),
-                            )
-                        )
-            loans = schedule.returns_at(self.rank, self.track, r, s) if schedule.returns else ()
-            back = tuple(self.posted[loan.round, loan.edge, number] for loan in loans)
-            # peers may read before the own copy is made
-            if is_copy(step) and step.dst is not None and post and lent.issuperset(step.send):
-                actions.append(
-                    Action(place, (), tuple(room), (), (), (), False, tuple(post), (), tuple(sent))
-                )
-                room, post, sent = [], [], []
-            divide = (
-                Place(0 if schedule.is_symmetric else self.rank, self.track, r, s)
-                in self.plan.proof.complete
-            )
-            actions.append(
-                Action(
-                    place,
-                    tuple(take),
-                    tuple(room),
-                    back,
-                    tuple(operands),
-                    tuple(targets),
-                    divide,
-                    tuple(post),
-                    tuple(free),
-                    tuple(sent),
-                )
-            )
-        return actions
-
-    def _chunk_of(self, place: Place) -> int:
-        """Which chunk of the loop the step works on: what its operands hold says so, not where they
-        lie.
+    def chunk_of(self, place: Place) -> int:
+        """The chunk of the loop that the step works on: given by what its operands hold, not by
+        where they lie.
         """
         schedule, proof = self.plan.schedule, self.plan.proof
         if not schedule.is_symmetric:
@@ -260,17 +152,8 @@ class _Lowering:
         chunk = proof.chunks[Place(0, *place[1:])]
         return (chunk + self.rank) % self.plan.n if schedule.chunks["in"] == self.plan.n else chunk
 
-    def _piece(self, chunk: int, loop: Loop, number: int) -> tuple[int, int]:
-        """First byte, from the chunk's start, and size of one slice of a chunk of this loop."""
-        size = (
-            min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
-            if self.is_interleaved
-            else loop.size
-        )
-        first = min(number * self.plan.piece_bytes, size)
-        return first, min(self.plan.piece_bytes, size - first)
-
-    def _region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
+    def region(self, owner: int, operand: Operand, loop: Loop, piece: tuple[int, int]) -> Region:
+        """Where a piece of an operand lies in its owner's memory."""
         first, size = piece
         if operand.buffer == "tmp":
             base = (
@@ -282,34 +165,170 @@ class _Lowering:
             base = loop.offset + operand.chunk * self.plan.problem.block_bytes
         return Region(operand.buffer, owner, base + first, size)
 
-    def _slot(self, turn: Turn, index: int, piece: tuple[int, int]) -> Region:
-        slot = turn.number % self.plan.slots
-        return Region(
-            "slot", turn.edge, slot * self.plan.slot_bytes + index * self.plan.piece_bytes, piece[1]
+
+class _RoundSlice:
+    """One slice of a round in one loop of a track, turned into actions.
+
+    to_send, to_take: chunks of a message that no step has sent or taken yet. sending, taking: the
+    slices of the messages that steps have begun. ends: the bytes of a slot in use.
+    """
+
+    def __init__(
+        self,
+        track: _TrackLowering,
+        r: int,
+        steps: tuple[Step, ...],
+        loop: Loop,
+        number: int,
+        messages_before: dict[Edge, int],
+    ) -> None:
+        self.track, self.plan, self.r, self.steps = track, track.plan, r, steps
+        self.loop, self.number, self.messages_before = loop, number, messages_before
+        self.shape = track.shapes[r]
+        self.pulled = self.plan.schedule.lent_at(track.rank, track.track, r)
+        self.to_send, self.to_take = dict(self.shape.sent), dict(self.shape.received)
+        self.sending: dict[Edge, Turn] = {}
+        self.taking: dict[Edge, Turn] = {}
+        self.ends: dict[Edge, int] = {}
+
+    def actions(self) -> Iterator[Action]:
+        """The actions of the steps, in the order in which they run."""
+        for s in self.shape.order:
+            yield from self._step(s)
+
+    def _step(self, s: int) -> Iterator[Action]:
+        """The action of a step, or two: the first lets peers pull before the rank makes its own
+        copy.
+        """
+        track, step, schedule = self.track, self.steps[s], self.plan.schedule
+        place = Place(track.rank, track.track, self.r, s)
+        proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
+        piece = self._piece(track.chunk_of(place))
+        sources, take, free = self._receive(s, piece)
+        slots, room, post, sent = self._send(s, piece)
+        returned = schedule.returns_at(*place) if schedule.returns else ()
+        action = Action(
+            place=place,
+            take=take,
+            room=room,
+            back=tuple(track.posted[each.round, each.edge, self.number] for each in returned),
+            operands=(*(self._region(track.rank, each, piece) for each in step.src), *sources),
+            targets=(
+                *(() if step.dst is None else (self._region(track.rank, step.dst, piece),)),
+                *slots,
+            ),
+            divide=proved_place in self.plan.proof.complete,
+            post=post,
+            free=free,
+            sent=sent,
         )
+        if is_copy(step) and step.dst is not None and post and self.pulled.issuperset(step.send):
+            yield Action(place, (), room, (), (), (), False, post, (), sent)
+            action = action._replace(room=(), post=(), sent=())
+        yield action
+
+    def _receive(
+        self, s: int, piece: tuple[int, int]
+    ) -> tuple[list[Region], tuple[Turn, ...], tuple[Turn, ...]]:
+        """What a step reads of its peers' chunks; the slices that it waits for, and that it is the
+        last to read.
+        """
+        rank = self.track.rank
+        sources: list[Region] = []
+        take: list[Turn] = []
+        free: list[Turn] = []
+        for edge in self.steps[s].recv:
+            if edge not in self.taking:
+                self.taking[edge] = self.track.next_received(edge)
+                take.append(self.taking[edge])
+            messages = self.plan.messages_of_port[edge.peer, rank, edge.port]
+            message = messages[self.messages_before.get(edge, 0)]
+            index = self.shape.received_index[s, edge]
+            is_pulled = message.is_direct and self.plan.p2p == "pull"
+            if is_pulled and not self.plan.is_remote(edge.peer, rank):
+                sources.append(self._region(edge.peer, message.places[index], piece))
+            else:
+                sources.append(self._slot(self.taking[edge], index, piece))
+            self.to_take[edge] -= 1
+            if not self.to_take[edge]:
+                free.append(self.taking[edge])
+        return sources, tuple(take), tuple(free)
+
+    def _send(
+        self, s: int, piece: tuple[int, int]
+    ) -> tuple[list[Region], tuple[Turn, ...], tuple[Turn, ...], tuple[tuple[Turn, Region], ...]]:
+        """The slots that a step writes; the slices that need a free slot, that are then filled, and
+        what those to another domain carry.
+        """
+        track, step = self.track, self.steps[s]
+        slots: list[Region] = []
+        room: list[Turn] = []
+        post: list[Turn] = []
+        sent: list[tuple[Turn, Region]] = []
+        for edge in step.send:
+            if edge not in self.sending:
+                self.sending[edge] = track.next_sent(edge)
+                track.posted[self.r, edge, self.number] = self.sending[edge]
+                room.append(self.sending[edge])
+            sequence = self.sending[edge]
+            if edge not in self.pulled:
+                slot = self._slot(sequence, self.shape.sent_index[s, edge], piece)
+                slots.append(slot)
+                end = slot.offset % self.plan.slot_bytes + slot.size
+                self.ends[edge] = max(self.ends.get(edge, 0), end)
+            self.to_send[edge] -= 1
+            if self.to_send[edge]:
+                continue
+            post.append(sequence)
+            if self.plan.is_remote(track.rank, edge.peer):
+                first = sequence.number % self.plan.slots * self.plan.slot_bytes
+                carried = (
+                    self._region(track.rank, home(step), piece)
+                    if edge in self.pulled
+                    else Region("slot", sequence.edge, first, self.ends[edge])
+                )
+                sent.append((sequence, carried))
+        return slots, tuple(room), tuple(post), tuple(sent)
+
+    def _piece(self, chunk: int) -> tuple[int, int]:
+        """First byte, from the chunk's start, and size of this slice of a chunk."""
+        loop, piece_bytes = self.loop, self.plan.piece_bytes
+        size = (
+            min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
+            if self.track.is_interleaved
+            else loop.size
+        )
+        first = min(self.number * piece_bytes, size)
+        return first, min(piece_bytes, size - first)
+
+    def _region(self, owner: int, operand: Operand, piece: tuple[int, int]) -> Region:
+        return self.track.region(owner, operand, self.loop, piece)
+
+    def _slot(self, sequence: Turn, index: int, piece: tuple[int, int]) -> Region:
+        """Where a piece of a message's chunk lies in its slot."""
+        first = sequence.number % self.plan.slots * self.plan.slot_bytes
+        return Region("slot", sequence.edge, first + index * self.plan.piece_bytes, piece[1])
 
 
-def room_wanted(turn: Turn, slices: int, slots: int) -> int:
+def room_wanted(sequence: Turn, slices: int, slots: int) -> int:
     """How many slices of a connection must be free, counted from the start of a launch, before
-    slice `turn` may fill its slot.
+    slice `sequence` may fill its slot.
 
-    Slots restart at 0 with every launch, so the slot's last user may be in the launch before: then
+    Slots restart at 0 with every launch, so the slot's last user may be in the launch before. Then
     the number is negative or 0.
 
     >>> room_wanted(Turn(0, 5), slices=8, slots=4), room_wanted(Turn(0, 1), slices=6, slots=4)
     (2, 0)
     """
-    if turn.number >= slots:
-        return turn.number - slots + 1
-    before = turn.number + slots * ((slices - 1 - turn.number) // slots)
+    if sequence.number >= slots:
+        return sequence.number - slots + 1
+    before = sequence.number + slots * ((slices - 1 - sequence.number) // slots)
     return before + 1 - slices
 
 
 def writer_of(plan: Plan, rank: int, offset: int) -> str:
-    """The last action that writes a byte of the rank's output, in words; nothing if there is
-    none.
-    """
-    found = ""
+    """The last action that writes a byte of the rank's output, in words; "" if there is none."""
+    writer = ""
     for actor in actors(plan, rank):
         for action in actor.actions:
             for region in action.targets:
@@ -318,8 +337,8 @@ def writer_of(plan: Plan, rank: int, offset: int) -> str:
                     received = (
                         f", from rank {', '.join(map(str, sorted(sources)))}" if sources else ""
                     )
-                    found = (
+                    writer = (
                         f"written by channel {actor.channel}, track {actor.track}, round"
                         f" {action.place.round}{received}"
                     )
-    return found
+    return writer

@@ -4,10 +4,11 @@ chunks and slices.
     lay_out(problem, schedule, ...) -> Plan
 
 Interleaved collectives: a channel owns a contiguous range of the vector and walks it in loops of
-`chunks x chunk_bytes`; chunk j of a loop is its j-th part. Blocked ones: a channel owns the same
-part of every block and walks it in loops of chunk_bytes. The last loop shrinks the chunk. A message
-is `slices` slots; slice s of it carries piece s of each of its chunks. Every backend reads its work
-from here: as actions (actions.py) or as the program of a kernel (device/program.py).
+`chunks x chunk_bytes`; chunk j of a loop is its j-th part. Blocked collectives: a channel owns the
+same part of every block and walks it in loops of chunk_bytes. The last loop shrinks the chunk. A
+message takes `slices` slots; slice s of it carries piece s of each of its chunks. Every backend
+reads its work from a plan: as actions (lowering.py) or as the program of a kernel
+(device/program.py).
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
-GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
+CHANNEL_GRAIN_BYTES = 64  # channels and shrunken chunks begin on cache lines
 MAX_SLICES = 64  # a message cut finer than this is a mistake in the knobs, and slow to prove
 
 
@@ -58,11 +59,11 @@ class Kernel:
     """How a GPU runs a plan: the protocol's kernel, threads of a CTA, accesses in flight, and what
     is compiled in.
 
-    unroll: 16-byte accesses of an operand (simple), lines (ll) that a thread has on its way.
+    unroll: 16-byte accesses of an operand (simple), or lines (ll), that a thread has in flight.
     reload: read a line again once its flag was seen (ll128). cluster: neighbouring CTAs that the
-    GPU places together (thread block clusters, from sm_90 on); 1: as it likes. ctas: of the kernel
-    that reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs it, and
-    where every channel and track has one.
+    GPU places together (thread block clusters, from sm_90 on); 1: no clusters. ctas: of the kernel
+    that reduces, or copies within its GPU, beside the copy engine; 0 where nothing needs one, and
+    where every channel and track has a CTA.
     """
 
     proto: str
@@ -79,8 +80,8 @@ class Kernel:
 
 
 class Carried(NamedTuple):
-    """A message of a loop: whether it goes without a FIFO, and then where its chunks lie, at the
-    reader's (push) or the sender's (pull).
+    """A message of a loop: whether it is zero-copy, and then where its chunks lie: in the
+    receiver's memory (push) or the sender's (pull).
     """
 
     is_direct: bool
@@ -128,22 +129,23 @@ def along(
     orders: tuple[tuple[int, ...], ...],
     hosts: tuple[int, ...] = (),
 ) -> Schedule:
-    """The schedule of an algorithm whose ranks stand in those orders: several side by side, each
-    with its part, where the collective can be cut.
+    """The schedule of an algorithm along rank orders: several at once, each with its part of the
+    data, where the collective can be cut.
 
     hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm
-    that needs several where there is one.
+    that needs several hosts where there is one.
     """
     if getattr(FAMILY.load(algo), "NEEDS_HOSTS", False) and not hosts:
         raise ScheduleError(
             f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring"
         )
     followed = orders if collective(op).is_interleaved else orders[:1]
-    found = [
-        registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))
-        for order in followed or ((),)
-    ]
-    return braid(found)
+    return braid(
+        [
+            registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))
+            for order in followed or ((),)
+        ]
+    )
 
 
 @lru_cache(maxsize=512)
@@ -154,8 +156,9 @@ def proved(schedule: Schedule, slots: int, slices: int, credit_batch: int, in_pl
 
 @lru_cache(maxsize=512)
 def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = False) -> Schedule:
-    """The schedule with every message that needs no FIFO read (pull; is_single: see passes.lend) or
-    written (push) in place.
+    """The schedule with every message that needs no FIFO pulled or pushed zero-copy.
+
+    is_single: see passes.pull_zero_copy.
     """
     return (
         pull_zero_copy(schedule, in_place=in_place, is_single=is_single)
@@ -199,7 +202,7 @@ def lay_out(
             f"a chunk must hold at least {unit} bytes", f"use --chunk {unit} or more"
         )
     ready = made_direct(schedule, p2p, problem.in_place, bool(domains)) if direct else schedule
-    # what is lent over a network has a slot at its receiver
+    # A message that is pulled zero-copy between domains has a slot at its receiver.
     widest = max(widest_message(ready), 1 if domains else 0)
     slot_bytes = slot_bytes if widest else 0
     piece_bytes = slot_bytes // widest if slot_bytes else -(-chunk_bytes // slices)
@@ -220,7 +223,7 @@ def lay_out(
             f"at most {MAX_SLICES}: use a larger --buffsize or a smaller --chunk",
         )
     if direct and domains:
-        # lent or not, a message then waits for a slot at its receiver
+        # Pulled zero-copy or not, a message between domains waits for a slot at its receiver.
         proved(schedule, slots, slices, 1, problem.in_place)
     proof = proved(
         ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place
@@ -248,13 +251,13 @@ def lay_out(
 class Plan:
     """A proved schedule with its layout. Made by lay_out().
 
-    `slots` slots of slot_bytes a connection (0: no message needs one); a chunk is chunk_bytes a
-    loop and travels in slices of piece_bytes. p2p: who moves what needs no FIFO, the reader (pull)
-    or the writer (push). widest: chunks of the largest message through a FIFO. kernel: how a GPU
-    runs it, None elsewhere. transport: where connections have their memory. proto: what a slot
-    looks like, the kernel's where there is one. islands: ranks that share memory
-    (transports/net.py); a message that is lent between two of them is sent from where it lies, into
-    a slot of the receiver's FIFO.
+    A connection has `slots` slots of slot_bytes (0: no message needs one); a chunk is chunk_bytes a
+    loop and travels in slices of piece_bytes. p2p: who moves a zero-copy message, the receiver
+    (pull) or the sender (push). widest: chunks of the largest message through a FIFO. kernel: how a
+    GPU runs it, None elsewhere. transport: where connections have their memory. proto: what a slot
+    looks like, the kernel's where there is one. domains: the shared-memory domain of every rank
+    (transports/net.py); a message that is pulled zero-copy between two domains is sent from where
+    it lies, into a slot of the receiver's FIFO.
     """
 
     problem: Problem
@@ -285,7 +288,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        lent, placed = (
+        pulled, pushed = (
             sorted((at, sorted(edges)) for at, edges in table.items())
             for table in (self.schedule.lent, self.schedule.placed)
         )
@@ -295,8 +298,8 @@ class Plan:
                 self.schedule.op,
                 self.schedule.name,
                 self.schedule.programs,
-                lent,
-                placed,
+                pulled,
+                pushed,
                 ready,
                 self.problem,
                 self.p2p,
@@ -320,7 +323,7 @@ class Plan:
 
     def share_of(self, block_bytes: int) -> int:
         """What a channel would own of a block of that size."""
-        grain = max(GRAIN_BYTES, self.problem.item_bytes)
+        grain = max(CHANNEL_GRAIN_BYTES, self.problem.item_bytes)
         return -(-block_bytes // (self.channels * grain)) * grain
 
     def channel_range(self, channel: int) -> tuple[int, int]:
@@ -338,7 +341,9 @@ class Plan:
             chunk = self.chunk_bytes
             if left < parts * chunk:
                 even = -(-left // parts)
-                grain = GRAIN_BYTES if even > GRAIN_BYTES else self.problem.item_bytes
+                grain = (
+                    CHANNEL_GRAIN_BYTES if even > CHANNEL_GRAIN_BYTES else self.problem.item_bytes
+                )
                 chunk = min(-(-even // grain) * grain, self.chunk_bytes)
             span = min(left, parts * chunk)
             yield Loop(first + done, span, chunk, -(-chunk // self.piece_bytes))
@@ -350,7 +355,7 @@ class Plan:
         return self.channels * self.schedule.chunks["tmp"] * self.chunk_bytes
 
     def is_remote(self, a: int, b: int) -> bool:
-        """Whether messages join two ranks, not memory."""
+        """Whether messages of MPI join two ranks, not memory."""
         return bool(self.domains) and self.domains[a] != self.domains[b]
 
     @cached_property
@@ -371,21 +376,21 @@ class Plan:
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
-                    lent, placed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
+                    pulled, pushed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
                         places = (
                             tuple(home(step) for step in steps if edge in step.send)
-                            if edge in lent
+                            if edge in pulled
                             else ()
                         )
                         sent.setdefault((rank, edge.peer, edge.port), []).append(
-                            Carried(edge in lent, places)
+                            Carried(edge in pulled, places)
                         )
                     for edge in into:
-                        places = landing(steps, edge) if edge in placed else ()
+                        places = landing(steps, edge) if edge in pushed else ()
                         taken.setdefault((edge.peer, rank, edge.port), []).append(
-                            Carried(edge in placed, places)
+                            Carried(edge in pushed, places)
                         )
         return {
             key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)]
@@ -395,7 +400,7 @@ class Plan:
     @cached_property
     def connections(self) -> list[Connection]:
         """Every connection of every channel, numbered by its place in the list."""
-        found: list[Connection] = []
+        connections: list[Connection] = []
         offset = 0
         for channel in range(self.channels):
             slices_a_message = sum(loop.slices for loop in self.loops(channel))
@@ -403,7 +408,7 @@ class Plan:
                 has_fifo = not all(message.is_direct for message in messages) or self.is_remote(
                     src, dst
                 )
-                found.append(
+                connections.append(
                     Connection(
                         src,
                         dst,
@@ -414,7 +419,7 @@ class Plan:
                     )
                 )
                 offset += self.slots * self.slot_bytes if has_fifo else 0
-        return found
+        return connections
 
     @cached_property
     def numbers(self) -> dict[tuple[int, int, int, str], int]:

@@ -15,7 +15,7 @@ _PLACES = (
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of the shipped profiles of a kind: "machines" or "sweeps"."""
+    """Names of the shipped profiles of a kind: "machines", "sweeps" or "tuning"."""
     return tuple(sorted(file.stem for place in _PLACES for file in (place / kind).glob("*.toml")))
 
 

@@ -212,7 +212,7 @@ def test_flags_that_would_repeat_are_refused() -> None:
     [
         ({"direct": "on"}, "neither direct nor pulled"),
         ({"p2p": "pull"}, "neither direct nor pulled"),
-        ({"backend": "reference"}, "reference backend speaks simple"),
+        ({"backend": "reference"}, "reference backend uses protocol simple"),
         ({"buffsize": 64}, "no room for 4 slots"),
     ],
 )

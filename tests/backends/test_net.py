@@ -14,10 +14,11 @@ from collbench.backends.cpu import backend as cpu
 from collbench.backends.net.proxy import DataComm
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import algorithms_of, resolve
+from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import Limits
 from collbench.planning.lowering import Region, Turn, actors
 from collbench.planning.plan import Plan
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS

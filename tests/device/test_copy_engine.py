@@ -18,11 +18,11 @@ from collbench.device.engine import Copy, Move, Say, Wait, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
 from collbench.launch.group import RankContext
-from collbench.planning.choice import algorithms_of, resolve
+from collbench.planning.choice import MAX_COPY_ACTIONS, resolve
 from collbench.planning.choice import chosen as own_choice
-from collbench.planning.choice_ce import MAX_ACTIONS
 from collbench.planning.choice_gpu import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.selection import algorithms_of
 from collbench.schedules.ir import Schedule
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -262,7 +262,7 @@ def test_what_needs_no_kernel_has_none() -> None:
         ({"proto": "ll128"}, "flags between"),
         ({"p2p": "pull"}, "nothing is pulled"),
         ({"cluster": 4}, "store over"),
-        ({"chunk": 1 << 16}, f"queues of copies take {MAX_ACTIONS}"),
+        ({"chunk": 1 << 16}, f"queues of copies take {MAX_COPY_ACTIONS}"),
         ({"threads": 100}, "threads of a CTA"),
         ({"chunk": 1 << 28, "slots": 9}, "are allowed"),
     ],

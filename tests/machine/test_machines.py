@@ -399,9 +399,7 @@ def test_sockets_of_unknown_processors_have_no_rate(tmp_path: Path) -> None:
 def test_what_a_profile_is_for_is_said() -> None:
     with pytest.raises(UsageError, match=r"cpu-2 has no \[topology\]"):
         machine_topology("cpu-2")
-    with pytest.raises(
-        UsageError, match=r"dgx-1v has no \[machine\]: it tells how the machine is wired"
-    ):
+    with pytest.raises(UsageError, match=r"dgx-1v has no \[machine\]: it describes the links"):
         machine("dgx-1v")
     with pytest.raises(UsageError, match="there is no profile 'dgx-9'"):
         machine_topology("dgx-9")

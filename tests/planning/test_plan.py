@@ -319,7 +319,7 @@ def test_reading_in_place_is_to_blame_only_where_it_was_asked_for() -> None:
     with pytest.raises(ScheduleError) as refused:
         resolve(case)
     assert "direct" not in refused.value.hint
-    with pytest.raises(ScheduleError, match="read in place") as refused:
+    with pytest.raises(ScheduleError, match="pulled zero-copy") as refused:
         resolve(replace(case, direct="on"))
     assert "slots must outnumber" in refused.value.hint
     assert resolve(replace(case, direct="on", slots=2)).case.direct == "on"

@@ -1,11 +1,11 @@
-"""LL, low latency: 8 bytes on the wire are 4 of data and 4 of flag, so data needs no counter and no
-fence. Half of the wire is payload.
+"""LL, low latency: 8 bytes in a slot are 4 of data and 4 of flag, so data needs no counter and no
+fence. Half of a slot is payload.
 
 Source: NCCL's protocol of that name.
 """
 
 DATA_BYTES, FLAG_BYTES = 4, 4
-LINE_BYTES, LINE_PAYLOAD = 16, 8  # a GPU thread moves two of them at a time
+LL_LINE_BYTES, LL_LINE_PAYLOAD = 16, 8  # what a GPU thread moves with one access
 
 
 def payload_bytes(slot_bytes: int) -> int:
@@ -14,7 +14,7 @@ def payload_bytes(slot_bytes: int) -> int:
     >>> payload_bytes(4096)
     2048
     """
-    return slot_bytes // LINE_BYTES * LINE_PAYLOAD
+    return slot_bytes // LL_LINE_BYTES * LL_LINE_PAYLOAD
 
 
 def wire_bytes(payload: int) -> int:
@@ -23,4 +23,4 @@ def wire_bytes(payload: int) -> int:
     >>> wire_bytes(20)
     48
     """
-    return -(-payload // LINE_PAYLOAD) * LINE_BYTES
+    return -(-payload // LL_LINE_PAYLOAD) * LL_LINE_BYTES

@@ -1,11 +1,11 @@
-"""LL128: 128 bytes on the wire are 120 of data and 8 of flag. For links that deliver 128 bytes of a
+"""LL128: 128 bytes in a slot are 120 of data and 8 of flag. For links that deliver 128 bytes of a
 warp whole and in order, as NVLink does.
 
 A warp moves 16 lines at a time, 1920 bytes of payload. Source: NCCL's protocol of that name.
 """
 
 DATA_BYTES, FLAG_BYTES = 120, 8
-TURN_BYTES, TURN_PAYLOAD = 2048, 1920
+WARP_BYTES, WARP_PAYLOAD = 2048, 1920
 
 
 def payload_bytes(slot_bytes: int) -> int:
@@ -14,13 +14,13 @@ def payload_bytes(slot_bytes: int) -> int:
     >>> payload_bytes(65536)
     61440
     """
-    return slot_bytes // TURN_BYTES * TURN_PAYLOAD
+    return slot_bytes // WARP_BYTES * WARP_PAYLOAD
 
 
 def wire_bytes(payload: int) -> int:
-    """What that much of one chunk takes in a slot: a warp's turn is whole.
+    """What that much of one chunk takes in a slot: whole accesses of a warp.
 
     >>> wire_bytes(1921)
     4096
     """
-    return -(-payload // TURN_PAYLOAD) * TURN_BYTES
+    return -(-payload // WARP_PAYLOAD) * WARP_BYTES

@@ -1,5 +1,5 @@
-"""Simple: data as it is, then a counter of the connection that says so. All of the wire is payload;
-two flags travel per slice.
+"""Simple: data as it is, then a counter of the connection that announces it. All of a slot is
+payload, and two flags travel per slice.
 """
 
 

@@ -1,5 +1,5 @@
-"""ce: the copy engine of the sender's GPU writes the receiver's memory, over NVLink or PCIe;
-kernels only wait, say so, and reduce.
+"""ce: the copy engine of the sender's GPU writes the receiver's memory, over NVLink or PCIe.
+Kernels only wait, signal and reduce.
 """
 
 from collections.abc import Hashable, Sequence
@@ -8,7 +8,7 @@ from collbench.planning.transports import p2p
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:
-    """Why connections between ranks on these hosts cannot be placed so, or an empty text.
+    """Why connections between ranks on these hosts cannot use it, or an empty text.
 
     >>> why_not(["a", "a"]), why_not(["a", "b"])
     ('', 'the ranks are on 2 hosts: GPUs reach the memory of their own host only')

@@ -1,8 +1,8 @@
-"""net: messages of MPI. A connection has a FIFO at both ends, in memory of each rank's own, and a
+"""net: messages of MPI. A connection has a FIFO at both ends, in each rank's own memory, and a
 proxy of each rank moves the slots.
 
-Here is which pairs of ranks it joins; the proxies that move slots are backends/_proxy.py, for
-processors, and backends/_gpu_net.py.
+This module says which pairs of ranks it joins. The proxies that move slots are in backends/net: one
+for CPUs and one for GPUs.
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,11 +16,11 @@ def why_not(hosts: Sequence[Hashable]) -> str:
 
 
 def domains(transport: str, hosts: Sequence[Hashable]) -> Domains:
-    """The island of every rank, numbered by its first: its ranks share memory, and messages join it
-    to the others. () if there is only one.
+    """The shared-memory domain of every rank, numbered by its first rank. Messages join a domain to
+    the others. () if there is only one.
 
-    `net` makes every rank one of its own, `auto` every host; the others are one island whatever the
-    hosts (see their why_not).
+    With `net` every rank is a domain of its own, with `auto` every host is one. With the others all
+    ranks are one domain, whatever the hosts (see their why_not).
 
     >>> (
     ...     domains("auto", ["a", "b", "a"]),
@@ -32,28 +32,30 @@ def domains(transport: str, hosts: Sequence[Hashable]) -> Domains:
     """
     if transport == "net":
         return tuple(range(len(hosts)))
-    places = list(dict.fromkeys(hosts))
+    names = list(dict.fromkeys(hosts))
     return (
-        tuple(places.index(host) for host in hosts)
-        if transport == "auto" and len(places) > 1
-        else ()
+        tuple(names.index(host) for host in hosts) if transport == "auto" and len(names) > 1 else ()
     )
 
 
-def label(found: Domains, inside: str = "shm") -> str:
-    """The roads that those islands leave: memory, messages or both. inside: what joins the ranks of
-    one.
+def label(of_ranks: Domains, inside: str = "shm") -> str:
+    """The transports that those domains need: memory, messages or both. inside: the transport of a
+    domain.
 
     >>> label(()), label((0, 1, 2)), label((0, 0, 1), "p2p")
     ('shm', 'net', 'p2p+net')
     """
-    return inside if not found else "net" if len(set(found)) == len(found) else f"{inside}+net"
+    if not of_ranks:
+        return inside
+    return "net" if len(set(of_ranks)) == len(of_ranks) else f"{inside}+net"
 
 
-def seats(found: Domains, n: int) -> list[int]:
-    """The number of every rank among those of its island.
+def seats(of_ranks: Domains, n: int) -> list[int]:
+    """The number of every rank among those of its domain.
 
     >>> seats((0, 1, 0), 3), seats((), 3)
     ([0, 0, 1], [0, 1, 2])
     """
-    return [found[:rank].count(found[rank]) for rank in range(n)] if found else list(range(n))
+    if not of_ranks:
+        return list(range(n))
+    return [of_ranks[:rank].count(of_ranks[rank]) for rank in range(n)]

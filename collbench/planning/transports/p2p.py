@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 def why_not(hosts: Sequence[Hashable]) -> str:
-    """Why connections between ranks on these hosts cannot be placed so, or an empty text.
+    """Why connections between ranks on these hosts cannot use it, or an empty text.
 
     >>> why_not(["a", "a"]), why_not(["a", "b"])
     ('', 'the ranks are on 2 hosts: GPUs reach the memory of their own host only')

@@ -1,5 +1,5 @@
-"""shm: memory of one host that both ends map. Slots, flags and lent buffers are read and written by
-the processors themselves.
+"""shm: memory of one host that both ends map. The CPUs themselves read and write slots and flags,
+and read the buffers that are pulled zero-copy.
 """
 
 from collections.abc import Hashable, Sequence
