@@ -119,7 +119,7 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
         self._clustered = (
-            driver_calls.Launch(function, grid, block, cluster) if cluster > 1 else None
+            driver_calls.ClusterLaunch(function, grid, block, cluster) if cluster > 1 else None
         )
 
     def __call__(self, stream: int) -> None:
@@ -129,7 +129,7 @@ class Launch:
             self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
 
 
-class _Foreign:
+class _ForeignStream:
     """A stream made here, as others' objects take one: by the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:
@@ -157,7 +157,7 @@ class Card:
         self._priority = 0  # that of streams which ask for none
         self.stream = self.new_stream()
         # past what waits in the other
-        self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
+        self.side_stream: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
         self._allocated: list[int] = []
         self._is_exported = False
         self._opened: list[int] = []
@@ -180,7 +180,7 @@ class Card:
 
     def as_cupy(self, stream: int) -> Any:
         """CuPy's object for a stream, which does not end it."""
-        return self.cupy.cuda.Stream.from_external(_Foreign(stream))
+        return self.cupy.cuda.Stream.from_external(_ForeignStream(stream))
 
     def allocate(self, size: int) -> int:
         """Memory, zeroed. Raises UnavailableError if there is not enough."""
@@ -269,17 +269,21 @@ class Card:
             ctypes.addressof(buffer),
             len(data),
             self.runtime.memcpyHostToDevice,
-            self.aside,
+            self.side_stream,
         )
-        self.runtime.streamSynchronize(self.aside)
+        self.runtime.streamSynchronize(self.side_stream)
 
     def download(self, pointer: int, size: int) -> bytes:
         """Copy from the GPU, past whatever waits in the main stream."""
         buffer = ctypes.create_string_buffer(size)
         self.runtime.memcpyAsync(
-            ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost, self.aside
+            ctypes.addressof(buffer),
+            pointer,
+            size,
+            self.runtime.memcpyDeviceToHost,
+            self.side_stream,
         )
-        self.runtime.streamSynchronize(self.aside)
+        self.runtime.streamSynchronize(self.side_stream)
         return buffer.raw
 
     def clear(self, pointer: int, size: int) -> None:
@@ -297,7 +301,9 @@ class Card:
     def resident_ctas(self, function: int, threads: int, cluster: int = 1) -> int:
         """CTAs of a kernel that can run at once."""
         if cluster > 1:
-            return driver_calls.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
+            return driver_calls.ClusterLaunch(
+                function, (cluster, 1), threads, cluster
+            ).resident_ctas()
         return (
             int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
             * self.multiprocessors

@@ -46,7 +46,7 @@ DTYPE_NUMBER = {
 # the result
 MAX_UNROLLED = 9
 _TABLE = "program_table.h"
-INSTALL_HINT = (
+CUPY_INSTALL_HINT = (
     "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
 )
 
@@ -156,7 +156,7 @@ def pattern_source(item_bytes: int) -> Source:
 
 def meet_source() -> Source:
     """The kernels that ranks meet with."""
-    return Source(file="meet.cu", macros=(("ITEM", "4"),))
+    return Source(file="barrier.cu", macros=(("ITEM", "4"),))
 
 
 def copy_source() -> Source:
@@ -222,7 +222,7 @@ def _nvrtc() -> Any:
     try:
         from cupy.cuda import nvrtc
     except ImportError:
-        raise UnavailableError("CuPy is not installed", INSTALL_HINT) from None
+        raise UnavailableError("CuPy is not installed", CUPY_INSTALL_HINT) from None
     return nvrtc
 
 

@@ -59,7 +59,7 @@ def record_by_graph(event: int, stream: int) -> None:
         )
 
 
-class Launch:
+class ClusterLaunch:
     """A grid of a kernel in clusters. Raises UnavailableError where the driver refuses it."""
 
     def __init__(self, function: int, grid: tuple[int, int], block: int, cluster: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 ITEM_BYTES = 2
-INSTALL_HINT = (
+CUBLAS_INSTALL_HINT = (
     "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"
 )
 # library_types.h, cublas_api.h
@@ -31,7 +31,7 @@ def load_cublas() -> Any:
         from cupy.cuda import cublas
     except ImportError:
         raise UnavailableError(
-            "CuPy finds no cuBLAS, which computes beside the communication", INSTALL_HINT
+            "CuPy finds no cuBLAS, which computes beside the communication", CUBLAS_INSTALL_HINT
         ) from None
     return cublas
 

@@ -317,7 +317,7 @@ def test_auto_takes_it_for_what_it_moves_fastest(
 
 
 def test_the_host_packs_what_kernels_take() -> None:
-    assert structure("Note", {}, "engine.cu").itemsize == NOTE.size
+    assert structure("FlagEntry", {}, "engine.cu").itemsize == NOTE.size
     assert structure("Engine", {}, "engine.cu").itemsize == ENGINE.size
     assert structure("Move", {"MAX_SOURCES": 3}, "engine.cu").itemsize == MOVE.size + 3 * 8
 
@@ -341,7 +341,7 @@ def test_kernels_compile(arch: int) -> None:
             source = kernel_source(resolve(case).plan, 0)
             made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
             assert all(
-                name in made for name in (b"collbench_wait", b"collbench_say", b"collbench_move")
+                name in made for name in (b"collbench_wait", b"collbench_signal", b"collbench_move")
             )
             if ranks == 4 and arch == 90:
                 assert set(

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import MEETING, stride_bytes
-from collbench.device import layout as layouts
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER
 from collbench.device.layout import (
+    ABORT_AT,
     ARGS,
     CONTROL_BYTES,
     END,
     LINE_BYTES,
     MAX_CTAS,
+    MEETING_AT,
     REPORT_BYTES,
     REPORTS_AT,
     STATE_BYTES,
@@ -336,8 +337,7 @@ def assert_addresses(plan: Plan) -> None:
             place_of(mine.abort),
             place_of(mine.reports),
         ) == tuple(
-            ((rank, rank, ARENA), offset)
-            for offset in (at.tmp, STATES_AT, layouts.ABORT_AT, REPORTS_AT)
+            ((rank, rank, ARENA), offset) for offset in (at.tmp, STATES_AT, ABORT_AT, REPORTS_AT)
         )
         assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (
             ((rank, rank, USER), buffers.in_offset),
@@ -354,22 +354,22 @@ def assert_addresses(plan: Plan) -> None:
             (number,) = [
                 number
                 for number, other in enumerate(theirs)
-                if where(other.heard) == where(end.said)
+                if where(other.local_flag) == where(end.remote_flag)
             ]
             other = theirs[number]
             assert other.peer == rank
             assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
-            assert (where(other.said), where(other.slots), other.slots_stride) == (
-                where(end.heard),
+            assert (where(other.remote_flag), where(other.slots), other.slots_stride) == (
+                where(end.local_flag),
                 where(end.slots),
                 end.slots_stride,
             )
-            assert (other.said_stride, other.heard_stride, other.per_loop) == (
-                end.heard_stride,
-                end.said_stride,
+            assert (other.remote_flag_stride, other.local_flag_stride, other.per_loop) == (
+                end.local_flag_stride,
+                end.remote_flag_stride,
                 end.per_loop,
             )
-            assert (where(end.heard)[:2], where(end.said)[:2]) == (
+            assert (where(end.local_flag)[:2], where(end.remote_flag)[:2]) == (
                 (rank, shared),
                 (end.peer, shared),
             )
@@ -377,15 +377,15 @@ def assert_addresses(plan: Plan) -> None:
                 assert_buffers(plan, one, viewer)
             taken[rank] += [
                 (
-                    where(end.heard)[2] + c * end.heard_stride,
-                    where(end.heard)[2] + c * end.heard_stride + LINE_BYTES,
+                    where(end.local_flag)[2] + c * end.local_flag_stride,
+                    where(end.local_flag)[2] + c * end.local_flag_stride + LINE_BYTES,
                 )
                 for c in channels
             ]
             taken[end.peer] += [
                 (
-                    where(end.said)[2] + c * end.said_stride,
-                    where(end.said)[2] + c * end.said_stride + LINE_BYTES,
+                    where(end.remote_flag)[2] + c * end.remote_flag_stride,
+                    where(end.remote_flag)[2] + c * end.remote_flag_stride + LINE_BYTES,
                 )
                 for c in channels
             ]
@@ -418,7 +418,7 @@ def assert_buffers(plan: Plan, end: SimpleNamespace, viewer: int) -> None:
         ((viewer, end.peer, USER), at.in_offset),
         ((viewer, end.peer, USER), at.out_offset),
     )
-    for address in (end.heard, end.said, *[end.slots] * bool(end.slots)):
+    for address in (end.local_flag, end.remote_flag, *[end.slots] * bool(end.slots)):
         assert place_of(address)[0][0] == viewer
 
 
@@ -440,7 +440,7 @@ def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
 
 
 def test_control_words_fit_before_the_flags() -> None:
-    assert layouts.MEETING_AT + 8 * 1001 <= STATES_AT
+    assert MEETING_AT + 8 * 1001 <= STATES_AT
     assert STATES_AT + STATE_BYTES * MAX_CTAS <= REPORTS_AT
     assert REPORTS_AT + REPORT_BYTES * MAX_CTAS <= CONTROL_BYTES
 
@@ -451,12 +451,12 @@ def test_control_words_fit_before_the_flags() -> None:
 def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     """No padding and the same sizes; which field is where, the launches above show."""
     sizes = {"RECEIVING": 0, "SENDING": 0, "MAX_SOURCES": 2, "MAX_TARGETS": 3}
-    assert structure("End", sizes).itemsize == END.size
+    assert structure("ConnectionEnd", sizes).itemsize == END.size
     assert structure("Args", sizes).itemsize == ARGS.size + 2 * END.size
     assert structure("State", sizes).itemsize == STATE_BYTES
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
-    assert structure("Meeting", sizes, "meet.cu").itemsize == MEETING.size
+    assert structure("BarrierArgs", sizes, "barrier.cu").itemsize == MEETING.size
 
 
 def test_numbers_have_the_same_names() -> None:

@@ -151,13 +151,13 @@ def test_a_soak(gpus: int, proto: str) -> None:
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("late:1", r"rank 1 (keeps the others waiting: |does not answer; )"),
         ("drop", r"rank 0 keeps the others waiting: .*waited for data from rank 0: wanted 3,"),
     ],
 )
-def test_faults_are_named(gpus: int, proto: str, fault: str, said: str) -> None:
+def test_faults_are_named(gpus: int, proto: str, fault: str, message: str) -> None:
     ended = run(
         started(
             "mpi",
@@ -180,7 +180,7 @@ def test_faults_are_named(gpus: int, proto: str, fault: str, said: str) -> None:
     )
     print(ended.errors)
     assert ended.code == 4
-    assert re.search(said, ended.errors)
+    assert re.search(message, ended.errors)
 
 
 def test_one_process_for_all_gpus_sends_no_messages(gpus: int) -> None:

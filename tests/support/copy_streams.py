@@ -99,15 +99,15 @@ class Kernel:
     def __call__(self, stream: int) -> None:
         work: dict[str, Callable[[], Work]] = {
             "collbench_wait": self._wait,
-            "collbench_say": self._say,
+            "collbench_signal": self._signal,
             "collbench_move": self._move,
         }
         self.runtime.streams[stream].append(work[self.function]())
 
-    def _told(self) -> tuple[int, list[Any]]:
+    def _entries(self) -> tuple[int, list[Any]]:
         """Launches counted, and the notes."""
         (engine,) = np.frombuffer(self.args[0], structure("Engine", {}, "engine.cu"))
-        kind = structure("Note", {}, "engine.cu")
+        kind = structure("FlagEntry", {}, "engine.cu")
         address, length = (int.from_bytes(arg, "little") for arg in self.args[1:3])
         table = self.gpus.tables[self.runtime.rank]
         start = address - table.base
@@ -118,26 +118,28 @@ class Kernel:
 
     def _wait(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
-        state, notes = self._told()
+        state, entries = self._entries()
         launch = gpus.word(rank, state) - 1
-        for note in notes:
-            while gpus.word(rank, int(note["word"])) < launch * int(note["a_launch"]) + int(
-                note["number"]
+        for entry in entries:
+            while gpus.word(rank, int(entry["flag"])) < launch * int(entry["per_launch"]) + int(
+                entry["number"]
             ):
                 yield False
         yield True
 
-    def _say(self) -> Work:
+    def _signal(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
-        state, notes = self._told()
+        state, entries = self._entries()
         begins = int.from_bytes(self.args[3], "little")
         launch = gpus.word(rank, state) - (1 - begins)
         if begins:
-            gpus.tell(rank, state, launch + 1)
-        for note in notes:
-            assert bool(begins) == (note["signal"] == READY)
-            if (value := launch * int(note["a_launch"]) + int(note["number"])) <= int(note["most"]):
-                gpus.tell(rank, int(note["word"]), value)
+            gpus.set_flag(rank, state, launch + 1)
+        for entry in entries:
+            assert bool(begins) == (entry["signal"] == READY)
+            if (value := launch * int(entry["per_launch"]) + int(entry["number"])) <= int(
+                entry["limit"]
+            ):
+                gpus.set_flag(rank, int(entry["flag"]), value)
             yield True
 
     def _move(self) -> Work:

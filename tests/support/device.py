@@ -141,7 +141,7 @@ class Gpus:
     def word(self, viewer: int, address: int) -> int:
         return int(self._words(viewer, address)[0])
 
-    def tell(self, viewer: int, address: int, value: int) -> None:
+    def set_flag(self, viewer: int, address: int, value: int) -> None:
         """Set a word that another rank hears; such words only grow."""
         word = self._words(viewer, address)
         assert value >= word[0]

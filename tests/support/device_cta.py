@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.spec.case import Problem
-from tests.support.device_wire import LANES, slot_bytes, wire_of
+from tests.support.device_wire import LANES, slot_bytes, wire_share
 from tests.support.structures import enumerators
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ KIND, SIGNAL, FLAG = (
 Coroutine = Iterator[bool]  # yields whether it waits for others
 
 
-def moved(chunk: int, shift: int, ranks: int) -> int:
+def shifted(chunk: int, shift: int, ranks: int) -> int:
     chunk += shift
     return chunk - ranks if chunk >= ranks and shift else chunk
 
@@ -66,7 +66,7 @@ class Walk:
         """First byte and size of the current slice of a chunk."""
         size = self.size
         if self.parts:
-            start = moved(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
+            start = shifted(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
             size = min(self.chunk, self.size - start) if start < self.size else 0
         first = min(self.slice * self.a.piece_bytes, size) if self.is_sliced else 0
         return first, min(self.a.piece_bytes, size - first)
@@ -82,11 +82,11 @@ class Walk:
             & 0xFFFFFFFF
         )
 
-    def heard(self, end: SimpleNamespace) -> int:
-        return int(end.heard + self.channel * end.heard_stride)
+    def local_flag(self, end: SimpleNamespace) -> int:
+        return int(end.local_flag + self.channel * end.local_flag_stride)
 
-    def said(self, end: SimpleNamespace) -> int:
-        return int(end.said + self.channel * end.said_stride)
+    def remote_flag(self, end: SimpleNamespace) -> int:
+        return int(end.remote_flag + self.channel * end.remote_flag_stride)
 
     def slot(self, end: SimpleNamespace, number: int) -> int:
         return int(
@@ -100,11 +100,11 @@ class Walk:
             return int(
                 a.tmp
                 + self.channel * a.tmp_stride
-                + moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes
+                + shifted(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes
                 + first
             )
         is_in = ref.kind in (KIND.IN, KIND.PEER_IN)
-        chunk = moved(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
+        chunk = shifted(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
         at = self.offset + (
             min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes
         )
@@ -180,10 +180,10 @@ class Cta:
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        for mark in self.program.waits[
+                        for flag in self.program.waits[
                             stage.first_wait : stage.first_wait + stage.waits
                         ]:
-                            yield from self.wait(w, mark)
+                            yield from self.wait(w, flag)
                         for step in self.program.steps[
                             stage.first_step : stage.first_step + stage.steps
                         ]:
@@ -191,19 +191,19 @@ class Cta:
                             yield False
                         yield from self.barrier("all", 2, mine)
                 w.slice = 0
-        for mark in self.program.waits[
+        for flag in self.program.waits[
             self.track.first_back : self.track.first_back + self.track.backs
         ]:
-            yield from self.wait(w, mark)
+            yield from self.wait(w, flag)
         self.leave(w)
 
     def hand_over(self) -> Coroutine:
         """The last warp, which says what is done."""
         w, mine = self.walk(), dict[str, int]()
-        for mark in self.program.posts[
+        for flag in self.program.signals[
             self.track.first_ready : self.track.first_ready + self.track.readies
         ]:
-            self.say(w, mark)
+            self.signal(w, flag)
         yield False
         while w.advance():
             for round_ in self.rounds():
@@ -211,38 +211,38 @@ class Cta:
                     w.slice = number
                     for stage in self.stages(round_):
                         yield from self.barrier("all", 2, mine)
-                        for mark in self.program.posts[
-                            stage.first_post : stage.first_post + stage.posts
+                        for flag in self.program.signals[
+                            stage.first_signal : stage.first_signal + stage.signals
                         ]:
-                            self.say(w, mark)
+                            self.signal(w, flag)
                             yield False
                 w.slice = 0
 
-    def wait(self, w: Walk, mark: SimpleNamespace) -> Coroutine:
-        is_data = mark.signal == SIGNAL.DATA
-        end = (self.a.receiving if is_data else self.a.sending)[mark.end]
-        wanted, word = w.number(end, mark.message) + (1 if w.slices else 0), w.heard(end)
-        if mark.signal == SIGNAL.READY:
+    def wait(self, w: Walk, flag: SimpleNamespace) -> Coroutine:
+        is_data = flag.signal == SIGNAL.DATA
+        end = (self.a.receiving if is_data else self.a.sending)[flag.end]
+        wanted, word = w.number(end, flag.message) + (1 if w.slices else 0), w.local_flag(end)
+        if flag.signal == SIGNAL.READY:
             wanted, word = self.launch + 1, word + 8
-        elif mark.signal == SIGNAL.ROOM:
+        elif flag.signal == SIGNAL.ROOM:
             if wanted <= w.slots:
                 return
             wanted -= w.slots
         cached = self.seen_filled if is_data else self.seen_read
-        if mark.signal != SIGNAL.READY and cached[mark.end] >= wanted:
+        if flag.signal != SIGNAL.READY and cached[flag.end] >= wanted:
             return
         while (seen := self.gpus.word(self.rank, word)) < wanted:
             yield True
-        if mark.signal != SIGNAL.READY:
-            cached[mark.end] = seen
+        if flag.signal != SIGNAL.READY:
+            cached[flag.end] = seen
 
-    def say(self, w: Walk, mark: SimpleNamespace) -> None:
-        end = (self.a.sending if mark.signal == SIGNAL.TAIL else self.a.receiving)[mark.end]
-        if mark.signal == SIGNAL.READY:
-            self.gpus.tell(self.rank, w.said(end) + 8, self.launch + 1)
+    def signal(self, w: Walk, flag: SimpleNamespace) -> None:
+        end = (self.a.sending if flag.signal == SIGNAL.TAIL else self.a.receiving)[flag.end]
+        if flag.signal == SIGNAL.READY:
+            self.gpus.set_flag(self.rank, w.remote_flag(end) + 8, self.launch + 1)
         else:
-            assert mark.signal in (SIGNAL.TAIL, SIGNAL.HEAD)
-            self.gpus.tell(self.rank, w.said(end), w.number(end, mark.message) + 1)
+            assert flag.signal in (SIGNAL.TAIL, SIGNAL.HEAD)
+            self.gpus.set_flag(self.rank, w.remote_flag(end), w.number(end, flag.message) + 1)
 
     def run_plain(self, w: Walk, step: SimpleNamespace) -> None:
         first, size = w.piece(step.work)
@@ -279,39 +279,41 @@ class Cta:
             []
             if is_uncredited
             else [
-                self.gpus.word(self.rank, w.heard(end))
+                self.gpus.word(self.rank, w.local_flag(end))
                 for end in self.a.sending[: self.sizes["SENDING"]]
             ]
         )
         while w.advance():
             for round_ in self.rounds():
                 for stage in self.stages(round_):
-                    for mark in self.program.waits[
+                    for flag in self.program.waits[
                         stage.first_wait : stage.first_wait + stage.waits
                     ]:
-                        if mark.signal == SIGNAL.ROOM and not is_uncredited:
-                            end = self.a.sending[mark.end]
-                            number = w.number(end, mark.message)
-                            while number >= w.slots + seen[mark.end]:
-                                seen[mark.end] = self.gpus.word(self.rank, w.heard(end))
-                                if number >= w.slots + seen[mark.end]:
+                        if flag.signal == SIGNAL.ROOM and not is_uncredited:
+                            end = self.a.sending[flag.end]
+                            number = w.number(end, flag.message)
+                            while number >= w.slots + seen[flag.end]:
+                                seen[flag.end] = self.gpus.word(self.rank, w.local_flag(end))
+                                if number >= w.slots + seen[flag.end]:
                                     yield True
                     for step in self.program.steps[
                         stage.first_step : stage.first_step + stage.steps
                     ]:
                         yield from self.run_flagged(w, step, lane)
-                    for mark in (
+                    for flag in (
                         ()
                         if is_single
-                        else self.program.posts[stage.first_post : stage.first_post + stage.posts]
+                        else self.program.signals[
+                            stage.first_signal : stage.first_signal + stage.signals
+                        ]
                     ):
-                        if mark.signal == SIGNAL.HEAD:
-                            end = self.a.receiving[mark.end]
-                            following = w.number(end, mark.message) + 1
+                        if flag.signal == SIGNAL.HEAD:
+                            end = self.a.receiving[flag.end]
+                            following = w.number(end, flag.message) + 1
                             if following % self.sizes["BATCH"] == 0:
                                 yield from self.barrier("all", LANES, mine)
                                 if lane == 0:
-                                    self.gpus.tell(self.rank, w.said(end), following)
+                                    self.gpus.set_flag(self.rank, w.remote_flag(end), following)
             if is_single:
                 assert not w.advance(), "the kernel has code for one loop only"
                 break
@@ -322,8 +324,10 @@ class Cta:
             else range(self.track.first_head, self.track.first_head + self.track.heads)
         ):
             if lane == k % LANES:
-                end = self.a.receiving[self.program.posts[k].end]
-                self.gpus.tell(self.rank, w.said(end), w.done * end.per_loop & 0xFFFFFFFF)
+                end = self.a.receiving[self.program.signals[k].end]
+                self.gpus.set_flag(
+                    self.rank, w.remote_flag(end), w.done * end.per_loop & 0xFFFFFFFF
+                )
         if lane == 0:
             self.leave(w)
 
@@ -331,7 +335,7 @@ class Cta:
         first, size = w.piece(step.work)
         assert self.gpus.plan.kernel is not None
         proto = self.gpus.plan.kernel.proto
-        wire = wire_of(proto, size, lane)
+        wire = wire_share(proto, size, lane)
         if not len(wire.index):
             return
 
@@ -349,9 +353,9 @@ class Cta:
         for ref in step.source[: step.sources]:
             if ref.kind == KIND.SLOT:
                 memory, flag = slot(ref, self.a.receiving)
-                while not wire.has_come(memory, flag):
+                while not wire.has_arrived(memory, flag):
                     yield True
-                operands.append(wire.taken(memory))
+                operands.append(wire.received(memory))
             else:
                 operands.append(
                     wire.loaded(

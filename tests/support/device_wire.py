@@ -11,7 +11,7 @@ LANES = 2  # threads (ll) or warps (ll128) of a CTA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wire:
+class WireShare:
     """One thread's (ll) or warp's (ll128) part of a chunk: which bytes of user memory it has, and
     which words of 4 bytes of a slot.
     """
@@ -31,11 +31,11 @@ class Wire:
     def store(self, memory: np.ndarray, payload: np.ndarray) -> None:
         memory[self.index[self.is_there]] = payload[self.is_there]
 
-    def has_come(self, memory: np.ndarray, flag: int) -> bool:
+    def has_arrived(self, memory: np.ndarray, flag: int) -> bool:
         slot = memory.view("<u4")
         return bool((slot[self.flags] == flag).all() and not slot[self.zeros].any())
 
-    def taken(self, memory: np.ndarray) -> np.ndarray:
+    def received(self, memory: np.ndarray) -> np.ndarray:
         found: np.ndarray = memory.view("<u4")[self.words].view(np.uint8)
         return found
 
@@ -45,14 +45,14 @@ class Wire:
 
 
 @lru_cache(maxsize=4096)
-def wire_of(proto: str, size: int, lane: int) -> Wire:
+def wire_share(proto: str, size: int, lane: int) -> WireShare:
     """The part of a chunk of that size. Every LANES-th line, or turn, is one thread's or warp's."""
     payload, whole = _UNITS[proto]
     units = np.arange(lane, -(-size // payload), LANES)[:, None]
     words, flags, zeros = (
         (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int))
         if proto == "ll"
-        else (_TURN_WORDS, _TURN_FLAGS, _TURN_FLAGS + 1)
+        else (_TILE_WORDS, _TILE_FLAGS, _TILE_FLAGS + 1)
     )
     index, words, flags, zeros = (
         units * payload + np.arange(payload),
@@ -68,7 +68,7 @@ def wire_of(proto: str, size: int, lane: int) -> Wire:
             for part, last in zip((index, words, flags, zeros), half, strict=True)
         )
     index = index.reshape(-1)
-    return Wire(
+    return WireShare(
         index=index,
         is_there=index < size,
         words=words.reshape(-1),
@@ -83,7 +83,7 @@ def slot_bytes(proto: str, payload: int) -> int:
     return -(-payload // one) * whole
 
 
-def _words_of_a_turn() -> tuple[np.ndarray, np.ndarray]:
+def _words_of_a_tile() -> tuple[np.ndarray, np.ndarray]:
     """ll128.cu: the words of a turn that hold payload, in its order, and those that hold flags."""
     units, flags = [[0] * 4 for _ in range(120)], []
     for g in range(4):
@@ -101,4 +101,4 @@ def _words_of_a_turn() -> tuple[np.ndarray, np.ndarray]:
 
 _UNITS = {"ll": (8, 16), "ll128": (1920, 2048)}  # payload and bytes of a line, and of a turn
 _LINE_WORDS, _LINE_FLAGS = np.array([0, 2]), np.array([1, 3])
-_TURN_WORDS, _TURN_FLAGS = _words_of_a_turn()
+_TILE_WORDS, _TILE_FLAGS = _words_of_a_tile()

@@ -41,7 +41,9 @@ def _parts(pattern: str, text: str) -> tuple[str, str]:
 def enumerators(name: str, file: str = "types.cuh") -> dict[str, int]:
     """The named numbers of an enumeration; those without a value count on."""
     (body,) = re.findall(
-        rf"^enum {name}(?: : u16)? \{{(.*?)\}};", (SOURCES / file).read_text(), re.MULTILINE
+        rf"^enum {name}(?: : u16)? \{{(.*?)\}};",
+        (SOURCES / file).read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     found: dict[str, int] = {}
     for one in body.split(","):

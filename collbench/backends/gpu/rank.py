@@ -91,7 +91,7 @@ class DeviceRank:
         self.user = card.allocate(user_bytes)
         self._new_pool(POOL_BYTES)
         meet = cubin(meet_source(), card.arch)
-        self._meet = card.function(meet, "collbench_meet")
+        self._meet = card.function(meet, "collbench_barrier")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
