@@ -58,7 +58,9 @@ def test_every_collective_is_right_through_host_memory(
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
 
 
-@pytest.mark.parametrize(("fault", "message"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
+@pytest.mark.parametrize(
+    ("fault", "message"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")]
+)
 @pytest.mark.parametrize("transport", ["shm", "ce"])
 @pytest.mark.parametrize("model", MODELS)
 def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, message: str) -> None:

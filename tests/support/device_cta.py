@@ -1,4 +1,4 @@
-"""One CTA of a launch on GPUs made of NumPy arrays (_device): its walk through the data, and the
+"""One CTA of a launch on GPUs made of NumPy arrays (device.py): its walk through the data, and the
 coroutines of its threads and warps.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KIND, SIGNAL, FLAG = (
     SimpleNamespace(**enumerators(name)) for name in ("Kind", "Signal", "StepFlags")
 )
-Coroutine = Iterator[bool]  # yields whether it waits for others
+Coroutine = Iterator[bool]  # yields whether it waits for another coroutine
 
 
 def shifted(chunk: int, shift: int, ranks: int) -> int:
@@ -28,8 +28,8 @@ def shifted(chunk: int, shift: int, ranks: int) -> int:
 
 
 class Walk:
-    """walk.cuh: a CTA's place in its part of the data. Sizes wrap where the kernel counts them in
-    32 bits.
+    """walk.cuh: the position of a CTA in its part of the data. Sizes wrap where the kernel counts
+    them in 32 bits.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Walk:
         self.end = self.offset + min(args.share_bytes, args.block_bytes - self.offset)
 
     def advance(self) -> bool:
-        """On to the next loop; False if there is none."""
+        """Go on to the next loop; False if there is none."""
         self.done += self.slices
         self.offset += self.size
         self.slices = 0
@@ -63,7 +63,7 @@ class Walk:
         return True
 
     def piece(self, work: int) -> tuple[int, int]:
-        """First byte and size of the current slice of a chunk."""
+        """The first byte and the size of the current slice of a chunk."""
         size = self.size
         if self.parts:
             start = shifted(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
@@ -72,7 +72,7 @@ class Walk:
         return first, min(self.a.piece_bytes, size - first)
 
     def number(self, end: SimpleNamespace, message: int) -> int:
-        """Of the current slice of a message, on its connection."""
+        """The number of the current slice of a message on its connection."""
         return (
             int(
                 self.done * end.per_loop
@@ -145,16 +145,16 @@ class Cta:
         )
 
     def leave(self, walk: Walk) -> None:
-        """What the next launch starts from."""
+        """Store the state from which the next launch starts."""
         self.gpus.at(self.rank, self.a.state + 8 * self.index, 8)[:] = np.frombuffer(
             struct.pack("<2I", walk.done, self.launch + 1), np.uint8
         )
 
-    def barrier(self, name: str, parties: int, mine: dict[str, int]) -> Coroutine:
-        mine[name] = mine.get(name, 0) + 1
+    def barrier(self, name: str, parties: int, own: dict[str, int]) -> Coroutine:
+        own[name] = own.get(name, 0) + 1
         self.arrived[name] = self.arrived.get(name, 0) + 1
         self.gpus.changes += 1
-        while self.arrived[name] < mine[name] * parties:
+        while self.arrived[name] < own[name] * parties:
             yield True
 
     def coroutines(self) -> list[Coroutine]:
@@ -172,37 +172,38 @@ class Cta:
     def stages(self, round_: SimpleNamespace) -> Iterator[SimpleNamespace]:
         return iter(self.program.stages[round_.first_stage : round_.first_stage + round_.stages])
 
+    def waits(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.waits[stage.first_wait :][: stage.waits])
+
+    def steps(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.steps[stage.first_step :][: stage.steps])
+
+    def signals(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.signals[stage.first_signal :][: stage.signals])
+
     def work(self) -> Coroutine:
         """The workers."""
-        w, mine = self.walk(), dict[str, int]()
+        w, arrived = self.walk(), dict[str, int]()
         while w.advance():
             for round_ in self.rounds():
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        for flag in self.program.waits[
-                            stage.first_wait : stage.first_wait + stage.waits
-                        ]:
+                        for flag in self.waits(stage):
                             yield from self.wait(w, flag)
-                        for step in self.program.steps[
-                            stage.first_step : stage.first_step + stage.steps
-                        ]:
+                        for step in self.steps(stage):
                             self.run_plain(w, step)
                             yield False
-                        yield from self.barrier("all", 2, mine)
+                        yield from self.barrier("all", 2, arrived)
                 w.slice = 0
-        for flag in self.program.waits[
-            self.track.first_back : self.track.first_back + self.track.backs
-        ]:
+        for flag in self.program.waits[self.track.first_back :][: self.track.backs]:
             yield from self.wait(w, flag)
         self.leave(w)
 
     def hand_over(self) -> Coroutine:
-        """The last warp, which says what is done."""
-        w, mine = self.walk(), dict[str, int]()
-        for flag in self.program.signals[
-            self.track.first_ready : self.track.first_ready + self.track.readies
-        ]:
+        """The last warp, which signals what is done."""
+        w, arrived = self.walk(), dict[str, int]()
+        for flag in self.program.signals[self.track.first_ready :][: self.track.readies]:
             self.signal(w, flag)
         yield False
         while w.advance():
@@ -210,10 +211,8 @@ class Cta:
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        yield from self.barrier("all", 2, mine)
-                        for flag in self.program.signals[
-                            stage.first_signal : stage.first_signal + stage.signals
-                        ]:
+                        yield from self.barrier("all", 2, arrived)
+                        for flag in self.signals(stage):
                             self.signal(w, flag)
                             yield False
                 w.slice = 0
@@ -270,66 +269,55 @@ class Cta:
     # flagged.cuh, ll.cu, ll128.cu
 
     def flagged(self, lane: int) -> Coroutine:
-        """One thread of ll, or one warp of ll128: it has every LANES-th line, or turn, of each
+        """One thread of ll, or one warp of ll128: it has every LANES-th line, or tile, of each
         chunk.
         """
-        w, mine = self.walk(), dict[str, int]()
+        w, arrived = self.walk(), dict[str, int]()
         is_single, is_uncredited = self.sizes["SINGLE"], self.sizes["UNCREDITED"]
-        seen = (
-            []
-            if is_uncredited
-            else [
-                self.gpus.word(self.rank, w.local_flag(end))
-                for end in self.a.sending[: self.sizes["SENDING"]]
-            ]
-        )
+        ends = () if is_uncredited else self.a.sending[: self.sizes["SENDING"]]
+        seen = [self.gpus.word(self.rank, w.local_flag(end)) for end in ends]
         while w.advance():
-            for round_ in self.rounds():
-                for stage in self.stages(round_):
-                    for flag in self.program.waits[
-                        stage.first_wait : stage.first_wait + stage.waits
-                    ]:
-                        if flag.signal == SIGNAL.ROOM and not is_uncredited:
-                            end = self.a.sending[flag.end]
-                            number = w.number(end, flag.message)
-                            while number >= w.slots + seen[flag.end]:
-                                seen[flag.end] = self.gpus.word(self.rank, w.local_flag(end))
-                                if number >= w.slots + seen[flag.end]:
-                                    yield True
-                    for step in self.program.steps[
-                        stage.first_step : stage.first_step + stage.steps
-                    ]:
-                        yield from self.run_flagged(w, step, lane)
-                    for flag in (
-                        ()
-                        if is_single
-                        else self.program.signals[
-                            stage.first_signal : stage.first_signal + stage.signals
-                        ]
-                    ):
-                        if flag.signal == SIGNAL.HEAD:
-                            end = self.a.receiving[flag.end]
-                            following = w.number(end, flag.message) + 1
-                            if following % self.sizes["BATCH"] == 0:
-                                yield from self.barrier("all", LANES, mine)
-                                if lane == 0:
-                                    self.gpus.set_flag(self.rank, w.remote_flag(end), following)
+            for stage in (stage for round_ in self.rounds() for stage in self.stages(round_)):
+                for flag in () if is_uncredited else self.waits(stage):
+                    if flag.signal == SIGNAL.ROOM:
+                        yield from self.wait_for_room(w, flag, seen)
+                for step in self.steps(stage):
+                    yield from self.run_flagged(w, step, lane)
+                for flag in () if is_single else self.signals(stage):
+                    if flag.signal == SIGNAL.HEAD:
+                        yield from self.free_slots(w, flag, lane, arrived)
             if is_single:
                 assert not w.advance(), "the kernel has code for one loop only"
                 break
-        yield from self.barrier("all", LANES, mine)
-        for k in (
-            ()
-            if is_uncredited
-            else range(self.track.first_head, self.track.first_head + self.track.heads)
-        ):
+        yield from self.barrier("all", LANES, arrived)
+        heads = range(self.track.first_head, self.track.first_head + self.track.heads)
+        for k in () if is_uncredited else heads:
             if lane == k % LANES:
                 end = self.a.receiving[self.program.signals[k].end]
-                self.gpus.set_flag(
-                    self.rank, w.remote_flag(end), w.done * end.per_loop & 0xFFFFFFFF
-                )
+                done = w.done * end.per_loop & 0xFFFFFFFF
+                self.gpus.set_flag(self.rank, w.remote_flag(end), done)
         if lane == 0:
             self.leave(w)
+
+    def wait_for_room(self, w: Walk, flag: SimpleNamespace, seen: list[int]) -> Coroutine:
+        """Wait until a message's slot is free."""
+        end = self.a.sending[flag.end]
+        number = w.number(end, flag.message)
+        while number >= w.slots + seen[flag.end]:
+            seen[flag.end] = self.gpus.word(self.rank, w.local_flag(end))
+            if number >= w.slots + seen[flag.end]:
+                yield True
+
+    def free_slots(
+        self, w: Walk, flag: SimpleNamespace, lane: int, arrived: dict[str, int]
+    ) -> Coroutine:
+        """Report the slots that were read, each time they are a whole batch."""
+        end = self.a.receiving[flag.end]
+        following = w.number(end, flag.message) + 1
+        if following % self.sizes["BATCH"] == 0:
+            yield from self.barrier("all", LANES, arrived)
+            if lane == 0:
+                self.gpus.set_flag(self.rank, w.remote_flag(end), following)
 
     def run_flagged(self, w: Walk, step: SimpleNamespace, lane: int) -> Coroutine:
         first, size = w.piece(step.work)
