@@ -1,9 +1,9 @@
 """GPUs that pass data by messages of MPI, one process a GPU.
 
-Run these in order and stop at the first that fails: each needs what the one before shows. After a
-rank got stuck once in a batch the others of the batch say so, too: ranks' communicators keep what
-was on its way, as nothing goes on after that outside of tests. What is slow is found by
-tests/_net_speed.py, which needs no GPU.
+Run these in order and stop at the first that fails: each relies on what the previous one shows.
+After a rank hangs in a batch, the rest of the batch reports hangs too, because the communicators
+keep messages that were in flight; outside of tests nothing runs after a hang.
+tests/support/net_speed.py measures the speed and needs no GPU.
 """
 
 import csv
@@ -83,7 +83,7 @@ def test_every_collective_is_right(gpus: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("memory", ["host", "device"])
 def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
-    """In GPU memory only if MPI says that it takes it."""
+    """In GPU memory only if MPI reports that it supports it."""
     ended = run(
         started(
             "mpi",

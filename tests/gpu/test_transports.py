@@ -1,5 +1,5 @@
-"""Sweeps over other roads than stores to peers: through host memory everything is right, and on
-every road faults are named as over NVLink.
+"""Sweeps over other transports than stores to peers: through host memory everything is right, and
+faults are reported on every transport as over NVLink.
 """
 
 import csv
