@@ -38,7 +38,7 @@ struct Engine {
     u32 delay_ns, unused;
 };
 
-struct Move {
+struct MoveArgs {
     char* target;
     u64 bytes;
     u32 sources, divide, ranks, unused;
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(32)
 }
 
 template <int SOURCES>
-static __device__ __forceinline__ void move_part(const Move& m, u64 first, u32 bytes) {
+static __device__ __forceinline__ void move_part(const MoveArgs& m, u64 first, u32 bytes) {
     char *source[SOURCES], *target[1] = {m.target + first};
 #pragma unroll
     for (int s = 0; s < SOURCES; ++s) source[s] = m.source[s] + first;
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void move_part(const Move& m, u64 first, u32 b
 
 #if WIDE
 // Any number of operands, eight bytes or one element at a time.
-static __device__ __noinline__ void move_wide(const Move& m, u64 first, u32 bytes) {
+static __device__ __noinline__ void move_wide(const MoveArgs& m, u64 first, u32 bytes) {
     u64 bits = (u64)m.target;
     for (u32 s = 0; s < m.sources; ++s) bits |= (u64)m.source[s];
     const u32 width = bits % 8 == 0 ? 8 : ITEM;
@@ -103,7 +103,7 @@ static __device__ __noinline__ void move_wide(const Move& m, u64 first, u32 byte
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-        collbench_move(const __grid_constant__ Move m) {
+        collbench_move(const __grid_constant__ MoveArgs m) {
     const u64 span = (m.bytes + gridDim.x * SPAN_BYTES - 1) / (gridDim.x * SPAN_BYTES) * SPAN_BYTES;
     const u64 first = blockIdx.x * span;
     if (first >= m.bytes) return;

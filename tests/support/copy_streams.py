@@ -146,7 +146,7 @@ class Kernel:
         gpus, rank = self.gpus, self.runtime.rank
         (move,) = np.frombuffer(
             self.args[0],
-            structure("Move", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"),
+            structure("MoveArgs", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"),
         )
         size, unit = int(move["bytes"]), gpus.plan.problem.item_bytes
         for at in range(0, size, _PIECE // unit * unit):
