@@ -216,7 +216,7 @@ class _ProgramBuilder:
     ) -> list[Flag]:
         _, t, r, s = place
         schedule = self.schedule
-        found = [
+        waits = [
             Flag(DATA, self.receiving[edge], self.taken.get(edge, 0))
             for edge in recv
             if ("recv", edge) not in started
@@ -226,17 +226,17 @@ class _ProgramBuilder:
                 continue
             end, message = self.sending[edge], self.sent.get(edge, 0)
             if not self.plan.messages_of_port[self.rank, edge.peer, edge.port][message].is_direct:
-                found.append(Flag(ROOM, end, message))
+                waits.append(Flag(ROOM, end, message))
             elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(
                 edge.peer
             ):
-                found.append(Flag(READY, end, message))
+                waits.append(Flag(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
         pulled = [
             (self.sending[loan.edge], self.message_of[t, loan.round, loan.edge])
             for loan in schedule.returns_at(self.rank, t, r, s)
         ]
-        return found + [Flag(BACK, end, message) for end, message in pulled]
+        return waits + [Flag(BACK, end, message) for end, message in pulled]
 
     def _step(
         self,
