@@ -1,3 +1,3 @@
-"""The kernels, one source a protocol, and what turns a plan into what they run: program.py lowers
-and packs, compile.py calls NVRTC.
+"""The kernels, one source file a protocol, and the modules that prepare a plan for them: program.py
+lowers it, layout.py packs it, compile.py calls NVRTC, card.py launches.
 """

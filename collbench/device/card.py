@@ -1,8 +1,8 @@
 """One GPU as a thread or a process uses it: memory, streams, events, graphs, modules and launches,
-as CuPy's bindings give them.
+through CuPy's bindings.
 
-Pointers are plain integers. Nothing here knows ranks, plans or collectives. Calls belong to the
-thread that made the Card.
+Pointers are plain integers. Nothing here knows ranks, plans or collectives. Only the thread that
+created a Card may call it.
 """
 
 import ctypes
@@ -16,14 +16,13 @@ from collbench.device.host_memory import Handle, HostMemory
 from collbench.machine import gpus
 from collbench.util.errors import HangError, UnavailableError
 
-_NOT_READY = 600  # cudaErrorNotReady
+NOT_READY = 600  # cudaErrorNotReady
 _ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 _CLUSTER_LAUNCH = 120  # cudaDevAttrClusterLaunch
-_NAP_S = 20e-6  # between two looks at a stream
-_HIGHEST = -128  # priority of a stream; CUDA takes the highest that there is
-# Of an allocation: a handle names the whole block of the driver, which smaller ones would share;
-# and where the size is no multiple, copies from another process reach 283 GB/s instead of 388
-# (H200, by copy engines, one process a GPU).
+_POLL_S = 20e-6  # between two queries of a stream
+_HIGHEST = -128  # priority of a stream; CUDA clamps it to the highest one that it has
+# Allocations are multiples of this. An IPC handle names a whole block of the driver, which smaller
+# allocations would share. If the size is not a multiple, copies from another process are slower.
 _GRAIN_BYTES = 2 << 20
 
 
@@ -40,7 +39,7 @@ def load_cupy() -> Any:
 
 
 def device_count() -> int:
-    """GPUs that CUDA shows this process; 0 where there is no driver."""
+    """The number of GPUs that CUDA shows this process; 0 without a driver."""
     runtime = load_cupy().cuda.runtime
     try:
         return int(runtime.getDeviceCount())
@@ -49,13 +48,13 @@ def device_count() -> int:
 
 
 def cuda_errors() -> tuple[type[Exception], ...]:
-    """What CUDA's functions raise."""
+    """The exceptions that CUDA's functions raise."""
     cuda = load_cupy().cuda
     return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
 
 
 def least_multiprocessors() -> int:
-    """Multiprocessors of the GPU that has fewest; 0 where there is none. Makes no context."""
+    """Multiprocessors of the GPU that has fewest; 0 without a GPU. Creates no context."""
     runtime = load_cupy().cuda.runtime
     return min(
         (
@@ -67,7 +66,7 @@ def least_multiprocessors() -> int:
 
 
 def all_reach_each_other() -> bool:
-    """Whether every GPU can use the memory of every other. Makes no context."""
+    """Whether every GPU can access the memory of every other. Creates no context."""
     runtime = load_cupy().cuda.runtime
     return all(
         runtime.deviceCanAccessPeer(a, b)
@@ -78,7 +77,7 @@ def all_reach_each_other() -> bool:
 
 
 def all_have_clusters() -> bool:
-    """Whether every GPU runs thread block clusters. Makes no context."""
+    """Whether every GPU runs thread block clusters. Creates no context."""
     runtime = load_cupy().cuda.runtime
     return all(
         runtime.deviceGetAttribute(_CLUSTER_LAUNCH, index) for index in range(device_count())
@@ -86,7 +85,7 @@ def all_have_clusters() -> bool:
 
 
 def _uuid(raw: bytes) -> str:
-    """How drivers spell it; nothing for one that a binding has cut at a zero byte.
+    """A UUID as drivers spell it; empty if a binding has cut it at a zero byte.
 
     >>> _uuid(bytes(range(1, 17))), _uuid(b"cut")
     ('GPU-01020304-0506-0708-090a-0b0c0d0e0f10', '')
@@ -101,7 +100,7 @@ def _uuid(raw: bytes) -> str:
 
 class Launch:
     """A kernel with its grid and arguments, ready to be queued any number of times. cluster: CTAs
-    that are placed together, which divides the grid.
+    of a thread block cluster, a divisor of the grid.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, self._buffers))
         self._shape = (function, *grid, 1, block, 1, 1, 0)
         self._clustered = (
-            driver_calls.Launch(function, grid, block, cluster) if cluster > 1 else None
+            driver_calls.ClusterLaunch(function, grid, block, cluster) if cluster > 1 else None
         )
 
     def __call__(self, stream: int) -> None:
@@ -129,18 +128,18 @@ class Launch:
             self._launch(*self._shape, stream, ctypes.addressof(self._pointers), 0)
 
 
-class _Foreign:
-    """A stream made here, as others' objects take one: by the CUDA stream protocol."""
+class _ForeignStream:
+    """One of our streams for other libraries, by the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._pointer  # the protocol's version
+        return 0, self._pointer  # version of the protocol, stream
 
 
 class Card:
-    """The GPU of that CUDA index."""
+    """The GPU with a CUDA index."""
 
     def __init__(self, index: int) -> None:
         self.cupy = load_cupy()
@@ -154,10 +153,10 @@ class Card:
         self.uuid = _uuid(bytes(facts["uuid"])) or gpus.uuid_at(
             self.runtime.deviceGetPCIBusId(index)
         )
-        self._priority = 0  # that of streams which ask for none
+        self._priority = 0  # of new streams
         self.stream = self.new_stream()
-        # past what waits in the other
-        self.aside: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
+        # for copies that overtake the work in the main stream
+        self.side_stream: int = self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
         self._allocated: list[int] = []
         self._is_exported = False
         self._opened: list[int] = []
@@ -165,25 +164,25 @@ class Card:
         self._modules: dict[bytes, int] = {}
 
     def hurry(self) -> None:
-        """From now on, let what is queued in the stream, and in new ones, have multiprocessors
-        before what other streams have.
+        """Give the stream, and all new ones, the highest priority: their kernels get
+        multiprocessors before those of other streams.
         """
         self.runtime.streamDestroy(self.stream)
         self._priority = _HIGHEST
         self.stream = self.new_stream()
 
     def new_stream(self) -> int:
-        """A stream with the priority of the card's own."""
+        """A stream with the priority of the card's main stream."""
         return int(
             self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority)
         )
 
     def as_cupy(self, stream: int) -> Any:
-        """CuPy's object for a stream, which does not end it."""
-        return self.cupy.cuda.Stream.from_external(_Foreign(stream))
+        """CuPy's object for a stream; it does not own the stream."""
+        return self.cupy.cuda.Stream.from_external(_ForeignStream(stream))
 
     def allocate(self, size: int) -> int:
-        """Memory, zeroed. Raises UnavailableError if there is not enough."""
+        """Zeroed memory. Raises UnavailableError if there is not enough."""
         whole = max(1, -(-size // _GRAIN_BYTES)) * _GRAIN_BYTES
         try:
             pointer = int(self.runtime.malloc(whole))
@@ -205,7 +204,7 @@ class Card:
         self.runtime.free(pointer)
 
     def export(self, pointer: int, *, to_processes: bool) -> tuple[int, int, int, bytes]:
-        """What others need to reach an allocation: process, device, address, handle."""
+        """What other ranks need to open an allocation: process, device, address, handle."""
         self._is_exported |= to_processes
         return (
             os.getpid(),
@@ -215,8 +214,8 @@ class Card:
         )
 
     def open(self, exported: tuple[int, int, int, bytes]) -> int:
-        """The address at which this GPU reaches what another process, or another GPU of this one,
-        exported.
+        """The address at which this GPU accesses an allocation that another process, or another GPU
+        of this process, exported.
         """
         process, device, pointer, handle = exported
         if process == os.getpid():
@@ -230,24 +229,24 @@ class Card:
         return address
 
     def allocate_host(self, size: int) -> Handle:
-        """Host memory that this GPU and others use, zeroed, and what they need to open it. Raises
-        UnavailableError.
+        """Allocate zeroed host memory that several GPUs use; returns what they need to open it.
+        Raises UnavailableError.
         """
         self._host.append(host_memory.make(self.runtime, self.index, size))
         return self._host[-1].handle()
 
     def own_host(self, size: int) -> HostMemory:
-        """Host memory for this GPU and its process, zeroed, in huge pages. Whoever asks closes it.
+        """Zeroed host memory for this GPU and its process, in huge pages. The caller closes it.
         Raises UnavailableError.
         """
         return host_memory.make(self.runtime, self.index, size, is_shared=False)
 
     def open_host(self, handle: Handle) -> int:
         """The address of host memory that a rank has allocated."""
-        if (found := host_memory.reach(self.runtime, handle)) is None:
+        if (memory := host_memory.reach(self.runtime, handle)) is None:
             return handle[3]
-        self._host.append(found)
-        return found.address
+        self._host.append(memory)
+        return memory.address
 
     def _enable_peer(self, device: int) -> None:
         if not self.runtime.deviceCanAccessPeer(self.index, device):
@@ -262,49 +261,55 @@ class Card:
                 raise
 
     def upload(self, pointer: int, data: bytes) -> None:
-        """Copy to the GPU and wait for it."""
+        """Copy to the GPU and wait for the copy."""
         buffer = ctypes.create_string_buffer(data, len(data))
         self.runtime.memcpyAsync(
             pointer,
             ctypes.addressof(buffer),
             len(data),
             self.runtime.memcpyHostToDevice,
-            self.aside,
+            self.side_stream,
         )
-        self.runtime.streamSynchronize(self.aside)
+        self.runtime.streamSynchronize(self.side_stream)
 
     def download(self, pointer: int, size: int) -> bytes:
-        """Copy from the GPU, past whatever waits in the main stream."""
+        """Copy from the GPU without waiting for the main stream."""
         buffer = ctypes.create_string_buffer(size)
         self.runtime.memcpyAsync(
-            ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost, self.aside
+            ctypes.addressof(buffer),
+            pointer,
+            size,
+            self.runtime.memcpyDeviceToHost,
+            self.side_stream,
         )
-        self.runtime.streamSynchronize(self.aside)
+        self.runtime.streamSynchronize(self.side_stream)
         return buffer.raw
 
     def clear(self, pointer: int, size: int) -> None:
-        """Queue zeros."""
+        """Queue a memset to zero."""
         self.runtime.memsetAsync(pointer, 0, size, self.stream)
 
     def function(self, cubin: bytes, name: str) -> int:
-        """A kernel of a module, loaded for good before it returns."""
+        """A kernel of a module, which is fully loaded when this returns."""
         if cubin not in self._modules:
             self._modules[cubin] = self.driver.moduleLoadData(cubin)
-        found = int(self.driver.moduleGetFunction(self._modules[cubin], name))
-        self.driver.funcGetAttribute(self.driver.CU_FUNC_ATTRIBUTE_NUM_REGS, found)
-        return found
+        function = int(self.driver.moduleGetFunction(self._modules[cubin], name))
+        self.driver.funcGetAttribute(self.driver.CU_FUNC_ATTRIBUTE_NUM_REGS, function)
+        return function
 
     def resident_ctas(self, function: int, threads: int, cluster: int = 1) -> int:
-        """CTAs of a kernel that can run at once."""
+        """CTAs of a kernel that can be resident at once."""
         if cluster > 1:
-            return driver_calls.Launch(function, (cluster, 1), threads, cluster).resident_ctas()
+            return driver_calls.ClusterLaunch(
+                function, (cluster, 1), threads, cluster
+            ).resident_ctas()
         return (
             int(self.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
             * self.multiprocessors
         )
 
     def capture(self, body: Callable[[int], None]) -> Any:
-        """What the body queues in the stream, as a graph: call .launch(stream)."""
+        """The commands that the body queues in the stream, as a graph: call .launch(stream)."""
         stream = self.as_cupy(self.stream)
         with stream:
             stream.begin_capture()
@@ -316,30 +321,31 @@ class Card:
         return graph
 
     def event(self) -> int:
-        """An event with a time."""
+        """A new event with timing."""
         return int(self.runtime.eventCreate())
 
     def record(self, event: int) -> None:
+        """Record an event on the main stream."""
         self.runtime.eventRecord(event, self.stream)
 
     def record_by_graph(self, event: int) -> None:
-        """As record, where a graph is being captured: it happens whenever the graph comes there."""
+        """As record, during a capture: every launch of the graph records the event."""
         driver_calls.record_by_graph(event, self.stream)
 
     def elapsed_s(self, start: int, stop: int) -> float:
-        """Seconds between two events that have happened."""
+        """Seconds between two events that have completed."""
         return float(self.runtime.eventElapsedTime(start, stop)) * 1e-3
 
     def wait(self, deadline_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Until the stream is empty. Raises HangError past the deadline, UnavailableError for a
-        fault of the GPU. meanwhile: called between two looks.
+        """Wait until the stream is empty. Raises HangError after the deadline, UnavailableError for
+        a fault of the GPU. meanwhile: called between two queries.
         """
         end = time.monotonic() + deadline_s
-        while (status := self.runtime.streamQuery(self.stream)) == _NOT_READY:
+        while (status := self.runtime.streamQuery(self.stream)) == NOT_READY:
             if time.monotonic() > end:
                 raise HangError(f"GPU {self.index} has not finished after {deadline_s:.0f} s")
             if meanwhile is None:
-                time.sleep(_NAP_S)
+                time.sleep(_POLL_S)
             else:
                 meanwhile()
         if status:
@@ -350,8 +356,8 @@ class Card:
             )
 
     def close(self) -> None:
-        """Give back what is not other processes' any more; what they may still have open goes with
-        this process.
+        """Free all memory that other processes cannot have open. Exported memory is freed with this
+        process.
         """
         for address in self._opened:
             self.runtime.ipcCloseMemHandle(address)

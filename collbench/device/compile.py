@@ -1,8 +1,8 @@
-"""Kernels from source to machine code: which macros a plan's kernel wants, NVRTC, and a cache of
-what it made.
+"""Kernels from source to machine code: the macros of a plan's kernel, NVRTC, and a cache of
+compiled kernels.
 
-No GPU is needed to compile. The key of the cache covers the architecture, the compiler, the options
-and every file of this folder, because any of them may be included.
+Compiling needs no GPU. The key of the cache covers the architecture, the compiler, the options and
+every source of this folder, because a kernel may include any of them.
 """
 
 import hashlib
@@ -42,19 +42,19 @@ DTYPE_NUMBER = {
     "float8_e4m3fn": 8,
     "float8_e5m2": 9,
 }
-# sources and targets together that a step's code is unrolled for: the own data, seven peers' and
-# the result
+# the most sources plus targets for which the code of a step is unrolled: the rank's own data, that
+# of seven peers, and the result
 MAX_UNROLLED = 9
 _TABLE = "program_table.h"
-INSTALL_HINT = (
+CUPY_INSTALL_HINT = (
     "install it with: pip install 'collbench[cuda13]' (or [cuda12] for a driver of CUDA 12)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One thing to compile: a file of this folder, macros, and the text of the program that is
-    compiled in.
+    """The input of one compilation: a file of this folder, macros, and the text of the program if
+    it is compiled in.
     """
 
     file: str
@@ -65,17 +65,17 @@ class Source:
 def kernel_source(
     plan: Plan, rank: int, drop_after: int | None = None, *, any_size: bool = False
 ) -> Source:
-    """What a rank's kernel is compiled from.
+    """The source of a rank's kernel.
 
-    drop_after, for tests: rank 0 keeps silent on channel 0 after that many slices. any_size: it
-    also serves smaller problems of the plan.
+    drop_after, for tests: rank 0 stops sending on channel 0 after that many slices. any_size: the
+    kernel also serves smaller problems of the plan.
     """
     kernel, program = plan.kernel, lower(plan, rank)
     assert kernel is not None
     if plan.transport == "ce":
         return engine_source(plan)
-    found: dict[str, Any] = dict(macros(program))
-    found |= {
+    values: dict[str, Any] = dict(macros(program))
+    values |= {
         "DTYPE": DTYPE_NUMBER[plan.problem.dtype],
         "ITEM": dtype(plan.problem.dtype).item_bytes,
         "REDOP": REDOPS.index(plan.problem.redop),
@@ -86,35 +86,37 @@ def kernel_source(
         "PARTS": plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0,
     }
     if drop_after is not None:
-        found["INJECT_DROP"] = drop_after
+        values["INJECT_DROP"] = drop_after
     if kernel.proto == "simple":
         small = [shape for shape in program.shapes if sum(shape) <= MAX_UNROLLED]
-        found |= {
+        values |= {
             "UNROLL": kernel.unroll,
             "WIDE": int(len(small) < len(program.shapes)),
             "SHAPES": " ".join(f"SHAPE({sources},{targets})" for sources, targets in small),
         }
-        return Source(file="simple.cu", macros=_sorted(found))
+        return Source(file="simple.cu", macros=_sorted(values))
     unit = 16 if kernel.proto == "ll128" else 8
-    found |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
-    found |= {
+    values |= {"ALIGNED": int(not any_size and is_aligned(plan, unit))}
+    values |= {
         "SINGLE": int(fits_one_loop(plan)),
         "UNCREDITED": int(not any_size and needs_no_credits(plan)),
         "FENCED": int(needs_fences(plan)),
     }
-    found |= {"BATCH": kernel.credit_batch(plan.slots)}
-    found |= {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
+    values |= {"BATCH": kernel.credit_batch(plan.slots)}
+    values |= (
+        {"RELOAD": int(kernel.reload)} if kernel.proto == "ll128" else {"LINES": kernel.unroll}
+    )
     if kernel.specialized:
-        found["COMPILED_PROGRAM"] = f'"{_TABLE}"'
+        values["COMPILED_PROGRAM"] = f'"{_TABLE}"'
     return Source(
         file=f"{kernel.proto}.cu",
-        macros=_sorted(found),
+        macros=_sorted(values),
         table=program_text(program) if kernel.specialized else "",
     )
 
 
 def move_widths(plan: Plan) -> list[int]:
-    """The numbers of sources that moves beside a copy engine have."""
+    """The numbers of sources of the moves between copies by a copy engine."""
     return sorted(
         {
             1,
@@ -128,10 +130,10 @@ def move_widths(plan: Plan) -> list[int]:
 
 
 def engine_source(plan: Plan) -> Source:
-    """What the kernels beside a copy engine are compiled from; the same for every rank."""
+    """The source of the kernels of a launch by copy engines; the same for every rank."""
     assert plan.kernel is not None
-    wanted = move_widths(plan)
-    small = [sources for sources in wanted if sources < MAX_UNROLLED]
+    widths = move_widths(plan)
+    small = [sources for sources in widths if sources < MAX_UNROLLED]
     return Source(
         file="engine.cu",
         macros=_sorted(
@@ -141,8 +143,8 @@ def engine_source(plan: Plan) -> Source:
                 "REDOP": REDOPS.index(plan.problem.redop),
                 "THREADS": plan.kernel.threads,
                 "UNROLL": plan.kernel.unroll,
-                "MAX_SOURCES": wanted[-1],
-                "WIDE": int(len(small) < len(wanted)),
+                "MAX_SOURCES": widths[-1],
+                "WIDE": int(len(small) < len(widths)),
                 "SHAPES": " ".join(f"SHAPE({sources})" for sources in small),
             }
         ),
@@ -150,13 +152,13 @@ def engine_source(plan: Plan) -> Source:
 
 
 def pattern_source(item_bytes: int) -> Source:
-    """The kernels that write inputs and compare answers, for elements of that width."""
+    """The kernels that write inputs and verify outputs, for elements of that width."""
     return Source(file="pattern.cu", macros=(("ITEM", str(item_bytes)),))
 
 
 def meet_source() -> Source:
-    """The kernels that ranks meet with."""
-    return Source(file="meet.cu", macros=(("ITEM", "4"),))
+    """The kernel of the barrier of all ranks."""
+    return Source(file="barrier.cu", macros=(("ITEM", "4"),))
 
 
 def copy_source() -> Source:
@@ -164,8 +166,8 @@ def copy_source() -> Source:
     return Source(file="copy.cu", macros=(("ITEM", "4"),))
 
 
-def _sorted(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, str(value)) for name, value in found.items()))
+def _sorted(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in values.items()))
 
 
 def cubin(source: Source, arch: int) -> bytes:
@@ -183,8 +185,8 @@ def cubin(source: Source, arch: int) -> bytes:
 
 
 def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> tuple[bytes, str]:
-    """Machine code and the compiler's log, past the cache. `more`: options for NVRTC; nvrtc: its
-    binding, CuPy's unless another is given.
+    """Machine code and the compiler's log, without the cache. `more`: options for NVRTC; nvrtc: its
+    binding, by default CuPy's.
     """
     nvrtc = nvrtc or _nvrtc()
     options = [
@@ -211,8 +213,8 @@ def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> 
 
 
 def _whole(elf: bytes) -> bytes:
-    """The file up to the end of its program headers, which stand last: CuPy takes the last byte, a
-    zero, for the end of a string.
+    """The file padded to the end of its program headers, its last part: CuPy drops the last byte, a
+    zero, as the end of a string.
     """
     (start,), (size, count) = struct.unpack_from("<Q", elf, 32), struct.unpack_from("<2H", elf, 54)
     return elf.ljust(start + size * count, b"\0")
@@ -222,7 +224,7 @@ def _nvrtc() -> Any:
     try:
         from cupy.cuda import nvrtc
     except ImportError:
-        raise UnavailableError("CuPy is not installed", INSTALL_HINT) from None
+        raise UnavailableError("CuPy is not installed", CUPY_INSTALL_HINT) from None
     return nvrtc
 
 
@@ -245,8 +247,8 @@ def _cache_folder() -> Path:
 
 
 def _keep(file: Path, content: bytes) -> None:
-    """Write whole or not at all: other processes read at the same time. A cache that cannot be
-    written is no cache.
+    """Write the whole file or nothing, because other processes read it concurrently. A cache that
+    cannot be written is not an error.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Plain copies between two GPUs of this process, timed and compared: by the copy engines, or
+"""Plain copies between two GPUs of this process, timed and verified: by the copy engines, or
 through pinned host memory.
 
-They stand for what a transport of copy engines, or one through the host, could reach. Nothing here
-runs a kernel of ours.
+They show what a transport by copy engines, or one through the host, could reach. Nothing here runs
+a kernel of ours.
 """
 
 import time
@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from collbench.device.card import load_cupy
+from collbench.device.card import NOT_READY, load_cupy
 from collbench.util.errors import HangError, UnavailableError
 
-_PIECE_BYTES = 8 << 20  # through the host: one piece comes in while the one before goes out
+_PIECE_BYTES = 8 << 20  # through the host: one piece arrives while the previous one leaves
 _ROUNDS, _REPEATS = 4, 3
 _DEADLINE_S = 20.0
-_WORD = 0x5A
+_PATTERN = 0x5A
 _PORTABLE = 1  # cudaHostAllocPortable: pinned for all GPUs
-_NOT_READY = 600  # cudaErrorNotReady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """Seconds of one copy each way of `size_bytes`, and the bytes that came out wrong."""
+    """Seconds of one copy of `size_bytes` each way, and the number of wrong bytes."""
 
     seconds: float
     size_bytes: int
@@ -39,7 +38,7 @@ class Copied:
 
 class _Way:
     """One direction: source and target memory, and the streams of both GPUs. open() may fail
-    half-way; close() gives back what there is.
+    half-way; close() frees what was allocated.
     """
 
     def __init__(self, runtime: Any, source: int, target: int, size: int) -> None:
@@ -50,7 +49,7 @@ class _Way:
         self.events: list[int] = []
 
     def open(self, *, through_host: bool) -> None:
-        """Take memory and streams."""
+        """Allocate memory and streams."""
         runtime = self.runtime
         for device in (self.source, self.target):
             runtime.setDevice(device)
@@ -64,8 +63,8 @@ class _Way:
                     )
 
     def fill(self) -> None:
-        """A pattern at the source, poison at the target."""
-        for device, word in ((self.source, _WORD), (self.target, ~_WORD & 0xFF)):
+        """Write a pattern at the source and poison at the target."""
+        for device, word in ((self.source, _PATTERN), (self.target, ~_PATTERN & 0xFF)):
             self.runtime.setDevice(device)
             self.runtime.memset(self.at[device], word, self.size)
             self.runtime.deviceSynchronize()
@@ -82,15 +81,15 @@ class _Way:
         )
 
     def by_host(self) -> None:
-        """Queue one copy through two pieces of pinned memory, out of the source and into the target
-        side by side.
+        """Queue one copy through two pieces of pinned memory: one is read while the other is
+        written.
         """
         runtime, (out, into) = self.runtime, self.streams
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
             size, turn = min(_PIECE_BYTES, self.size - offset), number % 2
             came, left = self.events[turn], self.events[2 + turn]
             runtime.setDevice(self.source)
-            # of the piece before, in the copy before too; no wait where there was none
+            # the piece that used this memory last has left it, also one of the previous copy
             runtime.streamWaitEvent(out, left)
             runtime.memcpyAsync(
                 self.pinned[turn],
@@ -112,16 +111,16 @@ class _Way:
             runtime.eventRecord(left, into)
 
     def is_done(self) -> bool:
-        """Whether nothing that was queued is left. Raises the runtime's error if a copy failed."""
+        """Whether all queued copies are done. Raises the runtime's error if a copy failed."""
         states = [self.runtime.streamQuery(stream) for stream in self.streams]
         for state in states:
-            if state not in (0, _NOT_READY):
+            if state not in (0, NOT_READY):
                 raise self.runtime.CUDARuntimeError(state)
         return not any(states)
 
     def wrong(self, cupy: Any) -> int:
-        """Bytes of the target that are not the source's; piece by piece, because a comparison takes
-        memory.
+        """Bytes of the target that differ from the source; piece by piece, because a comparison
+        needs memory.
         """
         with cupy.cuda.Device(self.target):
             memory = cupy.cuda.UnownedMemory(self.at[self.target], self.size, self)
@@ -129,15 +128,13 @@ class _Way:
                 (self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0)
             )
             right = sum(
-                int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _WORD))
+                int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _PATTERN))
                 for at in range(0, self.size, _PIECE_BYTES)
             )
         return self.size - right
 
     def close(self) -> None:
-        """Give back what was taken; after an error of the GPU nothing may be given back any
-        more.
-        """
+        """Free what was allocated. After an error of the GPU nothing can be freed any more."""
         runtime = self.runtime
         with suppress(runtime.CUDARuntimeError):
             for device, pointer in self.at.items():
@@ -153,9 +150,9 @@ class _Way:
 
 def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> Copied:
     """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
-    GPUs are CUDA's numbers.
+    GPUs are CUDA indices.
 
-    Raises UnavailableError if the memory is not there, HangError if copies do not end.
+    Raises UnavailableError if there is not enough memory, HangError if copies do not end.
     """
     cupy = load_cupy()
     runtime = cupy.cuda.runtime
@@ -180,7 +177,7 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
             "look at nvidia-smi for who uses the memory",
         ) from None
     except HangError:
-        ways = []  # freeing memory would wait for the copies: the end of the process does it
+        ways = []  # freeing memory would wait for the copies; the end of the process frees it
         raise
     finally:
         for way in ways:

@@ -1,8 +1,8 @@
 """Calls of the CUDA driver that CuPy's bindings lack: launches of thread block clusters, and events
-recorded by graphs.
+that graphs record.
 
-CTAs of one cluster run side by side on one GPC (sm_90 and later). Source of structures and numbers:
-cuda.h, unchanged since CUDA 12.0.
+The CTAs of a cluster run on one GPC at the same time (sm_90 and later). Source of structures and
+numbers: cuda.h, unchanged since CUDA 12.0.
 """
 
 import ctypes
@@ -47,8 +47,8 @@ def _check(status: int, call: str) -> None:
 
 
 def record_by_graph(event: int, stream: int) -> None:
-    """Let the graph that the stream is captured into record an event whenever it comes here, for
-    others to read. Raises UnavailableError.
+    """Capture an event record that every launch of the graph executes and that the host can read.
+    Raises UnavailableError.
     """
     status = _driver().cuEventRecordWithFlags(
         ctypes.c_void_p(event), ctypes.c_void_p(stream), ctypes.c_uint(_RECORD_EXTERNAL)
@@ -59,8 +59,8 @@ def record_by_graph(event: int, stream: int) -> None:
         )
 
 
-class Launch:
-    """A grid of a kernel in clusters. Raises UnavailableError where the driver refuses it."""
+class ClusterLaunch:
+    """A grid of a kernel in clusters. Raises UnavailableError if the driver refuses it."""
 
     def __init__(self, function: int, grid: tuple[int, int], block: int, cluster: int) -> None:
         self._function = ctypes.c_void_p(function)
@@ -74,7 +74,7 @@ class Launch:
         self._cluster = cluster
 
     def queue(self, stream: int, arguments: int) -> None:
-        """Queue it on a stream; `arguments` is the address of the pointers to its arguments."""
+        """Queue it on a stream; `arguments` is the address of the table of argument pointers."""
         self._config.stream = stream
         _check(
             _driver().cuLaunchKernelEx(
@@ -84,12 +84,12 @@ class Launch:
         )
 
     def resident_ctas(self) -> int:
-        """CTAs that can run at once."""
-        found = ctypes.c_int()
+        """CTAs that can be resident at once."""
+        clusters = ctypes.c_int()
         _check(
             _driver().cuOccupancyMaxActiveClusters(
-                ctypes.byref(found), self._function, ctypes.byref(self._config)
+                ctypes.byref(clusters), self._function, ctypes.byref(self._config)
             ),
             "the occupancy",
         )
-        return found.value * self._cluster
+        return clusters.value * self._cluster

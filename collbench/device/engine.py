@@ -1,21 +1,21 @@
-"""A plan for copy engines: what one rank queues in a launch, on which of four streams, and what of
-it waits for what.
+"""A plan for copy engines: the commands that one rank queues in a launch, on which of four streams,
+and which of them waits for which.
 
     script(plan, rank, memory) -> commands, in the order in which the host queues them
 
-A stage of the kernels' program (program.py) becomes a wait, copies to peers, local moves and what
-is then said. All copies of a GPU go down one stream, to the next rank first, as every other rank's
-do: parallel copies share the links badly. Moves (reductions, and copies inside the GPU) are kernels
-on a stream of their own, so that one slice is reduced while the next travels. Nothing here knows
-CUDA; a command is data.
+A stage of the kernels' program (program.py) becomes a wait, copies to peers, local moves and
+signals. All copies of a GPU use one stream, and each rank begins with the next rank: parallel
+copies share the links badly. Moves (reductions, and copies inside the GPU) are kernels on a stream
+of their own, so that one slice is reduced while the next one travels. Nothing here knows CUDA; a
+command is data.
 
-Why this cannot deadlock: a rank queues its stages in the order in which they happened when all
-ranks' programs were stepped together (`in_order`), so of all stages that are not done the one that
-happened first never lacks anything. What runs beside each other is less: a wait comes after all
-waits before it; a copy or move after those and after whatever touches the same memory; what is said
-comes after all of these. The host may queue a stage's wait before what earlier stages say, except
-for the stage before of the same slice: so even a driver that lays two streams over one another lets
-every slice get on.
+Why this cannot deadlock: a rank queues its stages in the order in which they happened when the
+programs of all ranks were stepped together (`in_order`). Of all stages that are not done, the one
+that happened first therefore never lacks anything. Fewer commands run concurrently than in that
+order: a wait comes after all waits before it; a copy or move comes after those waits and after
+every command that touches the same memory; a signal comes after all of these. The host may queue
+the wait of a stage before the signals of earlier stages, except for the previous stage of the same
+slice. Every slice thus makes progress even if a driver serialises two streams.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.device.layout import Memory, Reached, layout, moved, peer_of, piece_of, reach
+from collbench.device.layout import EndAddresses, Memory, layout, peer_of, piece_of, reach, shifted
 from collbench.device.program import (
     DATA,
     DIVIDE,
@@ -34,10 +34,10 @@ from collbench.device.program import (
     SLOT,
     TAIL,
     TMP,
+    ConnectionEnd,
     DeviceStep,
-    End,
-    Mark,
-    Ref,
+    Flag,
+    OperandRef,
     lower,
 )
 from collbench.planning.choice_gpu import slot_wire_bytes
@@ -49,9 +49,9 @@ MAIN, WAITING, COPYING, MOVING, SAYING = range(5)  # streams; the main one is th
 UNBOUNDED = (1 << 64) - 1
 
 
-class Tell(NamedTuple):
-    """`number` slices filled or read, counted from the start of the launch, of an end
-    (Program.receiving or sending); READY: the launch begun.
+class FlagValue(NamedTuple):
+    """A flag and the value that it must have: `number` slices filled or read since the start of the
+    launch, of an end (Program.receiving or sending). READY: the launch has begun.
     """
 
     signal: int
@@ -59,9 +59,9 @@ class Tell(NamedTuple):
     number: int
 
 
-class Turn(NamedTuple):
-    """One stage of one slice. actor: its track and channel; done: slices a message of the channel's
-    loops before.
+class StageSlice(NamedTuple):
+    """One stage of one slice. actor: the number of its track and channel; done: slices a message of
+    the channel's previous loops.
     """
 
     actor: int
@@ -71,43 +71,47 @@ class Turn(NamedTuple):
     slice: int
     done: int
     loop: Loop
-    waits: tuple[Tell, ...]
+    waits: tuple[FlagValue, ...]
     steps: tuple[DeviceStep, ...]
-    posts: tuple[Tell, ...]
+    signals: tuple[FlagValue, ...]
 
 
 class Note(NamedTuple):
-    """A word to wait for or to set: see engine.cu. `most` is left to the host."""
+    """A flag to wait for or to set: FlagEntry of engine.cu, whose `limit` the host adds."""
 
-    word: int
-    a_launch: int
+    flag: int
+    per_launch: int
     number: int
     signal: int
     peer: int
     channel: int
     track: int
     round: int
-    done_a_launch: int
+    done_per_launch: int
     done: int
     report: int
 
 
 class Begin(NamedTuple):
-    """Count the launch and say that it has begun, in the main stream."""
+    """Count the launch and signal that it has begun, in the main stream."""
 
     notes: tuple[Note, ...]
 
 
 class Wait(NamedTuple):
+    """Wait for flags, by a kernel."""
+
     notes: tuple[Note, ...]
 
 
 class Say(NamedTuple):
+    """Set flags, by a kernel."""
+
     notes: tuple[Note, ...]
 
 
 class Copy(NamedTuple):
-    """By the copy engine."""
+    """Copy by the copy engine."""
 
     target: int
     source: int
@@ -115,7 +119,7 @@ class Copy(NamedTuple):
 
 
 class Move(NamedTuple):
-    """By a kernel: reduce the sources in order, or copy the only one."""
+    """Reduce the sources in order, or copy the only one, by a kernel."""
 
     target: int
     sources: tuple[int, ...]
@@ -124,14 +128,14 @@ class Move(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Event number `event` happens when all that the stream was given before is done."""
+    """Record event number `event` on the stream, behind all commands so far."""
 
     stream: int
     event: int
 
 
 class After(NamedTuple):
-    """What the stream is given from here on waits for an event."""
+    """Let the stream wait for an event before its next commands."""
 
     stream: int
     event: int
@@ -141,21 +145,23 @@ Command = Begin | Wait | Say | Copy | Move | Record | After
 
 
 def slices_of(plan: Plan, channel: int) -> int:
-    """Slices that a message has, added over the loops of a channel."""
+    """Slices of a message, summed over the loops of a channel."""
     return sum(loop.slices for loop in plan.loops(channel))
 
 
-def turns(plan: Plan, rank: int) -> list[list[Turn]]:
-    """What each track of a rank does on each channel, in the program's order."""
+def stage_slices(plan: Plan, rank: int) -> list[list[StageSlice]]:
+    """The stages of each track of a rank on each channel, slice by slice, in the program's
+    order.
+    """
     program = lower(plan, rank)
     return [
-        list(_turns(plan, rank, channel, track))
+        list(_stage_slices(plan, rank, channel, track))
         for channel in range(plan.channels)
         for track in range(len(program.tracks))
     ]
 
 
-def _turns(plan: Plan, rank: int, channel: int, track: int) -> Iterator[Turn]:
+def _stage_slices(plan: Plan, rank: int, channel: int, track: int) -> Iterator[StageSlice]:
     program, done = lower(plan, rank), 0
     first_round, rounds, *_ = program.tracks[track]
     actor = channel * len(program.tracks) + track
@@ -164,14 +170,16 @@ def _turns(plan: Plan, rank: int, channel: int, track: int) -> Iterator[Turn]:
             first_stage, stages = program.rounds[first_round + r]
             for part in range(loop.slices):
 
-                def tells(
-                    marks: Sequence[Mark], part: int = part, loop: Loop = loop, done: int = done
-                ) -> tuple[Tell, ...]:
-                    return tuple(_tell(plan, rank, mark, done, loop.slices, part) for mark in marks)
+                def flag_values(
+                    flags: Sequence[Flag], part: int = part, loop: Loop = loop, done: int = done
+                ) -> tuple[FlagValue, ...]:
+                    return tuple(
+                        _flag_value(plan, rank, flag, done, loop.slices, part) for flag in flags
+                    )
 
-                for stage in program.stages[first_stage : first_stage + stages]:
-                    step, steps, wait, waits, post, posts = stage
-                    yield Turn(
+                for entry in program.stages[first_stage : first_stage + stages]:
+                    step, steps, wait, waits, signal, signals = entry
+                    yield StageSlice(
                         actor,
                         channel,
                         track,
@@ -179,72 +187,76 @@ def _turns(plan: Plan, rank: int, channel: int, track: int) -> Iterator[Turn]:
                         part,
                         done,
                         loop,
-                        tells(program.waits[wait : wait + waits]),
+                        flag_values(program.waits[wait : wait + waits]),
                         program.steps[step : step + steps],
-                        tells(program.posts[post : post + posts]),
+                        flag_values(program.signals[signal : signal + signals]),
                     )
         done += loop.slices
 
 
-def end_of(plan: Plan, rank: int, tell: Tell | Mark, *, is_wait: bool) -> tuple[End, bool]:
-    """The end that a tell means, and whether the rank sends along it."""
+def end_of(
+    plan: Plan, rank: int, flag: FlagValue | Flag, *, is_wait: bool
+) -> tuple[ConnectionEnd, bool]:
+    """The end that a flag belongs to, and whether the rank sends along it."""
     program = lower(plan, rank)
-    is_sending = tell.signal in (ROOM, TAIL) or (tell.signal == READY and is_wait)
-    return (program.sending if is_sending else program.receiving)[tell.end], is_sending
+    is_sending = flag.signal in (ROOM, TAIL) or (flag.signal == READY and is_wait)
+    return (program.sending if is_sending else program.receiving)[flag.end], is_sending
 
 
-def _tell(plan: Plan, rank: int, mark: Mark, done: int, slices: int, part: int) -> Tell:
-    if mark.signal == READY:
-        return Tell(READY, mark.end, 1)
-    end, _ = end_of(plan, rank, mark, is_wait=True)
-    number = done * end.per_loop + mark.message * slices + part + 1
-    return Tell(
-        mark.signal, mark.end, max(0, number - plan.slots) if mark.signal == ROOM else number
+def _flag_value(plan: Plan, rank: int, flag: Flag, done: int, slices: int, part: int) -> FlagValue:
+    if flag.signal == READY:
+        return FlagValue(READY, flag.end, 1)
+    end, _ = end_of(plan, rank, flag, is_wait=True)
+    number = done * end.per_loop + flag.message * slices + part + 1
+    return FlagValue(
+        flag.signal, flag.end, max(0, number - plan.slots) if flag.signal == ROOM else number
     )
 
 
 @lru_cache(maxsize=256)
-def in_order(plan: Plan) -> tuple[tuple[Turn, ...], ...]:
-    """Each rank's turns in the order in which they happen when all tracks of all ranks are stepped
+def in_order(plan: Plan) -> tuple[tuple[StageSlice, ...], ...]:
+    """Each rank's stages in the order in which they happen when all tracks of all ranks are stepped
     in turn. Raises ScheduleError for a deadlock.
     """
-    actors = [turns(plan, rank) for rank in range(plan.n)]
-    places = [[0] * len(own) for own in actors]
-    found: list[list[Turn]] = [[] for _ in actors]
-    said: dict[tuple[bool, int, int, str, int], int] = {}
+    actors = [stage_slices(plan, rank) for rank in range(plan.n)]
+    positions = [[0] * len(own) for own in actors]
+    ordered: list[list[StageSlice]] = [[] for _ in actors]
+    signalled: dict[tuple[bool, int, int, str, int], int] = {}
 
-    def key(rank: int, turn: Turn, tell: Tell) -> tuple[bool, int, int, str, int]:
-        end, is_sending = end_of(plan, rank, tell, is_wait=True)
+    def key(rank: int, stage: StageSlice, flag: FlagValue) -> tuple[bool, int, int, str, int]:
+        end, is_sending = end_of(plan, rank, flag, is_wait=True)
         peer = peer_of(plan, rank, end)
         return (
-            tell.signal in (DATA, TAIL),
+            flag.signal in (DATA, TAIL),
             *((rank, peer) if is_sending else (peer, rank)),
             end.port,
-            turn.channel,
+            stage.channel,
         )
 
-    left = sum(len(own) for mine in actors for own in mine)
+    left = sum(len(stages) for own in actors for stages in own)
     while left:
         before = left
-        for rank, mine in enumerate(actors):
-            for actor, own in enumerate(mine):
-                if places[rank][actor] == len(own):
+        for rank, own in enumerate(actors):
+            for actor, stages in enumerate(own):
+                if positions[rank][actor] == len(stages):
                     continue
-                turn = own[places[rank][actor]]
+                stage = stages[positions[rank][actor]]
                 if all(
-                    tell.signal == READY or said.get(key(rank, turn, tell), 0) >= tell.number
-                    for tell in turn.waits
+                    flag.signal == READY or signalled.get(key(rank, stage, flag), 0) >= flag.number
+                    for flag in stage.waits
                 ):
-                    said.update({key(rank, turn, tell): tell.number for tell in turn.posts})
-                    found[rank].append(turn)
-                    places[rank][actor] += 1
+                    signalled.update(
+                        {key(rank, stage, flag): flag.number for flag in stage.signals}
+                    )
+                    ordered[rank].append(stage)
+                    positions[rank][actor] += 1
                     left -= 1
         if left == before:
             raise ScheduleError(
                 f"{plan.schedule.op} {plan.schedule.name}: all ranks wait for each other",
                 "use more --slots",
             )
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, ordered))
 
 
 def script(
@@ -255,17 +267,17 @@ def script(
     set_offset: int = 0,
     done_before: Sequence[int] | None = None,
 ) -> list[Command]:
-    """What the rank queues for one launch.
+    """The commands that the rank queues for one launch.
 
-    done_before: by channel, slices a message of all launches before, where they were not all of
-    this plan; otherwise the kernels count launches.
+    done_before: by channel, slices a message of all previous launches, if they were not all of this
+    plan; otherwise the kernels count launches.
     """
-    return _Script(plan, rank, memory, set_offset, done_before).commands()
+    return _ScriptBuilder(plan, rank, memory, set_offset, done_before).build()
 
 
 @dataclass(slots=True)
-class _Past:
-    """What a stream was given: its last event, and which memory each of its events stands for."""
+class _StreamHistory:
+    """The commands of a stream so far: its last event, and the memory that each event covers."""
 
     last: int = 0
     used: list[tuple[int, list[tuple[int, int]], list[tuple[int, int]]]] = field(
@@ -273,8 +285,8 @@ class _Past:
     )
 
 
-class _Script:
-    """One rank's launch being written."""
+class _ScriptBuilder:
+    """Builds the commands of one rank's launch."""
 
     def __init__(
         self,
@@ -292,86 +304,87 @@ class _Script:
             done_before,
         )
         self.program, self.own = lower(plan, rank), layout(plan, rank)
-        self.reached = {
+        self.addresses = {
             is_sending: [
                 reach(plan, rank, memory, number, end, is_sending=is_sending)
                 for number, end in enumerate(ends)
             ]
             for is_sending, ends in ((False, self.program.receiving), (True, self.program.sending))
         }
-        self.a_launch = [slices_of(plan, channel) for channel in range(plan.channels)]
+        self.per_launch = [slices_of(plan, channel) for channel in range(plan.channels)]
         self.parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0
-        self.found: list[Command] = []
-        self.past = {stream: _Past() for stream in (WAITING, COPYING, MOVING, SAYING)}
+        self.commands: list[Command] = []
+        self.history = {stream: _StreamHistory() for stream in (WAITING, COPYING, MOVING, SAYING)}
         self.waited: dict[tuple[int, int], int] = {}
-        self.said: dict[tuple[int, int], int] = {}
+        self.signalled: dict[tuple[int, int], int] = {}
         self.events = 1  # event 0 is the launch's beginning
 
-    def commands(self) -> list[Command]:
-        """All of them."""
+    def build(self) -> list[Command]:
+        """The commands of the launch."""
         begins = [
-            self._note(
-                Turn(0, channel, t, 0, 0, 0, Loop(0, 0, 0, 0), (), (), ()),
-                Tell(READY, mark.end, 1),
+            self._entry(
+                StageSlice(0, channel, t, 0, 0, 0, Loop(0, 0, 0, 0), (), (), ()),
+                FlagValue(READY, flag.end, 1),
                 is_wait=False,
             )
             for channel in range(self.plan.channels)
             for t, track in enumerate(self.program.tracks)
-            for mark in self.program.posts[track[2] : track[2] + track[3]]
+            for flag in self.program.signals[track[2] : track[2] + track[3]]
         ]
-        self.found += [Begin(tuple(begins)), Record(MAIN, 0)]
-        for turn in in_order(self.plan)[self.rank]:
-            self._turn(turn)
-        self.found += [After(MAIN, past.last) for past in self.past.values() if past.last]
-        return self.found
+        self.commands += [Begin(tuple(begins)), Record(MAIN, 0)]
+        for stage in in_order(self.plan)[self.rank]:
+            self._queue_stage(stage)
+        self.commands += [After(MAIN, past.last) for past in self.history.values() if past.last]
+        return self.commands
 
-    def _turn(self, turn: Turn) -> None:
-        actor = turn.actor, turn.slice
-        if turn.waits:
-            if actor in self.said:
-                self._after(WAITING, SAYING, self.said[actor])
+    def _queue_stage(self, stage: StageSlice) -> None:
+        actor = stage.actor, stage.slice
+        if stage.waits:
+            if actor in self.signalled:
+                self._after(WAITING, SAYING, self.signalled[actor])
             self._queue(
-                WAITING, Wait(tuple(self._note(turn, tell, is_wait=True) for tell in turn.waits))
+                WAITING, Wait(tuple(self._entry(stage, flag, is_wait=True) for flag in stage.waits))
             )
         moves: list[Move] = []
         copies: list[tuple[int, Copy]] = []
-        for step in turn.steps:
-            self._step(turn, step, moves, copies)
-        copies.sort(key=lambda found: found[0])
+        for step in stage.steps:
+            self._queue_step(stage, step, moves, copies)
+        copies.sort(key=lambda copy: copy[0])
         data: list[Move | Copy] = [*moves, *(copy for _, copy in copies)]
         for command in data:
             self._queue_data(command)
-        if turn.posts:
+        if stage.signals:
             for stream in (WAITING, COPYING, MOVING):
-                self._after(SAYING, stream, self.past[stream].last)
-            self.said[actor] = self._queue(
-                SAYING, Say(tuple(self._note(turn, tell, is_wait=False) for tell in turn.posts))
+                self._after(SAYING, stream, self.history[stream].last)
+            self.signalled[actor] = self._queue(
+                SAYING,
+                Say(tuple(self._entry(stage, flag, is_wait=False) for flag in stage.signals)),
             )
 
     def _queue(self, stream: int, command: Command) -> int:
-        """Give a stream something; returns the event of its end."""
+        """Queue a command on a stream; returns the event of its end."""
         self._fork(stream)
         event, self.events = self.events, self.events + 1
-        self.found += [command, Record(stream, event)]
-        self.past[stream].last = event
+        self.commands += [command, Record(stream, event)]
+        self.history[stream].last = event
         return event
 
     def _fork(self, stream: int) -> None:
-        """Let a stream begin behind the launch's beginning."""
+        """Order a stream behind the beginning of the launch."""
         if (stream, MAIN) not in self.waited:
             self.waited[stream, MAIN] = 0
-            self.found.append(After(stream, 0))
+            self.commands.append(After(stream, 0))
 
     def _after(self, stream: int, other: int, event: int) -> None:
-        """Let a stream wait for an event of another, unless it does so already."""
+        """Let a stream wait for an event of another stream, unless it does so already."""
         if event > self.waited.get((stream, other), 0):
             self._fork(stream)
-            self.found.append(After(stream, event))
+            self.commands.append(After(stream, event))
             self.waited[stream, other] = event
 
     def _queue_data(self, command: Move | Copy) -> None:
-        """A copy or move: behind all waits so far, and behind what the other stream does to the
-        same memory.
+        """Queue a copy or move behind all waits so far, and behind the commands of the other stream
+        that touch the same memory.
         """
         sources = command.sources if isinstance(command, Move) else (command.source,)
         reads, writes = (
@@ -379,27 +392,27 @@ class _Script:
             [(command.target, command.target + command.size)],
         )
         stream, other = (MOVING, COPYING) if isinstance(command, Move) else (COPYING, MOVING)
-        self._after(stream, WAITING, self.past[WAITING].last)
-        for event, read, written in reversed(self.past[other].used):
+        self._after(stream, WAITING, self.history[WAITING].last)
+        for event, read, written in reversed(self.history[other].used):
             if event <= self.waited.get((stream, other), 0):
                 break
             if _overlap(writes, [*read, *written]) or _overlap(reads, written):
                 self._after(stream, other, event)
                 break
         event = self._queue(stream, command)
-        self.past[stream].used.append((event, reads, writes))
+        self.history[stream].used.append((event, reads, writes))
 
-    def _step(
-        self, turn: Turn, step: DeviceStep, moves: list[Move], copies: list[tuple[int, Copy]]
+    def _queue_step(
+        self, stage: StageSlice, step: DeviceStep, moves: list[Move], copies: list[tuple[int, Copy]]
     ) -> None:
-        """The moves and copies of one step; copies with how far away their peer is."""
-        first, size = self._piece(turn, step.work)
+        """Add the moves and copies of one step; a copy carries the distance to its peer."""
+        first, size = self._piece(stage, step.work)
         if not size:
             return
-        sources = tuple(self._address(turn, ref, first, is_source=True) for ref in step.sources)
+        sources = tuple(self._address(stage, ref, first, is_source=True) for ref in step.sources)
         targets = [
             (
-                self._address(turn, ref, first, is_source=False),
+                self._address(stage, ref, first, is_source=False),
                 None if ref.kind < SLOT else self._distance(ref),
             )
             for ref in step.targets
@@ -407,51 +420,51 @@ class _Script:
         source = sources[0]
         if len(sources) > 1:
             divides = bool(step.flags & DIVIDE)
-            near = [target for target, peer in targets if peer is None] or [
+            own_targets = [target for target, peer in targets if peer is None] or [
                 at for at, ref in zip(sources, step.sources, strict=True) if ref.kind == SLOT
             ]
-            # nothing of this rank's may be written over: the kernel stores over the link
-            if not near:
+            # no memory of this rank may be overwritten: the kernel stores over the link
+            if not own_targets:
                 moves += [Move(target, sources, size, divides) for target, _ in targets]
                 return
-            moves.append(Move(near[0], sources, size, divides))
-            source = near[0]
+            moves.append(Move(own_targets[0], sources, size, divides))
+            source = own_targets[0]
         for target, peer in targets:
             if peer is not None:
                 copies.append((peer, Copy(target, source, size)))
             elif target != source:
                 moves.append(Move(target, (source,), size, False))
 
-    def _distance(self, ref: Ref) -> int:
-        """How many ranks on the target's owner stands."""
+    def _distance(self, ref: OperandRef) -> int:
+        """The distance in ranks to the owner of the target."""
         return (
             peer_of(self.plan, self.rank, self.program.sending[ref.end]) - self.rank
         ) % self.plan.n
 
     # The geometry of walk.cuh
 
-    def _piece(self, turn: Turn, work: int) -> tuple[int, int]:
-        return piece_of(self.plan, self.rank, turn.loop, turn.slice, work)
+    def _piece(self, stage: StageSlice, work: int) -> tuple[int, int]:
+        return piece_of(self.plan, self.rank, stage.loop, stage.slice, work)
 
-    def _address(self, turn: Turn, ref: Ref, first: int, *, is_source: bool) -> int:
-        plan, loop = self.plan, turn.loop
+    def _address(self, stage: StageSlice, ref: OperandRef, first: int, *, is_source: bool) -> int:
+        plan, loop = self.plan, stage.loop
         if ref.kind == SLOT:
-            reached = self.reached[not is_source][ref.end]
+            addresses = self.addresses[not is_source][ref.end]
             end = (self.program.receiving if is_source else self.program.sending)[ref.end]
-            number = turn.done * end.per_loop + ref.message * loop.slices + turn.slice
+            number = stage.done * end.per_loop + ref.message * loop.slices + stage.slice
             slot = (
-                reached.slots
-                + turn.channel * reached.slots_stride
+                addresses.slots
+                + stage.channel * addresses.slots_stride
                 + number % plan.slots * slot_wire_bytes(plan)
             )
             return slot + ref.chunk * plan.piece_bytes
         if ref.kind == TMP:
-            chunk = turn.channel * plan.schedule.chunks["tmp"] + moved(
+            chunk = stage.channel * plan.schedule.chunks["tmp"] + shifted(
                 plan, self.rank, ref.chunk, "tmp"
             )
             return self.memory.own + self.own.tmp + chunk * plan.chunk_bytes + first
         is_in = ref.kind in (IN, PEER_IN)
-        chunk = moved(plan, self.rank, ref.chunk, "in" if is_in else "out")
+        chunk = shifted(plan, self.rank, ref.chunk, "in" if is_in else "out")
         rank = self.rank
         if _is_peers(ref):
             ends = self.program.receiving if is_source else self.program.sending
@@ -471,43 +484,43 @@ class _Script:
             + first
         )
 
-    def _note(self, turn: Turn, tell: Tell, *, is_wait: bool) -> Note:
-        end, is_sending = end_of(self.plan, self.rank, tell, is_wait=is_wait)
-        reached: Reached = self.reached[is_sending][tell.end]
+    def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> Note:
+        end, is_sending = end_of(self.plan, self.rank, flag, is_wait=is_wait)
+        addresses: EndAddresses = self.addresses[is_sending][flag.end]
         word = (
-            reached.heard + turn.channel * reached.heard_stride
+            addresses.local_flag + stage.channel * addresses.local_flag_stride
             if is_wait
-            else reached.said + turn.channel * reached.said_stride
+            else addresses.remote_flag + stage.channel * addresses.remote_flag_stride
         )
-        a_launch, number = self.a_launch[turn.channel] * end.per_loop, tell.number
-        done_a_launch, done = self.a_launch[turn.channel], turn.done
+        per_launch, number = self.per_launch[stage.channel] * end.per_loop, flag.number
+        done_per_launch, done = self.per_launch[stage.channel], stage.done
         if self.done_before is not None:
-            before = self.done_before[turn.channel]
-            a_launch, number, done_a_launch, done = (
+            before = self.done_before[stage.channel]
+            per_launch, number, done_per_launch, done = (
                 0,
                 number + before * end.per_loop,
                 0,
                 done + before,
             )
-        if tell.signal == READY:
-            word, a_launch, number = word + 8, 1, 1
+        if flag.signal == READY:
+            word, per_launch, number = word + 8, 1, 1
         peer = peer_of(self.plan, self.rank, end)
         return Note(
             word,
-            a_launch,
+            per_launch,
             number,
-            tell.signal,
+            flag.signal,
             peer,
-            turn.channel,
-            turn.track,
-            turn.round,
-            done_a_launch,
+            stage.channel,
+            stage.track,
+            stage.round,
+            done_per_launch,
             done,
-            turn.actor,
+            stage.actor,
         )
 
 
-def _is_peers(ref: Ref) -> bool:
+def _is_peers(ref: OperandRef) -> bool:
     return ref.kind > SLOT
 
 

@@ -1,8 +1,8 @@
-"""A matrix product that a GPU computes beside what it communicates: bfloat16 with sums in float32,
-by cuBLAS, on a stream of its own.
+"""Matrix multiplications (GEMM) that a GPU computes while it communicates: bfloat16 with float32
+accumulation, by cuBLAS, on a stream of their own.
 
-Random inputs, because a GPU draws less power for constant ones and then runs at higher clocks.
-Nothing here looks at the result.
+The inputs are random, because a GPU draws less power for constant ones and then runs at higher
+clocks. Nothing here reads the result.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 ITEM_BYTES = 2
-INSTALL_HINT = (
+CUBLAS_INSTALL_HINT = (
     "install it with: pip install 'cuda-toolkit[cublas]==13.*' (or ==12.* for a driver of CUDA 12)"
 )
 # library_types.h, cublas_api.h
 _CUDA_R_16BF, _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT, _CUBLAS_OP_N = 14, 68, -1, 0
-_PERIOD = 1048573  # random values, which repeat; a prime, so that no two rows are alike
-_FIRST_S = 60.0  # to load cuBLAS's kernels and run one
+_PERIOD = 1048573  # of the random values; a prime, so that no two rows are equal
+_FIRST_S = 60.0  # limit to load cuBLAS's kernels and run one
 
 
 def load_cublas() -> Any:
-    """CuPy's binding of cuBLAS, which its wheel does not bring. Raises UnavailableError."""
+    """CuPy's binding of cuBLAS, a library that its wheel lacks. Raises UnavailableError."""
     try:
         from cupy.cuda import cublas
     except ImportError:
         raise UnavailableError(
-            "CuPy finds no cuBLAS, which computes beside the communication", INSTALL_HINT
+            "CuPy finds no cuBLAS, which computes the matrix multiplications", CUBLAS_INSTALL_HINT
         ) from None
     return cublas
 
 
 class Gemm:
-    """Square matrices of that size on a GPU, and a stream of the least priority. The first product
-    has run when it is there.
+    """Square matrices of a size on a GPU, and a stream of the lowest priority. The constructor runs
+    the first multiplication.
 
     Raises UnavailableError if there is no cuBLAS, or not enough memory.
     """
@@ -54,11 +54,11 @@ class Gemm:
             raise UnavailableError(error.message, "use a smaller --gemm") from error
         for seed, matrix in enumerate((self._a, self._b)):
             self._fill(matrix, seed)
-        # in host memory, which a new handle expects
+        # in host memory, where a new handle expects scalars
         self._one, self._zero = np.ones(1, np.float32), np.zeros(1, np.float32)
         self._handle: int = self._cublas.create()
-        # kernels are loaded at their first launch, which may wait for all that runs: not while
-        # others wait for this rank
+        # the first launch of a kernel loads it and may wait for all running work: not while other
+        # ranks wait for this one
         self.queue(1)
         done = card.event()
         card.runtime.eventRecord(done, self.stream)
@@ -66,7 +66,7 @@ class Gemm:
         card.wait(_FIRST_S)
 
     def _fill(self, matrix: int, seed: int) -> None:
-        """Random values, doubled on the GPU until they fill the matrix."""
+        """Fill a matrix with random values, doubled on the GPU until they fill it."""
         card, size = self.card, self.size * self.size * ITEM_BYTES
         block = random_bfloat16(min(_PERIOD, self.size * self.size), seed).tobytes()
         card.upload(matrix, block)
@@ -79,11 +79,11 @@ class Gemm:
             done += more
         card.wait(_FIRST_S)
 
-    def queue(self, products: int) -> None:
-        """Queue products in the stream."""
+    def queue(self, count: int) -> None:
+        """Queue matrix multiplications in the stream."""
         size = self.size
         with self._on:  # the binding takes the current stream, whatever the handle was given
-            for _ in range(products):
+            for _ in range(count):
                 self._cublas.gemmEx(
                     self._handle,
                     _CUBLAS_OP_N,
@@ -107,8 +107,8 @@ class Gemm:
                 )
 
     def close(self) -> None:
-        """Give back the matrices, which no other process has, and what the card does not know:
-        cuBLAS's own memory.
+        """Free the matrices, which no other process has open, and cuBLAS's own memory, which the
+        card does not know.
         """
         self._cublas.destroy(self._handle)
         for matrix in (self._a, self._b, self._c):

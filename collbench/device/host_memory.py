@@ -1,9 +1,9 @@
-"""Host memory that GPUs read and write, registered with CUDA: of several ranks, pages of an unnamed
-file that each maps, or of one, its process's own.
+"""Host memory that GPUs read and write, registered with CUDA. Ranks that share it map an unnamed
+file; a single rank uses its process's own pages.
 
-The file has no name, so nothing is left behind whoever dies; a rank of another process opens it
-through /proc. Pages lie on the NUMA node of the GPU of the rank that made them, where there is a
-choice. Source of mbind's numbers: linux/mempolicy.h.
+The file has no name, so nothing is left behind if a process dies. A rank of another process opens
+it through /proc. The pages lie on the NUMA node of the GPU whose rank created them, if the host has
+several. Source of mbind's numbers: linux/mempolicy.h.
 """
 
 import ctypes
@@ -22,12 +22,12 @@ Handle = tuple[int, int, int, int]  # process, file, bytes, address there
 
 
 class HostMemory:
-    """One rank's mapping: its own file (made here), another's (opened), or huge pages that nobody
-    else maps.
+    """One rank's mapping: its own file (created here), another rank's file (opened), or huge pages
+    that no other rank maps.
     """
 
     def __init__(self, runtime: Any, size: int, file: int | None, *, node: int = -1) -> None:
-        """Raises UnavailableError if CUDA does not take it."""
+        """Raises UnavailableError if CUDA cannot register it."""
         self._runtime, self.size, self.file = runtime, size, file
         self._map = own_pages(size) if file is None else mmap.mmap(file, size)
         self._anchor = ctypes.c_char.from_buffer(self._map)
@@ -56,7 +56,7 @@ class HostMemory:
         return os.getpid(), self.file, self.size, self.address
 
     def close(self) -> None:
-        """Give it back; what others have mapped stays."""
+        """Release the mapping; the mappings of other ranks stay."""
         self._runtime.hostUnregister(self.address)
         del self._anchor
         self._map.close()
@@ -65,12 +65,12 @@ class HostMemory:
 
 
 def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> HostMemory:
-    """Memory of this rank, zeroed, near its GPU. Raises UnavailableError where GPUs use other
-    addresses for it than processors.
+    """Zeroed memory of this rank, near its GPU. Raises UnavailableError if the GPU uses other
+    addresses for it than the CPUs.
     """
     if not runtime.deviceGetAttribute(_CAN_USE_HOST_POINTER, device):
         raise UnavailableError(
-            f"GPU {device} reaches host memory by other addresses than the processors",
+            f"GPU {device} accesses host memory at other addresses than the CPUs",
             "use --transport p2p",
         )
     file = os.memfd_create("collbench", os.MFD_CLOEXEC) if is_shared else None
@@ -80,7 +80,7 @@ def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> Hos
 
 
 def reach(runtime: Any, handle: Handle) -> HostMemory | None:
-    """Another rank's memory; None if it is this process's own, where its address serves. Raises
+    """Another rank's memory; None if it belongs to this process, where its address is valid. Raises
     UnavailableError.
     """
     process, file, size, _ = handle
@@ -96,7 +96,7 @@ def reach(runtime: Any, handle: Handle) -> HostMemory | None:
 
 
 def _numa_node(bus_id: str) -> int:
-    """The node of a PCI device; -1 where the host has one only or does not say."""
+    """The NUMA node of a PCI device; -1 if the host has only one or does not report it."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     try:
         return (

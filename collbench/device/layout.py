@@ -1,5 +1,5 @@
-"""Where everything lies: a rank's words, FIFOs and scratch memory in its arena, and programs and
-arguments packed as types.cuh has them.
+"""The memory layout: a rank's flags, FIFOs and scratch memory in its arena, and programs and
+arguments packed as types.cuh declares them.
 """
 
 import struct
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.device.program import DeviceStep, End, Mark, Program, Ref, lower
+from collbench.device.program import ConnectionEnd, DeviceStep, Flag, OperandRef, Program, lower
 from collbench.planning.choice_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
 from collbench.spec.collectives import collective
 
 LINE_BYTES = FLAG_BYTES
-# at the start of a rank's arena: abort word, words of meetings, counters and reports of CTAs
+# at the start of a rank's arena: abort word, flags of barriers, counters and reports of CTAs
 CONTROL_BYTES = 128 << 10
 ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
 STATE_BYTES, REPORT_BYTES = 8, 48
@@ -23,11 +23,11 @@ _NET_ALIGN = 4096  # pages, which MPI copies from and to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where a rank's words, FIFOs and scratch memory begin in its arena, and how far channels are
-    apart, in bytes.
+class ArenaLayout:
+    """Offsets of a rank's flags, FIFOs and scratch memory in its arena, and the stride between
+    channels, in bytes.
 
-    Where FIFOs are in host memory (is_in_host), all that ends at fifos_end is there, and scratch
+    If FIFOs are in host memory (is_in_host), everything before fifos_end is there, and scratch
     memory follows the control words of the GPU's arena.
     """
 
@@ -42,9 +42,9 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def layout(plan: Plan, rank: int) -> Layout:
-    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull), but
-    those of connections to other islands.
+def layout(plan: Plan, rank: int) -> ArenaLayout:
+    """The arena of a rank: the FIFOs that it reads (push), or those that it writes (pull), without
+    those of connections to other shared-memory domains.
     """
     program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
     tails = CONTROL_BYTES
@@ -63,7 +63,7 @@ def layout(plan: Plan, rank: int) -> Layout:
     fifos_end = fifos + channels * stride
     tmp = CONTROL_BYTES if is_in_host(plan) else fifos_end
     total = tmp + -(-plan.tmp_bytes // _FIFO_ALIGN) * _FIFO_ALIGN
-    return Layout(
+    return ArenaLayout(
         tails=tails,
         heads=heads,
         fifos=fifos,
@@ -75,8 +75,8 @@ def layout(plan: Plan, rank: int) -> Layout:
     )
 
 
-def layouts(plan: Plan) -> list[Layout]:
-    """The arenas of all ranks that may be laid out in different ways."""
+def layouts(plan: Plan) -> list[ArenaLayout]:
+    """The arenas of all ranks whose layouts may differ."""
     return [
         layout(plan, rank)
         for rank in range(1 if plan.schedule.is_symmetric and not plan.domains else plan.n)
@@ -84,18 +84,19 @@ def layouts(plan: Plan) -> list[Layout]:
 
 
 def is_in_host(plan: Plan) -> bool:
-    """Whether ranks that share memory share their host's, not their GPUs'."""
+    """Whether ranks share the memory of their host instead of their GPUs' memory."""
     return plan.transport in ("shm", "shm+net")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetLayout:
-    """Where a rank's ends of connections to other islands lie: words in host memory behind the
-    control words, slots in memory of their own.
+    """The layout of a rank's ends of connections to other shared-memory domains: flags in host
+    memory behind the control words, slots in memory of their own.
 
-    An end is (whether the rank sends along it, its number). On channel 0 the k-th has its words,
-    that which the kernel polls and, a line behind, that which it sets, at words + 2 k lines, and
-    its slots at k times fifo_bytes; strides lead to the other channels.
+    An end is (whether the rank sends along it, its number). The k-th end has two flags on channel
+    0, at words + 2 k lines: the local flag, which the kernel polls, and one line behind it the
+    remote flag, which the kernel sets. Its slots are at k times fifo_bytes. Strides lead to the
+    other channels.
     """
 
     ends: tuple[tuple[bool, int], ...]
@@ -109,12 +110,12 @@ class NetLayout:
 
 @lru_cache(maxsize=1024)
 def net_layout(plan: Plan, rank: int) -> NetLayout:
-    """The ends of a rank's connections to other islands."""
+    """The ends of a rank's connections to other shared-memory domains."""
     program = lower(plan, rank)
     ends = tuple(
         (is_sending, number)
-        for is_sending, found in ((True, program.sending), (False, program.receiving))
-        for number, end in enumerate(found)
+        for is_sending, own in ((True, program.sending), (False, program.receiving))
+        for number, end in enumerate(own)
         if plan.is_remote(rank, peer_of(plan, rank, end))
     )
     fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
@@ -130,31 +131,31 @@ def net_layout(plan: Plan, rank: int) -> NetLayout:
     )
 
 
-def peer_of(plan: Plan, rank: int, end: End) -> int:
-    """The rank at the other side of an end."""
+def peer_of(plan: Plan, rank: int, end: ConnectionEnd) -> int:
+    """The rank at the other end of the connection."""
     return (rank + end.peer) % plan.n if plan.schedule.is_symmetric else end.peer
 
 
-def moved(plan: Plan, rank: int, chunk: int, buffer: str) -> int:
-    """The chunk of a buffer that a number in the rank's program means: see walk.cuh."""
+def shifted(plan: Plan, rank: int, chunk: int, buffer: str) -> int:
+    """The chunk of a buffer that a chunk number of the rank's program refers to: see walk.cuh."""
     schedule = plan.schedule
     is_shifted = schedule.is_symmetric and schedule.chunks[buffer] == plan.n  # type: ignore[index]
     return (chunk + rank) % plan.n if is_shifted else chunk
 
 
 def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[int, int]:
-    """First byte within a chunk, and size, of a slice of the chunk that a step works on: see
-    walk.cuh.
+    """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
+    see walk.cuh.
     """
     size = loop.size
     if collective(plan.problem.op).is_interleaved:
-        size = min(loop.chunk, max(0, loop.size - moved(plan, rank, work, "in") * loop.chunk))
+        size = min(loop.chunk, max(0, loop.size - shifted(plan, rank, work, "in") * loop.chunk))
     first = min(part * plan.piece_bytes, size)
     return first, min(plan.piece_bytes, size - first)
 
 
-def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
-    """The number of the other end among the peer's receiving ends, or sending ones."""
+def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) -> int:
+    """The number of the other end among the peer's receiving or sending ends."""
     peer = peer_of(plan, rank, end)
     theirs = lower(plan, peer).receiving if is_sending else lower(plan, peer).sending
     return next(
@@ -165,23 +166,23 @@ def other_end(plan: Plan, rank: int, end: End, *, is_sending: bool) -> int:
 
 
 def pack_program(program: Program) -> bytes:
-    """The program as types.cuh has it; tables that are empty have one entry of zeros."""
+    """The program as types.cuh declares it. An empty table has one entry of zeros."""
     sources, targets = program.widest
     out = [struct.pack("<8H", *track) for track in program.tracks]
     out += [struct.pack("<2H", *entry) for entry in program.rounds]
     out += [struct.pack("<6H", *stage) for stage in program.stages]
-    nothing = Ref(0)
+    empty = OperandRef(0)
     for step in program.steps or (DeviceStep((), (), 0, 0),):
         out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
         for refs, most in ((step.sources, sources), (step.targets, targets)):
-            out += [struct.pack("<4H", *ref) for ref in (*refs, *[nothing] * (most - len(refs)))]
-    for marks in (program.waits, program.posts):
-        out += [struct.pack("<4H", *mark) for mark in marks or (Mark(0, 0),)]
+            out += [struct.pack("<4H", *ref) for ref in (*refs, *[empty] * (most - len(refs)))]
+    for flags in (program.waits, program.signals):
+        out += [struct.pack("<4H", *flag) for flag in flags or (Flag(0, 0),)]
     return b"".join(out)
 
 
 def macros(program: Program) -> dict[str, int]:
-    """The sizes that types.cuh wants."""
+    """The sizes that types.cuh needs."""
     sources, targets = program.widest
     receiving, sending = len(program.receiving), len(program.sending)
     return {
@@ -194,7 +195,7 @@ def macros(program: Program) -> dict[str, int]:
         "STAGES": len(program.stages),
         "STEPS": max(1, len(program.steps)),
         "WAITS": max(1, len(program.waits)),
-        "POSTS": max(1, len(program.posts)),
+        "SIGNALS": max(1, len(program.signals)),
         "ARGS_BYTES": ARGS.size + (max(1, receiving) + max(1, sending)) * END.size,
         "PROGRAM_BYTES": len(pack_program(program)),
     }
@@ -208,10 +209,10 @@ END = struct.Struct("<5Q3I2H")
 class Memory:
     """Addresses, as one rank sees them.
 
-    arenas: where every rank has its flags and FIFOs, on the plan's road; own: its own arena, in its
-    GPU's memory; abort: its abort word, and aborts: a table of everybody's; inputs, outputs: of
-    every rank's first set of user buffers. net, net_slots: the rank's ends of connections to other
-    islands.
+    arenas: every rank's flags and FIFOs, on the plan's transport; own: the rank's own arena, in its
+    GPU's memory; abort: its abort word; aborts: a table of the abort words of all ranks; inputs,
+    outputs: every rank's first set of user buffers; net, net_slots: the rank's ends of connections
+    to other shared-memory domains.
     """
 
     arenas: tuple[int, ...]
@@ -235,8 +236,8 @@ def pack_args(
     delay_ns: int = 0,
     block_bytes: int | None = None,
 ) -> bytes:
-    """The arguments of a launch on a rank; block_bytes where the problem has another size than the
-    plan's.
+    """The arguments of a launch on a rank. block_bytes: of the problem, if it has another size than
+    the plan's.
     """
     if block_bytes is None:
         block_bytes = plan.problem.block_bytes
@@ -282,31 +283,31 @@ def pack_args(
     return b"".join(out)
 
 
-class Reached(NamedTuple):
-    """Where an end of a connection leads on channel 0, as END packs it: its slots, the words heard
-    and said, the peer's buffers, bytes between channels.
+class EndAddresses(NamedTuple):
+    """The addresses of a connection's end on channel 0, as END packs them: its slots, its local and
+    remote flag, the peer's buffers, and the strides between channels.
     """
 
     slots: int
-    heard: int
-    said: int
+    local_flag: int
+    remote_flag: int
     peer_in: int
     peer_out: int
     slots_stride: int
-    heard_stride: int
-    said_stride: int
+    local_flag_stride: int
+    remote_flag_stride: int
 
 
 def reach(
-    plan: Plan, rank: int, memory: Memory, number: int, end: End, *, is_sending: bool
-) -> Reached:
-    """The addresses of an end, the number-th of a rank's sending or receiving ones."""
+    plan: Plan, rank: int, memory: Memory, number: int, end: ConnectionEnd, *, is_sending: bool
+) -> EndAddresses:
+    """The addresses of an end: number `number` of the rank's sending or receiving ends."""
     peer = peer_of(plan, rank, end)
     if plan.is_remote(rank, peer):
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
         word = memory.net + where.words + 2 * k * LINE_BYTES
-        return Reached(
+        return EndAddresses(
             memory.net_slots + k * where.fifo_bytes,
             word,
             word + LINE_BYTES,
@@ -317,7 +318,7 @@ def reach(
             where.words_stride,
         )
     other = other_end(plan, rank, end, is_sending=is_sending)
-    mine, theirs = layout(plan, rank), layout(plan, peer)
+    own, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
     apart = [
         LINE_BYTES * len(ends)
@@ -325,14 +326,20 @@ def reach(
             (here.sending, there.receiving) if is_sending else (here.receiving, there.sending)
         )
     ]
-    heard = memory.arenas[rank] + (mine.heads if is_sending else mine.tails) + number * LINE_BYTES
-    said = memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
+    local_flag = (
+        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * LINE_BYTES
+    )
+    remote_flag = (
+        memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
+    )
     slots = stride = 0
     if end.has_fifo:
         owner, at, who = (
-            (rank, mine, (is_sending, number))
+            (rank, own, (is_sending, number))
             if (plan.p2p == "pull") == is_sending
             else (peer, theirs, (not is_sending, other))
         )
         slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
-    return Reached(slots, heard, said, memory.inputs[peer], memory.outputs[peer], stride, *apart)
+    return EndAddresses(
+        slots, local_flag, remote_flag, memory.inputs[peer], memory.outputs[peer], stride, *apart
+    )

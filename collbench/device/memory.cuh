@@ -1,7 +1,9 @@
-// Loads and stores with the memory order that each needs, as PTX, so that no compiler splits, caches or moves them.
+// Loads and stores with the memory order that each needs. They are written in PTX, so that no
+// compiler splits, caches or moves them.
 //
-// Data that a peer rewrites during a kernel is never read through the non-coherent path. Plain data loads come after an acquire of the
-// counter that covers them, by this thread or, over a barrier, by another of the CTA. ITEM is the width of an element in bytes.
+// Data that a peer rewrites during a kernel is never read through the non-coherent path. A plain
+// load of data comes after an acquire of the flag that covers it, by this thread or, across a
+// barrier, by another thread of the CTA. ITEM is the width of an element in bytes.
 #pragma once
 
 #ifndef ALIGNED
@@ -13,7 +15,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// A number that is a type, so that what depends on it is decided when it is compiled.
+// A number that is a type, so that code which depends on it is resolved at compile time.
 template <u32 K>
 struct Index {
     static constexpr u32 value = K;
@@ -46,7 +48,8 @@ static __device__ __forceinline__ void store_relaxed(u32* at, u32 value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 
-// Orders everything before it, also what other threads of the CTA did before a barrier, with everything after it, for all GPUs.
+// Order all accesses before the fence with all accesses after it, for all GPUs. Accesses that other
+// threads of the CTA made before a barrier are included.
 static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 static __device__ __forceinline__ u64 now_ns() {
@@ -55,29 +58,39 @@ static __device__ __forceinline__ u64 now_ns() {
     return value;
 }
 
-// Sixteen bytes of data at once.
+// Sixteen bytes of data in one access.
 static __device__ __forceinline__ uint4 load16(const char* at) {
     uint4 v;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at)
+                 : "memory");
     return v;
 }
 
 static __device__ __forceinline__ void store16(char* at, uint4 v) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
-// A flagged line, whole: it never comes from a cache that the peer's store does not reach.
+// A whole line with its flags. It never comes from a cache that the peer's store does not reach.
 static __device__ __forceinline__ uint4 load_line(const char* at) {
     uint4 v;
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at) : "memory");
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at)
+                 : "memory");
     return v;
 }
 
 static __device__ __forceinline__ void store_line(char* at, uint4 v) {
-    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
-// One item of ITEM bytes in the low bits of a 64-bit word.
+// One element of ITEM bytes, in the low bits of a 64-bit word.
 static __device__ __forceinline__ u64 load_item(const char* at) {
 #if ITEM == 1
     return *(const volatile u8*)at;
@@ -102,11 +115,15 @@ static __device__ __forceinline__ void store_item(char* at, u64 bits) {
 #endif
 }
 
-// Eight bytes of user memory, of which `bytes` exist, at any alignment that its items have. With ALIGNED they all exist and are aligned.
+// Eight bytes of user memory, of which `bytes` exist, aligned to the element. With ALIGNED all of
+// them exist and are aligned to eight bytes.
 static __device__ __forceinline__ uint2 load8(const char* at, int bytes, bool is_aligned) {
     uint2 v = make_uint2(0, 0);
     if (ALIGNED || (is_aligned && bytes >= 8)) {
-        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at) : "memory");
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(v.x), "=r"(v.y)
+                     : "l"(at)
+                     : "memory");
         return v;
     }
     u64 word = 0;

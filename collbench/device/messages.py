@@ -1,5 +1,5 @@
-"""What the slices of a connection between islands hold, for a proxy that sends them: bytes of a
-slot, and which of its lines have flags to look at.
+"""The slices of a connection between shared-memory domains, for a proxy that sends them: the bytes
+of a slot, and the lines whose flags the proxy checks.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 
 class Message(NamedTuple):
-    """A slice in its slot. size: bytes from the slot's start to the last that is used; parts: where
-    each chunk begins and its bytes, without empty ones.
+    """A slice in its slot. size: bytes from the start of the slot to the last one that is used;
+    parts: the offset and size of each chunk that is not empty.
     """
 
     size: int
@@ -22,15 +22,15 @@ class Message(NamedTuple):
 
 
 def messages(plan: Plan, rank: int, channel: int, end: int, block_count: int = 0) -> list[Message]:
-    """Every slice that one launch sends along a rank's sending end on a channel; block_count where
-    the problem has another size than the plan's.
+    """Every slice that one launch sends along a rank's sending end on a channel. block_count: of
+    the problem, if it has another size than the plan's.
     """
     return list(_messages(plan, rank, channel, end, block_count or plan.problem.block_count))
 
 
 def _messages(plan: Plan, rank: int, channel: int, end: int, block_count: int) -> Iterator[Message]:
     program, wire = lower(plan, rank), PROTOCOLS.load(plan.proto).wire_bytes
-    # by message and place in it, the chunk that a step works on
+    # by message and position in it, the chunk that a step works on
     works: list[dict[int, int]] = [{} for _ in range(program.sending[end].per_loop)]
     for step in program.steps:
         for ref in step.targets:

@@ -1,18 +1,25 @@
-// Copying and reducing by the workers of a CTA: any number of operands that is known when it is compiled, at any alignment.
+// Copies and reductions by the workers of a CTA: any number of operands that is known at compile
+// time, at any alignment.
 //
-// WORKERS, how many threads there are to do it, is a constant of the file that includes this one. UNROLL: 16-byte accesses in flight a thread
-// for one operand.
+// WORKERS, the number of threads that do it, is a constant of the file that includes this one.
+// UNROLL: 16-byte accesses that a thread has in flight for one operand.
 #pragma once
 #include "reduce.cuh"
 
 [[maybe_unused]] constexpr u32 WARPS = WORKERS / 32;
 
-[[maybe_unused]] static __device__ __forceinline__ uint2 low(uint4 v) { return make_uint2(v.x, v.y); }
-[[maybe_unused]] static __device__ __forceinline__ uint2 high(uint4 v) { return make_uint2(v.z, v.w); }
+[[maybe_unused]] static __device__ __forceinline__ uint2 low(uint4 v) {
+    return make_uint2(v.x, v.y);
+}
+[[maybe_unused]] static __device__ __forceinline__ uint2 high(uint4 v) {
+    return make_uint2(v.z, v.w);
+}
 
-// Reduce sources to targets, 16 bytes a thread and turn where all are aligned, element by element where they are not.
+// Reduce sources to targets: 16 bytes a thread and access where all are aligned, element by element
+// where they are not.
 template <int SOURCES, int TARGETS>
-static __device__ __forceinline__ void move(char* const (&source)[SOURCES], char* const (&target)[TARGETS], u32 bytes, bool divide, u32 ranks) {
+static __device__ __forceinline__ void move(char* const (&source)[SOURCES],
+        char* const (&target)[TARGETS], u32 bytes, bool divide, u32 ranks) {
     constexpr int DEEP = SOURCES <= 2 ? UNROLL : SOURCES <= 4 ? (UNROLL + 1) / 2 : (UNROLL + 3) / 4;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u64 bits = 0;

@@ -1,6 +1,8 @@
-// The program as kernels see it: compiled in as constants, or copied into shared memory at the start of a launch. One source for both.
+// The program as kernels see it: compiled in as constants, or copied into shared memory at the
+// start of a launch. The same source serves both forms.
 //
-// Compiled in, loops over the program are unrolled, their numbers are constants of the type Index<K>, and the entries fold away.
+// In the compiled form, loops over the program are unrolled, their indices are constants of the
+// type Index<K>, and the entries are constant-folded.
 #pragma once
 #include "types.cuh"
 
@@ -15,24 +17,28 @@ static __device__ __forceinline__ void unrolled(Body&& body) {
     }
 }
 
-// One way to write it for both forms. ENTRY declares `name` as an entry of a table; EACH runs over a range of numbers; MY_TRACK over the
-// one track that this CTA runs; OPERANDS stands before a loop over a step's operands. Compiled in, an entry is a reference: a copy would
-// lie in local memory wherever one of its numbers is not known at once.
+// These macros hide the difference between the two forms. ENTRY declares `name` as an entry of a
+// table. EACH loops over a range of indices. MY_TRACK selects the track that this CTA runs.
+// OPERANDS precedes a loop over a step's operands. In the compiled form an entry is a reference: a
+// copy would lie in local memory wherever one of its fields is not a constant yet.
 #define ENTRY(name, table, index) constexpr const auto& name = PROGRAM.table[decltype(index)::value]
-#define EACH(index, first, count, ...) unrolled<(first), (count)>([&](auto index) __attribute__((always_inline)) __VA_ARGS__)
+#define EACH(index, first, count, ...) \
+    unrolled<(first), (count)>([&](auto index) __attribute__((always_inline)) __VA_ARGS__)
 #define MY_TRACK(index, ...) \
     EACH(index, 0, TRACKS, { if (blockIdx.x % TRACKS == decltype(index)::value) __VA_ARGS__ })
 #define OPERANDS _Pragma("unroll")
 #else
 #define ENTRY(name, table, index) const auto& name = program.table[index]
-#define EACH(index, first, count, ...) \
-    for (u32 index = (first), index##_end = (first) + (count); index < index##_end; ++index) __VA_ARGS__
+#define EACH(index, first, count, ...)                                                       \
+    for (u32 index = (first), index##_end = (first) + (count); index < index##_end; ++index) \
+    __VA_ARGS__
 #define MY_TRACK(index, ...) EACH(index, blockIdx.x % TRACKS, 1, __VA_ARGS__)
 #define OPERANDS _Pragma("unroll 1")
 #endif
 
-// Copy the program to shared memory, all threads together; a barrier must follow.
-static __device__ __forceinline__ void fetch(const Program* from, Program& to) {
+// Copy the program to shared memory, by all threads together. A barrier must follow.
+static __device__ __forceinline__ void load_program(const Program* from, Program& to) {
     static_assert(sizeof(Program) % 4 == 0, "copied by words");
-    for (u32 i = threadIdx.x; i < sizeof(Program) / 4; i += blockDim.x) ((u32*)&to)[i] = ((const u32*)from)[i];
+    for (u32 i = threadIdx.x; i < sizeof(Program) / 4; i += blockDim.x)
+        ((u32*)&to)[i] = ((const u32*)from)[i];
 }

@@ -1,8 +1,8 @@
-"""A plan as kernels take it: the program of a rank, the ends of its connections, and what can be
-said of them before anything runs.
+"""A plan as kernels take it: the program of a rank, the ends of its connections, and the properties
+that are known before anything runs.
 
 The tables are those of types.cuh. A symmetric schedule has one program, seen from rank 0, whose
-chunk numbers are moved by the rank; so one compiled kernel serves all ranks.
+chunk numbers are shifted by the rank, so that one compiled kernel serves all ranks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _KIND = {"in": IN, "out": OUT, "tmp": TMP}
 _PEER_KIND = {"in": PEER_IN, "out": PEER_OUT}
 
 
-class Ref(NamedTuple):
+class OperandRef(NamedTuple):
     """An operand of a step: see types.cuh."""
 
     kind: int
@@ -34,8 +34,8 @@ class Ref(NamedTuple):
     chunk: int = 0
 
 
-class Mark(NamedTuple):
-    """What a stage waits for or says."""
+class Flag(NamedTuple):
+    """A flag that a stage waits for or sets: see types.cuh."""
 
     signal: int
     end: int
@@ -44,15 +44,17 @@ class Mark(NamedTuple):
 
 
 class DeviceStep(NamedTuple):
-    sources: tuple[Ref, ...]
-    targets: tuple[Ref, ...]
+    """One step: Step of types.cuh."""
+
+    sources: tuple[OperandRef, ...]
+    targets: tuple[OperandRef, ...]
     flags: int
     work: int
 
 
-class End(NamedTuple):
-    """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port,
-    messages in a loop, whether it has a FIFO.
+class ConnectionEnd(NamedTuple):
+    """One end of a connection: the peer, seen from rank 0 in a symmetric program, the port, the
+    messages in a loop, and whether it has a FIFO.
     """
 
     peer: int
@@ -63,16 +65,16 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The tables of types.cuh's Program, and the ends that its numbers mean."""
+    """The tables of types.cuh's Program, and the connection ends that its numbers index."""
 
     tracks: tuple[tuple[int, ...], ...]
     rounds: tuple[tuple[int, int], ...]
     stages: tuple[tuple[int, ...], ...]
     steps: tuple[DeviceStep, ...]
-    waits: tuple[Mark, ...]
-    posts: tuple[Mark, ...]
-    receiving: tuple[End, ...]
-    sending: tuple[End, ...]
+    waits: tuple[Flag, ...]
+    signals: tuple[Flag, ...]
+    receiving: tuple[ConnectionEnd, ...]
+    sending: tuple[ConnectionEnd, ...]
 
     @property
     def widest(self) -> tuple[int, int]:
@@ -87,8 +89,8 @@ class Program:
         return sorted({(len(step.sources), len(step.targets)) for step in self.steps})
 
 
-class _Lowering:
-    """One rank's program being made."""
+class _ProgramBuilder:
+    """Builds the program of one rank."""
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self.plan, self.schedule = plan, plan.schedule
@@ -98,13 +100,13 @@ class _Lowering:
         self.rounds: list[tuple[int, int]] = []
         self.stages: list[tuple[int, ...]] = []
         self.steps: list[DeviceStep] = []
-        self.waits: list[Mark] = []
-        self.posts: list[Mark] = []
-        self.sent: dict[Edge, int] = {}
-        self.taken: dict[Edge, int] = {}
+        self.waits: list[Flag] = []
+        self.signals: list[Flag] = []
+        self.messages_sent: dict[Edge, int] = {}
+        self.messages_received: dict[Edge, int] = {}
         self.message_of: dict[tuple[int, int, Edge], int] = {}
 
-    def program(self) -> Program:
+    def build(self) -> Program:
         tracks = []
         own = self.schedule.programs[self.rank]
         for t, track in enumerate(own):
@@ -114,23 +116,23 @@ class _Lowering:
                 self._round(t, r, steps)
             received = list(self.receiving.items())[ends_before:]
             ready = [
-                Mark(READY, end)
+                Flag(READY, end)
                 for edge, end in received
                 if edge in self.schedule.ready_at(self.rank)
             ]
-            heads = [Mark(HEAD, end) for _, end in received]
-            lent = {
+            heads = [Flag(HEAD, end) for _, end in received]
+            pulled = {
                 edge
                 for r in range(len(track.rounds))
                 for edge in self.schedule.lent_at(self.rank, t, r)
             }
             first_ready, first_head, first_back = (
-                len(self.posts),
-                len(self.posts) + len(ready),
+                len(self.signals),
+                len(self.signals) + len(ready),
                 len(self.waits),
             )
-            self.posts += ready + heads
-            self.waits += [Mark(BACK, self.sending[edge]) for edge in sorted(lent)]
+            self.signals += ready + heads
+            self.waits += [Flag(BACK, self.sending[edge]) for edge in sorted(pulled)]
             tracks.append(
                 (
                     first_round,
@@ -140,7 +142,7 @@ class _Lowering:
                     first_head,
                     len(heads),
                     first_back,
-                    len(lent),
+                    len(pulled),
                 )
             )
         return Program(
@@ -149,15 +151,15 @@ class _Lowering:
             stages=tuple(self.stages),
             steps=tuple(self.steps),
             waits=tuple(self.waits),
-            posts=tuple(self.posts),
+            signals=tuple(self.signals),
             receiving=tuple(self._end(edge, is_sending=False) for edge in self.receiving),
             sending=tuple(self._end(edge, is_sending=True) for edge in self.sending),
         )
 
-    def _end(self, edge: Edge, *, is_sending: bool) -> End:
+    def _end(self, edge: Edge, *, is_sending: bool) -> ConnectionEnd:
         key = (self.rank, edge.peer, edge.port) if is_sending else (edge.peer, self.rank, edge.port)
         messages = self.plan.messages_of_port[key]
-        return End(
+        return ConnectionEnd(
             edge.peer, edge.port, len(messages), not all(message.is_direct for message in messages)
         )
 
@@ -165,37 +167,48 @@ class _Lowering:
         shape = shape_of(steps)
         for edge in shape.sent:
             self.sending.setdefault(edge, len(self.sending))
-            self.message_of[t, r, edge] = self.sent.get(edge, 0)
+            self.message_of[t, r, edge] = self.messages_sent.get(edge, 0)
         for edge in shape.received:
             self.receiving.setdefault(edge, len(self.receiving))
         self.rounds.append((len(self.stages), len(shape.stages)))
         started: set[tuple[str, Edge]] = set()
-        to_send, to_take = dict(shape.sent), dict(shape.received)
+        to_send, to_receive = dict(shape.sent), dict(shape.received)
         for stage in shape.stages:
-            first_step, first_wait, first_post = len(self.steps), len(self.waits), len(self.posts)
+            first_step, first_wait, first_signal = (
+                len(self.steps),
+                len(self.waits),
+                len(self.signals),
+            )
             for s in stage:
                 step, place = steps[s], Place(self.rank, t, r, s)
                 self.waits += self._waits(place, step.recv, step.send, started)
                 self._step(place, steps, shape.received_index, shape.sent_index)
                 for edge in step.recv:
-                    to_take[edge] -= 1
-                    if not to_take[edge]:
-                        self.posts.append(Mark(HEAD, self.receiving[edge], self.taken.get(edge, 0)))
+                    to_receive[edge] -= 1
+                    if not to_receive[edge]:
+                        self.signals.append(
+                            Flag(HEAD, self.receiving[edge], self.messages_received.get(edge, 0))
+                        )
                 for edge in step.send:
                     to_send[edge] -= 1
                     if not to_send[edge]:
-                        self.posts.append(Mark(TAIL, self.sending[edge], self.sent.get(edge, 0)))
+                        self.signals.append(
+                            Flag(TAIL, self.sending[edge], self.messages_sent.get(edge, 0))
+                        )
             self.stages.append(
                 (
                     first_step,
                     len(self.steps) - first_step,
                     first_wait,
                     len(self.waits) - first_wait,
-                    first_post,
-                    len(self.posts) - first_post,
+                    first_signal,
+                    len(self.signals) - first_signal,
                 )
             )
-        for counts, edges in ((self.sent, shape.sent), (self.taken, shape.received)):
+        for counts, edges in (
+            (self.messages_sent, shape.sent),
+            (self.messages_received, shape.received),
+        ):
             for edge in edges:
                 counts[edge] = counts.get(edge, 0) + 1
 
@@ -205,30 +218,30 @@ class _Lowering:
         recv: Sequence[Edge],
         send: Sequence[Edge],
         started: set[tuple[str, Edge]],
-    ) -> list[Mark]:
+    ) -> list[Flag]:
         _, t, r, s = place
         schedule = self.schedule
-        found = [
-            Mark(DATA, self.receiving[edge], self.taken.get(edge, 0))
+        waits = [
+            Flag(DATA, self.receiving[edge], self.messages_received.get(edge, 0))
             for edge in recv
             if ("recv", edge) not in started
         ]
         for edge in send:
             if ("send", edge) in started:
                 continue
-            end, message = self.sending[edge], self.sent.get(edge, 0)
+            end, message = self.sending[edge], self.messages_sent.get(edge, 0)
             if not self.plan.messages_of_port[self.rank, edge.peer, edge.port][message].is_direct:
-                found.append(Mark(ROOM, end, message))
+                waits.append(Flag(ROOM, end, message))
             elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(
                 edge.peer
             ):
-                found.append(Mark(READY, end, message))
+                waits.append(Flag(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
-        lent = [
+        pulled = [
             (self.sending[loan.edge], self.message_of[t, loan.round, loan.edge])
             for loan in schedule.returns_at(self.rank, t, r, s)
         ]
-        return found + [Mark(BACK, end, message) for end, message in lent]
+        return waits + [Flag(BACK, end, message) for end, message in pulled]
 
     def _step(
         self,
@@ -237,38 +250,40 @@ class _Lowering:
         received_index: dict[tuple[int, Edge], int],
         sent_index: dict[tuple[int, Edge], int],
     ) -> None:
-        """The data movement of one step; nothing if all it does is wait and say."""
+        """The data movement of one step; nothing if it only waits and signals."""
         _, t, r, s = place
         step, schedule, problem = steps[s], self.schedule, self.plan.problem
         placed = schedule.placed_at(self.rank, t, r)
-        sources = [Ref(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
+        sources = [OperandRef(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
         target = step.dst
         for edge in step.recv:
-            end, number = self.receiving[edge], self.taken.get(edge, 0)
+            end, number = self.receiving[edge], self.messages_received.get(edge, 0)
             message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][number]
             if edge in placed:
                 assert step.dst is not None
-                sources.append(Ref(OUT, chunk=step.dst.chunk))
+                sources.append(OperandRef(OUT, chunk=step.dst.chunk))
                 target = None
             elif message.is_direct:
                 where = message.places[received_index[s, edge]]
-                sources.append(Ref(_PEER_KIND[where.buffer], end, chunk=where.chunk))
+                sources.append(OperandRef(_PEER_KIND[where.buffer], end, chunk=where.chunk))
             else:
-                sources.append(Ref(SLOT, end, number, received_index[s, edge]))
+                sources.append(OperandRef(SLOT, end, number, received_index[s, edge]))
         if (
             target is not None
             and is_copy(step)
             and self._same(step.src[0], target, problem.in_place)
         ):
             target = None
-        targets = [] if target is None else [Ref(_KIND[target.buffer], chunk=target.chunk)]
+        targets = [] if target is None else [OperandRef(_KIND[target.buffer], chunk=target.chunk)]
         for edge in step.send:
-            end, number = self.sending[edge], self.sent.get(edge, 0)
+            end, number = self.sending[edge], self.messages_sent.get(edge, 0)
             message = self.plan.messages_of_port[self.rank, edge.peer, edge.port][number]
             if not message.is_direct:
-                targets.append(Ref(SLOT, end, number, sent_index[s, edge]))
+                targets.append(OperandRef(SLOT, end, number, sent_index[s, edge]))
             elif self.plan.p2p == "push":
-                targets.append(Ref(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk))
+                targets.append(
+                    OperandRef(PEER_OUT, end, chunk=message.places[sent_index[s, edge]].chunk)
+                )
         if targets:
             divides = DIVIDE if place in self.plan.proof.complete and problem.redop == "avg" else 0
             self.steps.append(
@@ -283,9 +298,9 @@ class _Lowering:
 
 @lru_cache(maxsize=1024)
 def lower(plan: Plan, rank: int) -> Program:
-    """The rank's program; of a symmetric schedule the same for all."""
+    """The program of the rank. All ranks of a symmetric schedule have the same one."""
     return (
-        _Lowering(plan, rank).program()
+        _ProgramBuilder(plan, rank).build()
         if rank == 0 or not plan.schedule.is_symmetric
         else lower(plan, 0)
     )
@@ -293,7 +308,7 @@ def lower(plan: Plan, rank: int) -> Program:
 
 def needs_fences(plan: Plan) -> bool:
     """Whether tracks of a rank pass data to each other through memory, so that flags alone do not
-    order it.
+    order the accesses.
     """
     for rank, program in enumerate(plan.schedule.programs):
         readers: dict[Operand, set[int]] = {}
@@ -314,8 +329,8 @@ def needs_fences(plan: Plan) -> bool:
 
 
 def fits_one_loop(plan: Plan) -> bool:
-    """Whether every channel has at most one loop, and a launch's messages fit the slots of every
-    connection.
+    """Whether every channel has at most one loop, and the messages of a launch fit the slots of
+    every connection.
     """
     most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
     return most <= plan.slots and all(
@@ -324,14 +339,14 @@ def fits_one_loop(plan: Plan) -> bool:
 
 
 def needs_no_credits(plan: Plan) -> bool:
-    """Whether a rank cannot end a launch before all that it sends to have begun it, and two
-    launches' messages fit the slots.
+    """Whether a rank cannot end a launch before all ranks that it sends to have begun it, and the
+    messages of two launches fit the slots.
 
-    Then a slot that is written was read at least a launch ago. All messages must carry something
-    for that.
+    Then a slot that is written was read in an earlier launch. This requires that no message is
+    empty.
     """
     most = max((len(messages) for messages in plan.messages_of_port.values()), default=0)
-    # a proxy must be told which slots are free
+    # a proxy needs credits to know which slots are free
     if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
@@ -344,7 +359,7 @@ def needs_no_credits(plan: Plan) -> bool:
 
 
 def is_narrow(plan: Plan) -> bool:
-    """Whether 32 bits count the bytes of a set of user buffers and of a loop."""
+    """Whether 32 bits can count the bytes of a set of user buffers and of a loop."""
     parts = max(1, *plan.schedule.chunks.values())
     return (
         max(plan.problem.buffers(rank).total_bytes for rank in range(plan.n)) < 1 << 31
@@ -353,7 +368,7 @@ def is_narrow(plan: Plan) -> bool:
 
 
 def is_aligned(plan: Plan, unit: int) -> bool:
-    """Whether all pieces of all chunks begin at multiples of `unit` bytes and are as long."""
+    """Whether the offsets and sizes of all pieces of all chunks are multiples of `unit` bytes."""
     if plan.problem.block_bytes % unit or plan.piece_bytes % unit:
         return False
     return all(
@@ -364,7 +379,7 @@ def is_aligned(plan: Plan, unit: int) -> bool:
 
 
 def waiters(plan: Plan) -> int:
-    """What waits by itself on the GPU that has most: a track on a channel."""
+    """Tracks, over all channels, of the GPU that has most; each of them waits by itself."""
     return plan.channels * max(len(program) for program in plan.schedule.programs)
 
 
@@ -374,7 +389,7 @@ def ctas(plan: Plan) -> int:
 
 
 def launches_counted(plan: Plan) -> int:
-    """Launches after which a connection's slices no longer have a number of 32 bits, and FIFOs must
+    """Launches after which the number of a connection's slices exceeds 32 bits, so that FIFOs must
     be cleared.
     """
     return ((1 << 32) - 1) // max(1, *(connection.slices for connection in plan.connections))
@@ -392,8 +407,8 @@ def program_text(program: Program) -> str:
             + "}"
         )
 
-    def padded(refs: tuple[Ref, ...], most: int) -> list[Ref]:
-        return [*refs, *[Ref(0)] * (most - len(refs))]
+    def padded(refs: tuple[OperandRef, ...], most: int) -> list[OperandRef]:
+        return [*refs, *[OperandRef(0)] * (most - len(refs))]
 
     sources, targets = program.widest
     steps = [
@@ -412,8 +427,8 @@ def program_text(program: Program) -> str:
         program.rounds,
         program.stages,
         steps,
-        program.waits or (Mark(0, 0),),
-        program.posts or (Mark(0, 0),),
+        program.waits or (Flag(0, 0),),
+        program.signals or (Flag(0, 0),),
     ]
     return (
         "static constexpr Program PROGRAM = {"

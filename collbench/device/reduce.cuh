@@ -1,11 +1,14 @@
 // Arithmetic of one element type and one reduction, on 32-bit words that hold packed elements.
 //
-// Sixteen-bit floats and fp8 accumulate in float32 over all operands of a step and are rounded once. Integers wrap.
+// 16-bit floats and fp8 accumulate in float32 over all operands of a step and are rounded once.
+// Integers wrap.
 // DTYPE and REDOP are macros, numbered as in device/compile.py.
 #pragma once
 #include "memory.cuh"
 
-enum Dtype { INT8 = 0, UINT8, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, FLOAT8_E4M3, FLOAT8_E5M2 };
+enum Dtype {
+    INT8 = 0, UINT8, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, FLOAT8_E4M3, FLOAT8_E5M2
+};
 enum Redop { SUM = 0, PROD, MIN, MAX, AVG };
 
 #if DTYPE == 0
@@ -37,7 +40,7 @@ static __device__ __forceinline__ u16 float_to_half(float value) {
     return bits;
 }
 
-// To bfloat16, to nearest, ties to even, as the conversion instruction of sm_80 does.
+// Convert to bfloat16: to nearest, ties to even, as the conversion instruction of sm_80 does.
 static __device__ __forceinline__ u16 float_to_bfloat(float value) {
 #if __CUDA_ARCH__ >= 800
     u16 bits;
@@ -50,7 +53,7 @@ static __device__ __forceinline__ u16 float_to_bfloat(float value) {
 #endif
 }
 
-// Element i of eight bytes; i is a constant once loops are unrolled.
+// Element i of eight bytes. The index is a constant once loops are unrolled.
 static __device__ __forceinline__ Acc unpack(uint2 v, int i) {
     [[maybe_unused]] const u32 word = i * ITEM < 4 ? v.x : v.y;
     [[maybe_unused]] const int shift = i * ITEM * 8 % 32;
@@ -129,13 +132,13 @@ static __device__ __forceinline__ Acc combine(Acc a, Acc b) {
     }
 }
 
-// Division of a complete sum: floats to nearest, integers towards zero.
+// Divide a complete sum: floats round to nearest, integers towards zero.
 static __device__ __forceinline__ Acc divided(Acc value, u32 ranks) {
     if constexpr (IS_FLOAT) return value / (Acc)ranks;
     return (Acc)((long long)value / (long long)ranks);
 }
 
-// Eight bytes being reduced.
+// The reduction of eight bytes in progress.
 struct Sum {
     Acc value[PER_8];
 

@@ -1,13 +1,16 @@
-// Protocol simple: data as it is, then a counter that says so.
+// Protocol simple: plain data, then a counter that makes it valid.
 //
-// Launch: one CTA a channel and track; THREADS threads, of which the last warp only hands over and all others are workers.
-// A stage: lanes of warp 0 wait, one for each mark; barrier of the workers; workers copy and reduce; barrier of all; the last warp says
-// what is done while the workers go on.
-// Memory order: workers' stores, barrier, fence.acq_rel.sys and relaxed store of the counter by the last warp; acquire of the counter by a
-// lane of warp 0 on the other GPU, barrier, plain loads by its workers. Counters of slices read need no fence: the loads are over.
+// Launch: one CTA a channel and track, of THREADS threads. The last warp sets flags; all others are
+// workers.
+// A stage: the lanes of warp 0 wait, one lane a flag; barrier of the workers; the workers copy and
+// reduce; barrier of all threads; the last warp signals what is done while the workers go on.
+// Memory order: the workers' stores, barrier, fence.acq_rel.sys and relaxed store of the counter by
+// the last warp; on the other GPU acquire of the counter by a lane of warp 0, barrier, plain loads
+// by the workers. Counters of slices read need no fence, because the loads have completed.
 //
-// Macros beside those of types.cuh: THREADS; UNROLL, 16-byte accesses in flight a thread for one operand; SHAPES, a list of
-// SHAPE(sources, targets) that the program uses; WIDE if some of its steps have more operands than are unrolled, and loop over them.
+// Macros besides those of types.cuh: THREADS; UNROLL, 16-byte accesses that a thread has in flight
+// for one operand; SHAPES, a list of SHAPE(sources, targets) that the program uses; WIDE if some of
+// its steps have more operands than are unrolled, and loop over them.
 #include "program.cuh"
 #include "walk.cuh"
 #include "spin.cuh"
@@ -15,56 +18,64 @@
 constexpr u32 WORKERS = THREADS - 32;
 #include "move.cuh"
 
-static __device__ __forceinline__ void meet_workers() { asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory"); }
-static __device__ __forceinline__ void meet_all() { asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory"); }
+static __device__ __forceinline__ void barrier_of_workers() {
+    asm volatile("bar.sync 1, %0;" ::"n"(WORKERS) : "memory");
+}
+
+static __device__ __forceinline__ void barrier_of_all() {
+    asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory");
+}
 
 struct Cta {
     const Args& a;
     const Program& program;
-    u64 *seen_filled, *seen_read;  // the last values heard, by end
+    u64 *seen_filled, *seen_read;  // the last values read, by end
     volatile u32* given_up;
     u32 track, launch;
 
-    __device__ __forceinline__ char* address(const Walk& w, const Ref& ref, const End* ends, Piece piece) const {
+    __device__ __forceinline__ char* address(const Walk& w, const OperandRef& ref,
+            const ConnectionEnd* ends, Piece piece) const {
         if (ref.kind != SLOT) return buffer_at(a, w, ref, ends, piece.first);
-        const End& end = ends[ref.end];
+        const ConnectionEnd& end = ends[ref.end];
         return slot(a, w, end, slice_number(w, end, ref.message)) + ref.chunk * a.piece_bytes;
     }
 
-    // Wait for one mark; by one lane. At the end of a launch, when no loop is left, for all that was ever sent.
-    __device__ __forceinline__ void wait(const Walk& w, const Mark& mark, u32 round) const {
-        const bool is_data = mark.signal == DATA;
-        const End& end = is_data ? a.receiving[mark.end] : a.sending[mark.end];
-        Wanted what{mark.signal, end.peer, w.channel, track, w.done, round, (u64)slice_number(w, end, mark.message) + (w.loop.slices ? 1 : 0)};
-        const u64* word = heard(w, end);
-        if (mark.signal == READY) {
-            what.wanted = launch + 1;
+    // Wait for one flag, by one lane. At the end of a launch, when no loop is left, wait for all
+    // slices that were ever sent.
+    __device__ __forceinline__ void wait(const Walk& w, const Flag& flag, u32 round) const {
+        const bool is_data = flag.signal == DATA;
+        const ConnectionEnd& end = is_data ? a.receiving[flag.end] : a.sending[flag.end];
+        Wait expected{flag.signal, end.peer, w.channel, track, w.done, round,
+            (u64)slice_number(w, end, flag.message) + (w.loop.slices ? 1 : 0)};
+        const u64* word = local_flag(w, end);
+        if (flag.signal == READY) {
+            expected.wanted = launch + 1;
             ++word;
-        } else if (mark.signal == ROOM) {
-            if (what.wanted <= SLOTS) return;
-            what.wanted -= SLOTS;
+        } else if (flag.signal == ROOM) {
+            if (expected.wanted <= SLOTS) return;
+            expected.wanted -= SLOTS;
         }
-        u64* cached = is_data ? seen_filled + mark.end : seen_read + mark.end;
-        if (mark.signal != READY && *cached >= what.wanted) return;
-        const u64 seen = poll(a, word, what);
+        u64* cached = is_data ? seen_filled + flag.end : seen_read + flag.end;
+        if (flag.signal != READY && *cached >= expected.wanted) return;
+        const u64 seen = poll(a, word, expected);
         if (seen == ~0ull) *given_up = 1;
-        else if (mark.signal != READY) *cached = seen;
+        else if (flag.signal != READY) *cached = seen;
     }
 
-    __device__ __forceinline__ void say(const Walk& w, const Mark& mark) const {
-        if (mark.signal == TAIL) {
-            const End& end = a.sending[mark.end];
-            const u32 number = slice_number(w, end, mark.message) + 1;
+    __device__ __forceinline__ void signal(const Walk& w, const Flag& flag) const {
+        if (flag.signal == TAIL) {
+            const ConnectionEnd& end = a.sending[flag.end];
+            const u32 number = slice_number(w, end, flag.message) + 1;
 #ifdef INJECT_DROP
             if (a.rank == 0 && w.channel == 0 && number > INJECT_DROP) return;
 #endif
             fence();
-            store_relaxed(said(w, end), number);
-        } else if (mark.signal == HEAD) {
-            const End& end = a.receiving[mark.end];
-            store_relaxed(said(w, end), slice_number(w, end, mark.message) + 1);
+            store_relaxed(remote_flag(w, end), number);
+        } else if (flag.signal == HEAD) {
+            const ConnectionEnd& end = a.receiving[flag.end];
+            store_relaxed(remote_flag(w, end), slice_number(w, end, flag.message) + 1);
         } else {  // READY
-            store_relaxed(said(w, a.receiving[mark.end]) + 1, (u64)launch + 1);
+            store_relaxed(remote_flag(w, a.receiving[flag.end]) + 1, (u64)launch + 1);
         }
     }
 
@@ -72,18 +83,21 @@ struct Cta {
     __device__ __forceinline__ void run_shape(const Walk& w, const Step& step, Piece piece) const {
         char *source[SOURCES], *target[TARGETS];
 #pragma unroll
-        for (int s = 0; s < SOURCES; ++s) source[s] = address(w, step.source[s], a.receiving, piece);
+        for (int s = 0; s < SOURCES; ++s)
+            source[s] = address(w, step.source[s], a.receiving, piece);
 #pragma unroll
         for (int t = 0; t < TARGETS; ++t) target[t] = address(w, step.target[t], a.sending, piece);
         move<SOURCES, TARGETS>(source, target, piece.size, step.flags & DIVIDE, a.ranks);
     }
 
 #if WIDE
-    // Any number of operands, eight bytes or an element at a time.
+    // Any number of operands, eight bytes or one element at a time.
     __device__ __noinline__ void run_wide(const Walk& w, const Step& step, Piece piece) const {
         u64 bits = 0;
-        for (u32 s = 0; s < step.sources; ++s) bits |= (u64)address(w, step.source[s], a.receiving, piece);
-        for (u32 t = 0; t < step.targets; ++t) bits |= (u64)address(w, step.target[t], a.sending, piece);
+        for (u32 s = 0; s < step.sources; ++s)
+            bits |= (u64)address(w, step.source[s], a.receiving, piece);
+        for (u32 t = 0; t < step.targets; ++t)
+            bits |= (u64)address(w, step.target[t], a.sending, piece);
         const u32 width = bits % 8 == 0 ? 8 : ITEM;
         for (u32 at = threadIdx.x * width; at < piece.size; at += WORKERS * width) {
             const int left = (int)least(width, piece.size - at);
@@ -91,10 +105,13 @@ struct Cta {
             uint2 v = load8(address(w, step.source[0], a.receiving, piece) + at, left, width == 8);
             if (step.sources > 1) {
                 sum.start(v);
-                for (u32 s = 1; s < step.sources; ++s) sum.add(load8(address(w, step.source[s], a.receiving, piece) + at, left, width == 8));
+                for (u32 s = 1; s < step.sources; ++s)
+                    sum.add(load8(address(w, step.source[s], a.receiving, piece) + at, left,
+                        width == 8));
                 v = sum.finish(step.flags & DIVIDE, a.ranks);
             }
-            for (u32 t = 0; t < step.targets; ++t) store8(address(w, step.target[t], a.sending, piece) + at, v, left, width == 8);
+            for (u32 t = 0; t < step.targets; ++t)
+                store8(address(w, step.target[t], a.sending, piece) + at, v, left, width == 8);
         }
     }
 
@@ -117,15 +134,16 @@ struct Cta {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __grid_constant__ Args a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+        collbench_run(const __grid_constant__ Args a) {
     __shared__ Program program;
     __shared__ u64 seen[RECEIVING + SENDING];
     __shared__ u32 given_up;
-    fetch(a.program, program);
+    load_program(a.program, program);
     for (u32 i = threadIdx.x; i < RECEIVING + SENDING; i += THREADS) seen[i] = 0;
     if (threadIdx.x == 0) given_up = load_relaxed(a.abort);
     const State state = a.state[blockIdx.x];
-    if (a.delay_ns) pause(a, state.launch);
+    if (a.delay_ns) delay(a, state.launch);
     __syncthreads();
     if (given_up) return;
     const u32 lane = threadIdx.x % 32;
@@ -135,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
     Walk w;
     begin(a, w, blockIdx.x / TRACKS, state.done);
     if (!is_worker)
-        for (u32 i = lane; i < track.readies; i += 32) cta.say(w, program.posts[track.first_ready + i]);
+        for (u32 i = lane; i < track.readies; i += 32)
+            cta.signal(w, program.signals[track.first_ready + i]);
     while (advance(a, w)) {
         for (u32 r = track.first_round; r < (u32)track.first_round + track.rounds; ++r) {
             const Round round = program.rounds[r];
@@ -146,24 +165,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) collbench_run(const __g
                         if (stage.waits) {
                             if (threadIdx.x < 32)
                                 for (u32 k = lane; k < stage.waits && !given_up; k += 32)
-                                    cta.wait(w, program.waits[stage.first_wait + k], r - track.first_round);
-                            meet_workers();
+                                    cta.wait(w, program.waits[stage.first_wait + k],
+                                        r - track.first_round);
+                            barrier_of_workers();
                         }
                         if (!*cta.given_up)
-                            for (u32 k = 0; k < stage.steps; ++k) cta.run_step(w, program.steps[stage.first_step + k]);
-                        meet_all();
+                            for (u32 k = 0; k < stage.steps; ++k)
+                                cta.run_step(w, program.steps[stage.first_step + k]);
+                        barrier_of_all();
                     } else {
-                        meet_all();
+                        barrier_of_all();
                         if (!*cta.given_up)
-                            for (u32 k = lane; k < stage.posts; k += 32) cta.say(w, program.posts[stage.first_post + k]);
+                            for (u32 k = lane; k < stage.signals; k += 32)
+                                cta.signal(w, program.signals[stage.first_signal + k]);
                     }
                 }
             }
             w.slice = 0;
         }
     }
-    if (threadIdx.x < 32 && !given_up)  // what was lent is back before the next launch may overwrite it
-        for (u32 k = lane; k < track.backs; k += 32) cta.wait(w, program.waits[track.first_back + k], track.rounds);
+    // wait until the peers have read what they pull zero-copy, before the next launch overwrites it
+    if (threadIdx.x < 32 && !given_up)
+        for (u32 k = lane; k < track.backs; k += 32)
+            cta.wait(w, program.waits[track.first_back + k], track.rounds);
     if (threadIdx.x == 0) {
         State next{w.done, state.launch + 1};
         a.state[blockIdx.x] = next;

@@ -1,27 +1,32 @@
-// How a CTA walks its part of the data: the geometry of plan.py's loops, chunks and slices, and the addresses that a program's refs mean.
+// How a CTA walks its part of the data: the geometry of plan.py's loops, chunks and slices, and the
+// addresses of a program's operands.
 //
-// Macros: ITEM, the width of an element; SLOTS of a FIFO; PARTS, the chunks of a loop, 0 if the collective is blocked; SLICED if messages may
-// have more than one slice; NARROW if a set of user buffers is smaller than 2 GiB. As constants they cost no division and no 64-bit arithmetic.
+// Macros: ITEM, the width of an element; SLOTS of a FIFO; PARTS, the chunks of a loop, 0 if the
+// collective is blocked; SLICED if messages may have more than one slice; NARROW if a set of user
+// buffers is smaller than 2 GiB. They are macros because constants need no division and no 64-bit
+// arithmetic.
 #pragma once
 #include "types.cuh"
 
 constexpr u64 GRAIN = 64;  // plan.GRAIN_BYTES
 
 #if NARROW
-typedef u32 Size;  // of what one set of user buffers can hold
+typedef u32 Size;  // counts the bytes of a set of user buffers
 #else
 typedef u64 Size;
 #endif
 
 static __device__ __forceinline__ Size least(Size a, Size b) { return a < b ? a : b; }
 
-// One loop of a channel: where it starts in the block, its bytes in all, the chunk's bytes, slices a message.
+// One loop of a channel: its first byte in the block, its size, the size of a chunk, and the slices
+// of a message.
 struct Loop {
     Size offset, size;
     u32 chunk, slices;
 };
 
-// A CTA's place: which channel, where its range ends, and what counts over launches.
+// The position of a CTA: its channel, the end of its range, the slices done over all launches, the
+// loop and the slice.
 struct Walk {
     u32 channel;
     Size end;
@@ -40,7 +45,7 @@ static __device__ __forceinline__ void begin(const Args& a, Walk& w, u32 channel
     w.end = w.loop.offset + least((Size)a.share_bytes, (Size)a.block_bytes - w.loop.offset);
 }
 
-// On to the next loop; false if there is none.
+// Go on to the next loop; false if there is none.
 static __device__ __forceinline__ bool advance(const Args& a, Walk& w) {
     w.done += w.loop.slices;
     w.loop.offset += w.loop.size;
@@ -58,16 +63,18 @@ static __device__ __forceinline__ bool advance(const Args& a, Walk& w) {
         w.loop.size = left;
     }
     w.loop.slices = 1;
-    if (SLICED && a.piece_bytes < w.loop.chunk) w.loop.slices = (w.loop.chunk + a.piece_bytes - 1) / a.piece_bytes;
+    if (SLICED && a.piece_bytes < w.loop.chunk)
+        w.loop.slices = (w.loop.chunk + a.piece_bytes - 1) / a.piece_bytes;
     return true;
 }
 
-static __device__ __forceinline__ u32 moved(u32 chunk, u32 shift, u32 ranks) {
+static __device__ __forceinline__ u32 shifted(u32 chunk, u32 shift, u32 ranks) {
     chunk += shift;
     return chunk >= ranks && shift ? chunk - ranks : chunk;
 }
 
-// First byte within a chunk, and size, of the current slice of the chunk that a step works on.
+// The first byte within a chunk, and the size, of the current slice of the chunk that a step works
+// on.
 struct Piece {
     u32 first, size;
 };
@@ -75,7 +82,7 @@ struct Piece {
 static __device__ __forceinline__ Piece piece_of(const Args& a, const Walk& w, u32 work) {
     Size size = w.loop.size;
     if (PARTS) {
-        const Size start = (Size)moved(work, a.shift_work, a.ranks) * w.loop.chunk;
+        const Size start = (Size)shifted(work, a.shift_work, a.ranks) * w.loop.chunk;
         size = start < w.loop.size ? least(w.loop.chunk, w.loop.size - start) : 0;
     }
     Piece p;
@@ -84,33 +91,43 @@ static __device__ __forceinline__ Piece piece_of(const Args& a, const Walk& w, u
     return p;
 }
 
-// Number of a slice on a connection, counted from the last time that FIFOs were cleared, which is before it passes 2^32.
-static __device__ __forceinline__ u32 slice_number(const Walk& w, const End& end, u32 message) {
+// The number of a slice on a connection since the FIFOs were cleared. The host clears them before
+// it exceeds 2^32.
+static __device__ __forceinline__ u32 slice_number(const Walk& w, const ConnectionEnd& end,
+        u32 message) {
     return w.done * end.per_loop + message * (SLICED ? w.loop.slices : 1) + w.slice;
 }
 
-static __device__ __forceinline__ u64* heard(const Walk& w, const End& end) {
-    return (u64*)((char*)end.heard + (u64)w.channel * end.heard_stride);
+static __device__ __forceinline__ u64* local_flag(const Walk& w, const ConnectionEnd& end) {
+    return (u64*)((char*)end.local_flag + (u64)w.channel * end.local_flag_stride);
 }
 
-static __device__ __forceinline__ u64* said(const Walk& w, const End& end) {
-    return (u64*)((char*)end.said + (u64)w.channel * end.said_stride);
+static __device__ __forceinline__ u64* remote_flag(const Walk& w, const ConnectionEnd& end) {
+    return (u64*)((char*)end.remote_flag + (u64)w.channel * end.remote_flag_stride);
 }
 
-static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const End& end, u32 number) {
+static __device__ __forceinline__ char* slot(const Args& a, const Walk& w, const ConnectionEnd& end,
+        u32 number) {
     return end.slots + (u64)w.channel * end.slots_stride + number % SLOTS * a.slot_bytes;
 }
 
-// Where a chunk of a rank's input or output begins, from the buffer's start.
+// The offset of a chunk in a rank's input or output.
 static __device__ __forceinline__ Size chunk_offset(const Args& a, const Walk& w, u32 chunk) {
-    return w.loop.offset + (PARTS ? least((Size)chunk * w.loop.chunk, w.loop.size) : chunk * (Size)a.block_bytes);
+    return w.loop.offset
+        + (PARTS ? least((Size)chunk * w.loop.chunk, w.loop.size) : chunk * (Size)a.block_bytes);
 }
 
-// The address of a chunk of one of the rank's own or a peer's buffers; not of a slot.
-static __device__ __forceinline__ char* buffer_at(const Args& a, const Walk& w, const Ref& ref, const End* ends, u32 first) {
-    if (ref.kind == TMP) return a.tmp + (u64)w.channel * a.tmp_stride + (u64)moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
+// The address of a chunk of the rank's own or a peer's buffers; not of a slot.
+static __device__ __forceinline__ char* buffer_at(const Args& a, const Walk& w,
+        const OperandRef& ref, const ConnectionEnd* ends, u32 first) {
+    if (ref.kind == TMP)
+        return a.tmp + (u64)w.channel * a.tmp_stride
+            + (u64)shifted(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes + first;
     const bool is_in = ref.kind == IN || ref.kind == PEER_IN;
-    const u32 chunk = moved(ref.chunk, is_in ? a.shift_in : a.shift_out, a.ranks);
-    char* base = ref.kind == IN ? a.in : ref.kind == OUT ? a.out : is_in ? ends[ref.end].peer_in : ends[ref.end].peer_out;
+    const u32 chunk = shifted(ref.chunk, is_in ? a.shift_in : a.shift_out, a.ranks);
+    char* base = ref.kind == IN ? a.in
+        : ref.kind == OUT ? a.out
+        : is_in ? ends[ref.end].peer_in
+        : ends[ref.end].peer_out;
     return base + a.set + chunk_offset(a, w, chunk) + first;
 }

@@ -161,7 +161,10 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
                 for channel in range(plan.channels):
                     used += [
                         (word + channel * stride, LINE_BYTES)
-                        for word, stride in ((to.heard, to.heard_stride), (to.said, to.said_stride))
+                        for word, stride in (
+                            (to.local_flag, to.local_flag_stride),
+                            (to.remote_flag, to.remote_flag_stride),
+                        )
                     ]
                     used.append(
                         (to.slots + channel * to.slots_stride, plan.slots * slot_wire_bytes(plan))

@@ -1,5 +1,5 @@
-"""Plain copies between GPUs against a CUDA runtime that only keeps books: what is taken, what is
-given back, who waits for whom.
+"""Plain copies between GPUs against a CUDA runtime that only records calls: what is allocated, what
+is freed, and which stream waits for which event.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ class FakeError(Exception):
 
 
 class Runtime:
-    """The calls that copies make. fails_at: the allocation that finds no memory. state: what every
-    stream answers.
+    """The calls that copies make. fails_at: the number of the allocation that fails. state: the
+    status of every stream.
     """
 
     CUDARuntimeError = FakeError
@@ -74,7 +74,7 @@ class Runtime:
 
 
 class Cupy:
-    """CuPy, whose comparisons find everything right."""
+    """CuPy, whose comparisons find no difference."""
 
     uint8 = "uint8"
 
@@ -104,7 +104,7 @@ def use(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> Runtime:
 
 @pytest.mark.parametrize("is_both", [False, True])
 @pytest.mark.parametrize("through_host", [False, True])
-def test_everything_taken_is_given_back(
+def test_everything_allocated_is_freed(
     monkeypatch: pytest.MonkeyPatch, is_both: bool, through_host: bool
 ) -> None:
     runtime = use(monkeypatch, Runtime())
@@ -114,7 +114,7 @@ def test_everything_taken_is_given_back(
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
-def test_memory_that_runs_short_is_given_back(
+def test_memory_is_freed_after_a_failed_allocation(
     monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     runtime = use(monkeypatch, Runtime(fails_at=fails_at))
@@ -124,7 +124,7 @@ def test_memory_that_runs_short_is_given_back(
 
 
 def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the first pieces of a copy, which the copy before may still be reading."""
+    """Also the first pieces of a copy, which the previous copy may still be reading."""
     runtime = use(monkeypatch, Runtime())
     copies.copied(0, 1, SIZE, is_both=False, through_host=True)
     queued = [
@@ -133,7 +133,7 @@ def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.Mo
         if call[0] in ("streamWaitEvent", "memcpyAsync", "eventRecord")
     ]
     assert [call[0] for call in queued[:6]] == ["streamWaitEvent", "memcpyAsync", "eventRecord"] * 2
-    # the event that was recorded last behind the reader of each pinned piece
+    # the last event recorded behind the reader of each pinned piece
     read: dict[int, int] = {}
     for k in range(0, len(queued), 6):
         wait, fill, _, _, drain, left = queued[k : k + 6]
@@ -144,7 +144,7 @@ def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.Mo
 
 def test_the_median_is_of_the_repeats_without_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Runtime())
-    # a first that is fast must not push the median down
+    # a fast first repeat must not lower the median
     times: Iterator[float] = iter([0.1, 4.0, 3.0, 2.0])
     monkeypatch.setattr(copies, "_timed", lambda ways, queue: next(times))
     assert copies.copied(0, 1, SIZE, is_both=False, through_host=False).seconds == 3.0
@@ -157,7 +157,7 @@ def test_a_copy_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Freeing memory would wait for them for ever, and so would the next pair."""
+    """Freeing memory, and the next pair, would wait for them forever."""
     runtime = use(monkeypatch, Runtime(state=600))
     monkeypatch.setattr(copies, "_DEADLINE_S", 0.01)
     with pytest.raises(HangError, match="have not ended"):

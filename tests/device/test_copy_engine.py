@@ -1,9 +1,10 @@
-"""Copy engines: what is queued gives right answers in whatever order streams run, by a runtime that
-is made up; and what it is compiled to.
+"""Copy engines: the queued commands give right outputs in any order in which streams may run, on a
+simulated runtime; and the kernels compile.
 """
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,18 +27,19 @@ from collbench.planning.selection import algorithms_of
 from collbench.schedules.ir import Schedule
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem
 from tests.support.copy_streams import CopyGpus
 from tests.support.device import Run, memory_of, place_of
 from tests.support.nvrtc import nvrtc_for
+from tests.support.pairwise import pairwise_tiers
 from tests.support.random_schedules import random_allreduce, random_blocks
 from tests.support.structures import structure
 
 KERNEL = Kernel(proto="simple", threads=64, unroll=2, ctas=4)
-# several loops and slices that fit badly; one loop; channels that are empty
+# several loops and uneven slices; one loop; empty channels
 SHAPES: tuple[dict[str, Any], ...] = (
     {"count": 611, "channels": 2, "slots": 5, "chunk_bytes": 512, "slices": 2},
     {"count": 1024, "chunk_bytes": 1 << 20, "slots": 8, "slices": 3},
@@ -126,8 +128,8 @@ def test_launches_of_other_sizes(op: Any, algo: str, monkeypatch: pytest.MonkeyP
         )
 
 
-def test_an_announcement_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The battery finds writes into an output that is not free yet."""
+def test_a_missing_ready_flag_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation detects writes into an output that is not free yet."""
     plan = plan_of(registered("allgather", "direct", World(n=4)), 1, direct=True, in_place=False)
     blind = replace(plan, schedule=replace(plan.schedule, ready={}))
     with pytest.raises(AssertionError, match="wrong"):
@@ -135,14 +137,14 @@ def test_an_announcement_that_is_missing_is_noticed(monkeypatch: pytest.MonkeyPa
             CopyGpus(blind, monkeypatch, seed).run(*(Run(0) for _ in range(6)))
 
 
-def test_a_rank_that_keeps_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_stops_signalling_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(registered("allreduce", "ring", World(n=3)), 1, direct=True, in_place=False)
     with pytest.raises(AssertionError, match="all streams wait"):
         CopyGpus(plan, monkeypatch, silent_after=2).run(Run(0))
 
 
 def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every set of buffers; and clears what counts, not the FIFOs."""
+    """For every set of buffers; and it clears the counters, not the FIFOs."""
     plan = plan_of(registered("allreduce", "twoshot", World(n=2)), 0, direct=True, in_place=False)
     gpus, cleared = CopyGpus(plan, monkeypatch), []
     ranks = [cuda.Rank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
@@ -182,7 +184,7 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
         gpus.compare(rank.context.rank, Run(1), 0)
 
 
-# What the tool chooses
+# Automatic choices
 
 
 def chosen(op: Any, size_bytes: int, memory: int = 1 << 30, **knobs: Any) -> tuple[Case, Plan]:
@@ -193,9 +195,7 @@ def chosen(op: Any, size_bytes: int, memory: int = 1 << 30, **knobs: Any) -> tup
 
 
 def test_a_gather_follows_the_next_scatter() -> None:
-    """Piece q travels while piece q + 1 is reduced; and every rank begins with its own next
-    rank.
-    """
+    """Piece q travels while piece q + 1 is reduced, and every rank begins with the next rank."""
     case, plan = chosen("allreduce", 1 << 30)
     assert (case.algo, case.slices, plan.slots, case.channels, case.threads, ctas(plan)) == (
         "twoshot",
@@ -303,8 +303,8 @@ def test_less_memory_is_more_loops() -> None:
 def test_auto_takes_it_for_what_it_moves_fastest(
     more: dict[str, object], limits: Limits, transport: str, is_own: bool
 ) -> None:
-    """Large exchanges, where nothing is asked for that copies cannot do; the row says whether it is
-    what the tool itself would do.
+    """Auto takes copy engines for large exchanges, unless an option needs something that copies
+    cannot do. A resolved case equals the tool's own choice or not.
     """
     done = resolve(
         Case(**{"op": "alltoall", "backend": "cuda", "ranks": 4, "size_bytes": 1 << 29, **more}),  # type: ignore[arg-type]
@@ -317,36 +317,35 @@ def test_auto_takes_it_for_what_it_moves_fastest(
 
 
 def test_the_host_packs_what_kernels_take() -> None:
-    assert structure("Note", {}, "engine.cu").itemsize == NOTE.size
+    assert structure("FlagEntry", {}, "engine.cu").itemsize == NOTE.size
     assert structure("Engine", {}, "engine.cu").itemsize == ENGINE.size
-    assert structure("Move", {"MAX_SOURCES": 3}, "engine.cu").itemsize == MOVE.size + 3 * 8
+    assert structure("MoveArgs", {"MAX_SOURCES": 3}, "engine.cu").itemsize == MOVE.size + 3 * 8
 
 
-@pytest.mark.parametrize("arch", [70, 80, 90, 100, 120])
-def test_kernels_compile(arch: int) -> None:
-    for number, dtype in enumerate(DTYPES):
-        if dtype.startswith("float8") and arch < 89:
-            continue
-        for ranks in (4, 13):
-            redop = REDOPS[(number + ranks + arch) % len(REDOPS)]
-            case = Case(
-                op="allreduce",
-                backend="cuda",
-                transport="ce",
-                ranks=ranks,
-                dtype=dtype,
-                redop=redop,
-                size_bytes=1 << 20,
-            )
-            source = kernel_source(resolve(case).plan, 0)
-            made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
-            assert all(
-                name in made for name in (b"collbench_wait", b"collbench_say", b"collbench_move")
-            )
-            if ranks == 4 and arch == 90:
-                assert set(
-                    re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-                ) == {("0", "0")}
+@pytest.mark.parametrize(
+    ("arch", "dtype", "ranks", "redop"),
+    pairwise_tiers(
+        (arch, dtype, ranks, redop)
+        for arch, dtype, ranks, redop in product((70, 80, 90, 100, 120), DTYPES, (4, 13), REDOPS)
+        if arch >= 89 or not dtype.startswith("float8")
+    ),
+)
+def test_kernels_compile(arch: int, dtype: DtypeName, ranks: int, redop: RedopName) -> None:
+    case = Case(
+        op="allreduce",
+        backend="cuda",
+        transport="ce",
+        ranks=ranks,
+        dtype=dtype,
+        redop=redop,
+        size_bytes=1 << 20,
+    )
+    source = kernel_source(resolve(case).plan, 0)
+    made, log = compile_source(source, arch, "--ptxas-options=-v", nvrtc=nvrtc_for(arch))
+    assert all(name in made for name in (b"collbench_wait", b"collbench_signal", b"collbench_move"))
+    if ranks == 4 and arch == 90:
+        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+        assert set(spills) == {("0", "0")}
 
 
 def test_widths_are_those_of_the_steps() -> None:

@@ -1,10 +1,10 @@
-"""What GPUs get - programs, packed arguments, memory - does what the collectives' definitions say,
-on GPUs made of NumPy arrays.
+"""The programs, packed arguments and memory that GPUs get do what the collectives' definitions
+demand, on GPUs made of NumPy arrays.
 """
 
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import MEETING, stride_bytes
-from collbench.device import layout as layouts
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER
 from collbench.device.layout import (
+    ABORT_AT,
     ARGS,
     CONTROL_BYTES,
     END,
     LINE_BYTES,
     MAX_CTAS,
+    MEETING_AT,
     REPORT_BYTES,
     REPORTS_AT,
     STATE_BYTES,
@@ -41,6 +42,7 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
+from tests.support.pairwise import pairwise as every_pair
 from tests.support.random_schedules import random_schedule
 from tests.support.structures import enumerators, structure
 
@@ -49,7 +51,7 @@ RUNS = (Run(0), Run(0), Run(1))
 
 
 class Mode(NamedTuple):
-    """How data travels."""
+    """The protocol, and the way in which data travels."""
 
     proto: str
     direct: bool
@@ -93,12 +95,12 @@ def plan_for(
 
 
 def parts_of(schedule: Schedule) -> int:
-    """Chunks that a loop cuts a block into."""
+    """The chunks into which a loop cuts a block."""
     return schedule.chunks["in"] if collective(schedule.op).is_interleaved else 1
 
 
 def kinds(op: OpName, number: int) -> tuple[DtypeName, RedopName]:
-    """A type and a reduction, another one for every number."""
+    """A type and a reduction, different ones for every number."""
     return DTYPES[number % len(DTYPES)], (
         REDOPS[number % len(REDOPS)] if collective(op).is_reduction else "sum"
     )
@@ -109,41 +111,53 @@ def assert_right(plan: Plan, seed: int, *runs: Run, any_size: bool = False) -> N
     Gpus(plan, seed, any_size=any_size).run(*runs or RUNS)
 
 
-@pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_programs_do_what_the_collective_says(op: OpName, algo: str, n: int) -> None:
-    """Several loops and slices, an odd end, and a problem too small for all channels."""
+Variant = tuple[Mode, bool, float]
+
+
+def variants(op: OpName, n: int) -> list[Variant]:
+    """Modes, placements, and the loops that the data has: several, or too little data for all
+    channels.
+    """
+    return [*product(MODES, placements(op), (2.3, 0.01) if n < 8 else (1.2,))]
+
+
+def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Variant]) -> None:
     root = n // 2 if collective(op).is_rooted else 0
     schedule = registered(op, algo, world_of(algo, n, root))
-    number = PAIRS.index((op, algo)) + n
-    for mode in MODES:
-        for in_place in placements(op):
-            for loops in (2.3, 0.01) if n < 8 else (1.2,):
-                number += 1
-                dtype, redop = kinds(op, number)
-                what = problem(op, n, root=root, dtype=dtype, redop=redop, in_place=in_place)
-                count = int(2 * loops * 64 * parts_of(schedule)) // what.item_bytes + 1
-                what = problem(
-                    op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place
-                )
-                try:
-                    plan = plan_for(what, schedule, mode)
-                except ScheduleError as error:
-                    assert (algo, in_place, mode.direct, mode.p2p) == (
-                        "oneshot",
-                        True,
-                        True,
-                        "pull",
-                    )
-                    assert "return a loan" in error.message
-                    continue
-                assert_right(plan, number)
+    for number, (mode, in_place, loops) in enumerate(chosen, PAIRS.index((op, algo)) + n + 1):
+        dtype, redop = kinds(op, number)
+        what = problem(op, n, root=root, dtype=dtype, redop=redop, in_place=in_place)
+        count = int(2 * loops * 64 * parts_of(schedule)) // what.item_bytes + 1
+        what = problem(op, n, root=root, count=count, dtype=dtype, redop=redop, in_place=in_place)
+        try:
+            plan = plan_for(what, schedule, mode)
+        except ScheduleError as error:
+            assert (algo, in_place, mode.direct, mode.p2p) == ("oneshot", True, True, "pull")
+            assert "return a loan" in error.message
+            continue
+        assert_right(plan, number)
+
+
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_programs_do_what_the_collective_defines(op: OpName, algo: str, n: int) -> None:
+    """Several slices, sizes that are no multiple of a chunk, and every pair of a mode, a placement
+    and a number of loops.
+    """
+    assert_variants_right(op, algo, n, every_pair(variants(op, n)))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_programs_are_right_in_all_variants(op: OpName, algo: str, n: int) -> None:
+    assert_variants_right(op, algo, n, variants(op, n))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
-    """Chunks of more turns than warps, cut into uneven slices."""
+    """Chunks of more tiles than warps, cut into uneven slices."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
         schedule = registered(op, algo, World(n=3))
         dtype, redop = kinds(op, number)
@@ -163,12 +177,12 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
-    """More launches of one message than a FIFO has slots: who could end early must not overwrite
-    what nobody has read.
+    """More launches of one message than a FIFO has slots: a rank that could end early must not
+    overwrite unread data.
     """
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
         schedule = registered(op, algo, World(n=4))
-        # all chunks carry something, or some do not
+        # no chunk is empty, or some are
         count = 16 * parts_of(schedule) if number % 2 else 3
         for slots in (1, 2, 8):
             try:
@@ -195,14 +209,14 @@ def test_fifos_in_host_memory_take_none_on_the_gpu(proto: str, p2p: P2p) -> None
         }
 
 
-def test_loans_come_back_before_they_are_overwritten() -> None:
-    """Rank 0 has all that it needs to write over its input while rank 1 may not have read that:
-    only the loan's return tells.
+def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
+    """Rank 0 has received everything that it needs to overwrite its input, which rank 1 may not
+    have pulled yet: only the flag BACK shows that it has.
     """
 
     def program(world: World, rank: int) -> tuple[Track, ...]:
         peer = (Edge(1 - rank, "all"),)
-        tell = [(Step(src=(Operand("in", chunk),), send=peer),) for chunk in (0, 1)]
+        send = [(Step(src=(Operand("in", chunk),), send=peer),) for chunk in (0, 1)]
         if rank == 0:
             take = [
                 (Step(src=(Operand("in", chunk),), recv=peer, dst=Operand("out", chunk)),)
@@ -218,7 +232,7 @@ def test_loans_come_back_before_they_are_overwritten() -> None:
                 )
                 for chunk in (0, 1)
             ]
-        return (Track(name="main", rounds=(*tell, *take)),)
+        return (Track(name="main", rounds=(*send, *take)),)
 
     schedule = build("allreduce", "late", program, World(n=2))
     plan = plan_for(
@@ -249,7 +263,7 @@ def test_fifos_of_one_slot(mode: Mode) -> None:
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("op", OPS)
 def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
-    """Launches of other sizes than the plan's, one behind the other."""
+    """Consecutive launches of other sizes than the plan's."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
         schedule = registered(op, algo, World(n=4))
         count = 80 * parts_of(schedule)
@@ -318,11 +332,11 @@ def test_schedules_that_nobody_registered(
     assert_right(plan, number)
 
 
-# Where everything lies
+# Memory layout
 
 
 def assert_addresses(plan: Plan) -> None:
-    """Both ends of every connection mean the same words and slots, and nothing overlaps."""
+    """Both ends of every connection have the same flags and slots, and nothing overlaps."""
     channels = range(plan.channels)
     args = [args_of(plan, rank, Run(1), macros_of(plan, rank)) for rank in range(plan.n)]
     shared = shared_region(plan)
@@ -336,8 +350,7 @@ def assert_addresses(plan: Plan) -> None:
             place_of(mine.abort),
             place_of(mine.reports),
         ) == tuple(
-            ((rank, rank, ARENA), offset)
-            for offset in (at.tmp, STATES_AT, layouts.ABORT_AT, REPORTS_AT)
+            ((rank, rank, ARENA), offset) for offset in (at.tmp, STATES_AT, ABORT_AT, REPORTS_AT)
         )
         assert (place_of(vars(mine)["in"]), place_of(mine.out)) == (
             ((rank, rank, USER), buffers.in_offset),
@@ -354,22 +367,22 @@ def assert_addresses(plan: Plan) -> None:
             (number,) = [
                 number
                 for number, other in enumerate(theirs)
-                if where(other.heard) == where(end.said)
+                if where(other.local_flag) == where(end.remote_flag)
             ]
             other = theirs[number]
             assert other.peer == rank
             assert lower(plan, end.peer).receiving[number].port == lower(plan, rank).sending[e].port
-            assert (where(other.said), where(other.slots), other.slots_stride) == (
-                where(end.heard),
+            assert (where(other.remote_flag), where(other.slots), other.slots_stride) == (
+                where(end.local_flag),
                 where(end.slots),
                 end.slots_stride,
             )
-            assert (other.said_stride, other.heard_stride, other.per_loop) == (
-                end.heard_stride,
-                end.said_stride,
+            assert (other.remote_flag_stride, other.local_flag_stride, other.per_loop) == (
+                end.local_flag_stride,
+                end.remote_flag_stride,
                 end.per_loop,
             )
-            assert (where(end.heard)[:2], where(end.said)[:2]) == (
+            assert (where(end.local_flag)[:2], where(end.remote_flag)[:2]) == (
                 (rank, shared),
                 (end.peer, shared),
             )
@@ -377,15 +390,15 @@ def assert_addresses(plan: Plan) -> None:
                 assert_buffers(plan, one, viewer)
             taken[rank] += [
                 (
-                    where(end.heard)[2] + c * end.heard_stride,
-                    where(end.heard)[2] + c * end.heard_stride + LINE_BYTES,
+                    where(end.local_flag)[2] + c * end.local_flag_stride,
+                    where(end.local_flag)[2] + c * end.local_flag_stride + LINE_BYTES,
                 )
                 for c in channels
             ]
             taken[end.peer] += [
                 (
-                    where(end.said)[2] + c * end.said_stride,
-                    where(end.said)[2] + c * end.said_stride + LINE_BYTES,
+                    where(end.remote_flag)[2] + c * end.remote_flag_stride,
+                    where(end.remote_flag)[2] + c * end.remote_flag_stride + LINE_BYTES,
                 )
                 for c in channels
             ]
@@ -407,7 +420,7 @@ def assert_addresses(plan: Plan) -> None:
 
 
 def where(address: int) -> tuple[int, int, int]:
-    """Whose memory an address means, which region of it and which byte, whoever looks."""
+    """The owner of an address, the region and the byte, the same for all viewers."""
     (_, owner, region), offset = place_of(address)
     return owner, region, offset
 
@@ -418,12 +431,12 @@ def assert_buffers(plan: Plan, end: SimpleNamespace, viewer: int) -> None:
         ((viewer, end.peer, USER), at.in_offset),
         ((viewer, end.peer, USER), at.out_offset),
     )
-    for address in (end.heard, end.said, *[end.slots] * bool(end.slots)):
+    for address in (end.local_flag, end.remote_flag, *[end.slots] * bool(end.slots)):
         assert place_of(address)[0][0] == viewer
 
 
 def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
-    """Ranges begin on cache lines, do not overlap and end before the arena does."""
+    """Ranges begin on cache lines, do not overlap and end within the arena."""
     found = sorted((first, last) for first, last in ranges if last > first)
     assert all(first % LINE_BYTES == 0 for first, _ in found)
     assert all(last <= following for (_, last), (following, _) in pairwise(found))
@@ -440,23 +453,25 @@ def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
 
 
 def test_control_words_fit_before_the_flags() -> None:
-    assert layouts.MEETING_AT + 8 * 1001 <= STATES_AT
+    assert MEETING_AT + 8 * 1001 <= STATES_AT
     assert STATES_AT + STATE_BYTES * MAX_CTAS <= REPORTS_AT
     assert REPORTS_AT + REPORT_BYTES * MAX_CTAS <= CONTROL_BYTES
 
 
-# What host and kernels write down apart
+# Declarations that the host and the kernels share
 
 
 def test_structures_are_packed_as_cpp_lays_them_out() -> None:
-    """No padding and the same sizes; which field is where, the launches above show."""
+    """No padding and the same sizes. The launches above show that the fields have the same
+    order.
+    """
     sizes = {"RECEIVING": 0, "SENDING": 0, "MAX_SOURCES": 2, "MAX_TARGETS": 3}
-    assert structure("End", sizes).itemsize == END.size
+    assert structure("ConnectionEnd", sizes).itemsize == END.size
     assert structure("Args", sizes).itemsize == ARGS.size + 2 * END.size
     assert structure("State", sizes).itemsize == STATE_BYTES
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
-    assert structure("Meeting", sizes, "meet.cu").itemsize == MEETING.size
+    assert structure("BarrierArgs", sizes, "barrier.cu").itemsize == MEETING.size
 
 
 def test_numbers_have_the_same_names() -> None:

@@ -1,4 +1,4 @@
-"""Host memory that ranks share, with a stand-in for CUDA: what one process writes another reads,
+"""Host memory that ranks share, with a simulation of CUDA: one process reads what another writes,
 and nothing is left behind.
 """
 
@@ -26,7 +26,7 @@ found.close()
 
 
 class Runtime:
-    """CUDA's part, which registers pages and keeps count."""
+    """CUDA's part: it registers pages and counts them."""
 
     class CUDARuntimeError(Exception):
         pass

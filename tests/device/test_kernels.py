@@ -1,10 +1,11 @@
-"""The kernels' sources: they compile for every GPU, keep everything in registers, move 16 bytes at
-once and know no schedule by name.
+"""The kernels' sources: they compile for every GPU, keep all operands in registers, access 16 bytes
+at a time and name no schedule.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,13 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
-from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
+from tests.support.pairwise import pairwise_tiers, tiers
 
 ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
-# Case after case, what makes another kernel than the ones before.
+# Each case needs another kind of kernel than the cases before it.
 SHAPES: dict[str, Case] = {
     "simple": Case(
         op="allreduce",
@@ -194,43 +196,45 @@ SHAPES: dict[str, Case] = {
 
 
 def compiled(source: Source, arch: int) -> bytes:
-    """Machine code. Asserts that NVRTC has nothing to say about it."""
+    """The machine code of a source. Asserts that NVRTC reports nothing."""
     made, log = compile_source(source, arch, nvrtc=nvrtc_for(arch))
-    # as sm_70 is, for NVRTC 12.9
+    # NVRTC 12.9 calls sm_70 deprecated
     assert [line for line in log.splitlines() if line and "deprecated" not in line] == []
     return made
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("proto", PROTOCOLS.names())
-def test_every_type_and_reduction_compiles(proto: str, dtype: DtypeName) -> None:
-    """Each reduction for another architecture, so that every architecture sees every type and every
-    reduction.
-    """
-    archs = [arch for arch in ARCHS if arch >= FP8_SINCE or not dtype.startswith("float8")]
-    for number, redop in enumerate(REDOPS):
-        case = Case(
-            op="allreduce",
-            algo="oneshot",
-            proto=proto,
-            backend="cuda",
-            dtype=dtype,
-            redop=redop,
-            ranks=3,
-            size_bytes=4096,
-        )
-        compiled(
-            kernel_source(resolve(case).plan, 0), archs[(DTYPES.index(dtype) + number) % len(archs)]
-        )
+@pytest.mark.parametrize(
+    ("proto", "dtype", "redop", "arch"),
+    pairwise_tiers(
+        (proto, dtype, redop, arch)
+        for proto, dtype, redop, arch in product(PROTOCOLS.names(), DTYPES, REDOPS, ARCHS)
+        if arch >= FP8_SINCE or not dtype.startswith("float8")
+    ),
+)
+def test_types_and_reductions_compile(
+    proto: str, dtype: DtypeName, redop: RedopName, arch: int
+) -> None:
+    case = Case(
+        op="allreduce",
+        algo="oneshot",
+        proto=proto,
+        backend="cuda",
+        dtype=dtype,
+        redop=redop,
+        ranks=3,
+        size_bytes=4096,
+    )
+    compiled(kernel_source(resolve(case).plan, 0), arch)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "arch"),
+    tiers(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),
+)
 def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
     """What the host packs has the size that the kernels assert."""
     plan = resolve(SHAPES[shape]).plan
-    sources = {kernel_source(plan, rank) for rank in (0, plan.n - 1)}
-    for source in sources:
+    for source in {kernel_source(plan, rank) for rank in (0, plan.n - 1)}:
         compiled(source, arch)
 
 
@@ -240,7 +244,7 @@ def test_kernels_beside_the_plans_compile(arch: int) -> None:
         compiled(source, arch)
 
 
-def test_kernels_for_soaks_and_faults_compile() -> None:
+def test_kernels_for_stress_tests_and_faults_compile() -> None:
     for shape in ("simple", "ll", "ll128"):
         plan = resolve(SHAPES[shape]).plan
         compiled(kernel_source(plan, 0, any_size=True), 90)
@@ -249,7 +253,7 @@ def test_kernels_for_soaks_and_faults_compile() -> None:
 
 @pytest.mark.parametrize("arch", [70, 90])
 def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the binding leaves the last byte off, as CuPy's does."""
+    """Also if the binding drops the last byte, as CuPy's does."""
     nvrtc = nvrtc_for(arch)
     whole = compiled(meet_source(), arch)
     monkeypatch.setattr(nvrtc, "getCUBIN", lambda program: Nvrtc.getCUBIN(nvrtc, program)[:-1])
@@ -260,13 +264,13 @@ def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
-    """The different kernels that store over the link of the automatic choices from 8 bytes to 1
-    GiB, with their programs.
+    """The different kernels of the automatic choices from 8 bytes to 1 GiB that store over the
+    link, with their programs.
 
-    Of those that differ in their threads alone, the one that has most: its threads have the fewest
-    registers.
+    Of kernels that differ only in the number of threads, this returns the one that has most, whose
+    threads have the fewest registers.
     """
-    found: dict[object, tuple[int, Source, Program]] = {}
+    kernels: dict[object, tuple[int, Source, Program]] = {}
     for size in (8 << k for k in range(28)):
         case = Case(op=op, backend="cuda", transport="p2p", ranks=n, size_bytes=size).rounded()
         if case.why_senseless():
@@ -280,16 +284,17 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
                 source.table,
                 *(macro for macro in source.macros if macro[0] != "THREADS"),
             )
-            if key not in found or found[key][0] < plan.kernel.threads:
-                found[key] = (plan.kernel.threads, source, lower(plan, rank))
-    return [(source, program) for _, source, program in found.values()]
+            if key not in kernels or kernels[key][0] < plan.kernel.threads:
+                kernels[key] = (plan.kernel.threads, source, lower(plan, rank))
+    return [(source, program) for _, source, program in kernels.values()]
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(
+    ("op", "n"), tiers(product(OPS, (2, 4, 8)), zip(OPS, cycle((8, 4, 2)), strict=False))
+)
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
-    """No spills and no stack, with the threads that they are launched with; for 4 ranks, see the
-    instructions of one of each kind too.
+    """They neither spill nor have a stack, with the threads that they are launched with. For 4
+    ranks, the instructions of one kernel of each kind are checked as well.
     """
     seen = set()
     for source, program in choices(op, n):
@@ -307,7 +312,7 @@ def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path)
 
 
 def moves_of(program: Program) -> frozenset[str]:
-    """What a program's steps do to memory: load or store, in a slot or in buffers."""
+    """The memory accesses of a program's steps: loads or stores, in slots or in buffers."""
     loads = {
         f"load {'slot' if ref.kind == SLOT else 'buffer'}"
         for step in program.steps
@@ -324,8 +329,8 @@ def moves_of(program: Program) -> frozenset[str]:
 
 
 def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
-    """Sixteen bytes at once wherever a step loads or stores, but for ll's 8 of payload, and nothing
-    in local memory.
+    """Every load and store of a step has sixteen bytes, except for the 8 bytes of payload of ll,
+    and nothing is in local memory.
     """
     assert found["EXIT"]
     assert not [name for name in found if name.startswith(("LDL", "STL"))]
@@ -344,7 +349,7 @@ def assert_wide(file: str, moves: frozenset[str], found: Counter[str]) -> None:
 
 @pytest.mark.parametrize("file", sorted(SOURCES.glob("*.cu*")), ids=lambda file: file.name)
 def test_kernels_name_no_schedule(file: Path) -> None:
-    """One kernel a protocol runs any schedule. The one word that may stand there is the verb, in
+    """One kernel a protocol runs any schedule. The only word allowed is the verb "reduce", in
     comments and in the name of reduce.cuh.
     """
     names = {*ALGORITHMS.names(), *OPS}
@@ -354,7 +359,7 @@ def test_kernels_name_no_schedule(file: Path) -> None:
 
 
 def words(text: str) -> set[str]:
-    """The words of a text, those of identifiers apart.
+    """The words of a text; identifiers are split into their words.
 
     >>> sorted(words("ring_all(RingStep, allReduce2)"))
     ['all', 'reduce', 'ring', 'step']

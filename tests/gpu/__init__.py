@@ -1,13 +1,13 @@
-"""Tests that need two or more NVIDIA GPUs, CuPy and, some of them, mpirun; without these they are
+"""Tests that need two or more NVIDIA GPUs and CuPy, and some of them mpirun. Without these they are
 skipped before anything is imported.
 
-All of it, showing what ran and how every injected fault was diagnosed (never with -n: two runs must
-not share GPUs):
+Run all of them and print what ran and how every injected fault was diagnosed (never with -n: two
+runs must not share GPUs):
 
     python3 -m pytest tests/gpu -s -p no:xdist -p no:cacheprovider
 
-One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; wires; computing beside
-it:
+One process for all GPUs; one process a GPU; faults; NCCL; the sanitizer; topology; communication
+concurrent with matrix multiplications:
 
     python3 -m pytest tests/gpu/test_cuda.py -s
     python3 -m pytest tests/gpu/test_cuda_mpi.py -s
@@ -17,14 +17,14 @@ it:
     python3 -m pytest tests/gpu/test_topo.py -s
     python3 -m pytest tests/gpu/test_overlap.py -s
 
-One batch by hand, from its 17th plan on, and the same under a launcher:
+Run one batch by hand, from its 17th plan on, and the same batch under a launcher:
 
     python3 -m tests.gpu.batch ll128 16
     mpirun -n 4 python3 -m tests.gpu.batch ll128 16
 
-Most of the time of a first run is NVRTC's. A machine without a GPU can compile everything for, say,
-4 ranks of compute capability 9.0 beforehand, into $XDG_CACHE_HOME/collbench/kernels (or ~/.cache);
-the cache holds for the same version of NVRTC and the same sources:
+A first run spends most of its time in NVRTC. A machine without a GPU can compile all kernels in
+advance, for example for 4 ranks of compute capability 9.0, into $XDG_CACHE_HOME/collbench/kernels
+(or ~/.cache). The cache is valid for the same version of NVRTC and the same sources:
 
     python3 -m tests.gpu.batch compile 4 90
 """

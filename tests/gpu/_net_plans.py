@@ -20,16 +20,19 @@ KERNELS = (
 
 
 def net_plans(n: int) -> list[Plan]:
-    """Each algorithm of each collective with each kernel, on one shape, by turns over net, p2p+net
-    and shm+net.
+    """Each algorithm of each collective with each kernel, on one shape, alternately over net,
+    p2p+net and shm+net.
     """
     halves = tuple(2 * rank // n for rank in range(n))
-    roads = [(tuple(range(n)), "p2p"), *([(halves, "p2p"), (halves, "shm")] if n > 2 else [])]
+    transports = [(tuple(range(n)), "p2p"), *([(halves, "p2p"), (halves, "shm")] if n > 2 else [])]
     found = []
     for k, kernel in enumerate(KERNELS):
         for p, (op, algo) in enumerate(PAIRS):
             root = (p % n) if collective(op).is_rooted else 0
-            shape, (domains, inside) = SHAPES[(p + k) % len(SHAPES)], roads[(p + k) % len(roads)]
+            shape, (domains, inside) = (
+                SHAPES[(p + k) % len(SHAPES)],
+                transports[(p + k) % len(transports)],
+            )
             what = problem(
                 op,
                 n,

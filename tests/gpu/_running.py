@@ -1,5 +1,5 @@
-"""Starts batches and sweeps as processes of their own, alone or one a GPU under mpirun: a fault of
-a GPU ends no more than one of them.
+"""Starts batches and sweeps as separate processes, alone or one a GPU under mpirun, so that a fault
+of a GPU ends only one of them.
 """
 
 import re
@@ -22,9 +22,7 @@ MODELS = ("local", "mpi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A process that ended: its exit code, -1 if it had to be killed, seconds, and what it
-    wrote.
-    """
+    """A process that ended: its exit code, -1 if it was killed, its seconds and its output."""
 
     code: int
     seconds: float
@@ -32,20 +30,20 @@ class Ended:
     stderr: str
 
     def lines(self, start: str) -> list[str]:
-        """Lines of stdout that start so, without that start."""
+        """The lines of stdout with a prefix, without it."""
         return [
             line.removeprefix(start) for line in self.stdout.splitlines() if line.startswith(start)
         ]
 
     @property
     def errors(self) -> str:
-        """What the command line says went wrong."""
+        """The error messages of the command line."""
         return "\n".join(line for line in self.stderr.splitlines() if line.startswith("Error: "))
 
 
 @cache
 def launch_options(launcher: str) -> tuple[str, ...]:
-    """What that mpirun needs to start a rank a GPU as root, unbound to cores."""
+    """The options with which an mpirun starts a rank a GPU as root, not bound to cores."""
     version = subprocess.run(
         [launcher, "--version"], capture_output=True, text=True, check=False, timeout=30
     ).stdout
@@ -57,7 +55,7 @@ def launch_options(launcher: str) -> tuple[str, ...]:
 
 
 def started(model: str, ranks: int, arguments: Sequence[str]) -> list[str]:
-    """A command of this Python in a process model; skips the test where there is no mpirun."""
+    """A command of this Python in a process model; skips the test if there is no mpirun."""
     command = [sys.executable, *arguments]
     if model == "local":
         return command
@@ -95,8 +93,8 @@ def run(command: Sequence[str], limit_s: float) -> Ended:
 
 
 def failures_with_four(gpus: int, name: str) -> list[str]:
-    """What fails of a batch under mpirun with a rank a GPU, and with four ranks, which share GPUs
-    if need be: two have one peer each, and no ring.
+    """The failures of a batch under mpirun with a rank a GPU, and with at least four ranks, which
+    share GPUs if necessary: two ranks have one peer each and no ring.
     """
     return [
         failure
@@ -106,7 +104,7 @@ def failures_with_four(gpus: int, name: str) -> list[str]:
 
 
 def failures_of(model: str, gpus: int, name: str) -> list[str]:
-    """What fails of a batch of tests/gpu/batch.py; its summary is printed."""
+    """The failures of a batch of tests/gpu/batch.py; its summary is printed."""
     failures: list[str] = []
     first = "0"
     for _ in range(1 + RESTARTS):

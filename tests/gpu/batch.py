@@ -1,12 +1,12 @@
-"""Batches of GPU tests, run as a script under the group that the environment gives, so that one
-fault of a GPU ends no other test.
+"""Batches of GPU tests, run as a script under the group that the environment gives, so that a fault
+of a GPU ends no other test.
 
     python3 -m tests.gpu.batch NAME [FIRST]           all GPUs; under a launcher one a rank
     python3 -m tests.gpu.batch compile RANKS ARCH     every kernel into the cache; needs no GPU
 
-Prints a line for each plan before it runs, FAIL and why for each that is wrong, and how many ran.
-Exits with 0, with 1 after failures, or with 4 if the GPUs cannot go on: then NEXT says where to
-start again.
+Prints a line for each plan before it runs, FAIL and the reason for each that is wrong, and how many
+ran. Exits with 0, with 1 after failures, or with 4 if the GPUs cannot go on: then NEXT is the plan
+with which to start again.
 """
 
 import os
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 4.0  # of a wait on a GPU
 SHARED_TIMEOUT_S = 20.0  # where ranks share a GPU
-# after so many plans that got stuck, each of which costs the timeout, the rest of a batch is left
-# out
-MOST_STUCK = 5
+# after this many plans that hang, each of which costs the timeout, the rest of a batch is left out
+MAX_HANGS = 5
 EXACT: dict[str, Callable[[int], list[Plan]]] = {
     **{proto: partial(one_protocol, proto) for proto in PROTOS},
     "random": random_plans,
@@ -70,7 +69,7 @@ HOW = {
 
 
 def say(text: str) -> None:
-    """A line at once: whoever reads it wants to know where a crash came."""
+    """Print a line at once, so that the reader sees where a crash happened."""
     print(text, flush=True)
 
 
@@ -95,8 +94,8 @@ def differs(plan: Plan, ours: Sequence["Array"], wanted: Sequence["Array"]) -> s
 
 
 def options_for(n: int) -> GpuOptions:
-    """A GPU a rank; where there are too few, neighbours share one in turns, which sessions of this
-    process then allow: right as ever, and slow.
+    """A GPU a rank. If there are too few, neighbours share one, which sessions of this process then
+    allow: this is correct but slow.
     """
     count = device_count()
     if n <= count:
@@ -115,8 +114,8 @@ def sources_of(plans: Sequence[Plan]) -> int:
 
 
 def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
-    """Each plan once on random inexact inputs: what cuda leaves must be what the reference leaves,
-    bit for bit.
+    """Each plan once on random inexact inputs: the outputs of cuda must equal those of the
+    reference bit for bit.
     """
     if first >= len(plans):
         say("SUMMARY 0 plans left")
@@ -129,7 +128,7 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
         expected(plan, given) for plan, given in zip(plans[first:], inputs[first:], strict=True)
     ]
     ready = time.monotonic()
-    failures = stuck = ran = 0
+    failures = hangs = ran = 0
     for number, plan in enumerate(plans[first:], first):
         say(f"plan {number}: {describe(plan)}")
         try:
@@ -138,7 +137,7 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
         except (HangError, ScheduleError) as error:
             if isinstance(error, RankLostError):
                 raise
-            why, stuck = error.message, stuck + isinstance(error, HangError)
+            why, hangs = error.message, hangs + isinstance(error, HangError)
         except CollbenchError as error:
             say(f"FAIL {describe(plan)}: {error.message}")
             say(f"NEXT {number + 1}")
@@ -146,8 +145,8 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
         if why:
             failures += 1
             say(f"FAIL {describe(plan)}: {why}")
-        if stuck == MOST_STUCK:
-            say(f"FAIL {len(plans) - number - 1} plans left out: {stuck} got stuck")
+        if hangs == MAX_HANGS:
+            say(f"FAIL {len(plans) - number - 1} plans left out: {hangs} hung")
             break
     session.close()
     say(
@@ -159,13 +158,13 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
 
 
 def expected(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
-    """What the reference leaves."""
+    """The outputs of the reference."""
     interpreted = through_fifos(plan)
     return reference.Session(LocalGroup(), [interpreted], hot=True).once(interpreted, inputs)
 
 
 def why_unsound(samples: Samples, n: int) -> str:
-    """What is wrong with the samples of a repeat, or an empty text."""
+    """The error in the samples of a repeat, or an empty text."""
     if samples.wrong:
         wrong = samples.wrong[0]
         return (
@@ -178,7 +177,7 @@ def why_unsound(samples: Samples, n: int) -> str:
 
 
 def report(what: str, why: str) -> int:
-    """Say what was tried, and why it failed if it did; returns the number of failures."""
+    """Print what was tried and why it failed; returns the number of failures."""
     say(f"FAIL {what}: {why}" if why else f"right: {what}")
     return int(bool(why))
 
@@ -203,14 +202,14 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
 
 
 def run_pretended(group: Group, n: int) -> int:
-    """Ranks that reach each other's memory only inside a half, as if each half were a host."""
+    """Ranks that access each other's memory only inside a half, as if each half were a host."""
     group.hosts = [f"pretended {2 * rank // n}" for rank in range(n)]
     return run_exact([plan for plan in net_plans(n) if plan.transport == "p2p+net"], group, 0)
 
 
 def run_spoiled(group: Group, n: int) -> int:
-    """One element of one rank's output is overwritten behind the kernel's back: just that one must
-    be found.
+    """One element of one rank's output is overwritten after the kernel: the check must find exactly
+    that one.
     """
     rank, index, failures = n - 1, 4097, 0
     plans = [
@@ -249,7 +248,7 @@ def has_element(plan: Plan, rank: int, index: int) -> bool:
 
 
 def spoil(rank: int, index: int) -> None:
-    """From now on that element is inverted before a rank of this process compares."""
+    """From now on, invert that element before a rank of this process compares."""
     compare = DeviceRank.compare
 
     def spoiled(lane: DeviceRank, problem: Problem, sets: range) -> object:
@@ -369,8 +368,8 @@ def main(name: str, *more: str) -> int:
 
 
 def drive(group: Group, name: str, n: int, first: str = "0") -> int:
-    """The driver's part. Whatever goes wrong beyond a plan ends every rank at once: a GPU that
-    failed answers to nothing more.
+    """The part of rank 0. An error outside of a plan ends every rank at once, because a failed GPU
+    does not respond any more.
     """
     try:
         code = (

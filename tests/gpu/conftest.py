@@ -1,6 +1,4 @@
-"""Skips everything here, before anything heavy is imported, unless there are two GPUs that CuPy can
-use.
-"""
+"""Skips this folder, before anything heavy is imported, unless CuPy can use two GPUs."""
 
 import warnings
 from importlib.util import find_spec
@@ -10,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def found_gpus() -> int:
-    """GPUs that CUDA shows."""
+    """The number of GPUs that CUDA shows."""
     if find_spec("cupy") is None:
         return 0
     from collbench.device.card import device_count
@@ -22,7 +20,7 @@ def found_gpus() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def gpus(found_gpus: int) -> int:
-    """GPUs to use."""
+    """The number of GPUs to use."""
     if found_gpus < 2:
         pytest.skip(f"needs two NVIDIA GPUs and CuPy: {found_gpus} found")
     return found_gpus

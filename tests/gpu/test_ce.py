@@ -1,8 +1,8 @@
 """Sweeps whose data copy engines move: right in both process models, in graphs and on streams.
 Faults: test_transports.py.
 
-Run first, on a machine of 2 to 8 GPUs with CuPy, in this order; each line says more about what is
-wrong than the next one would:
+On a machine of 2 to 8 GPUs with CuPy, run these commands first and in this order. Each of them
+localises an error better than the next one:
 
     python -m tests.gpu.batch ce          # bit for bit, one process; also under mpirun -n 4
     python -m tests.gpu.batch measured    # graphs, streams, isolated; the last four are copies
@@ -13,11 +13,10 @@ wrong than the next one would:
         --op allreduce --algo twoshot --sizes 256M,512M,1G --slices 1,2,4 --max-memory 2G
     python -m collbench sweep --backend nccl --op allgather,alltoall,allreduce --sizes 256M,512M,1G
 
-Wanted against NCCL in one call: allgather and alltoall from 256M to 1G 1.15 times, allreduce of 1G
-1.06 times (one prototype: 369 to 386 GB/s, and 386 with two slices). Allreduce of 1G has FIFOs of
-768M: with the default --max-memory it is cut into loops, which do not overlap. If a graph hangs
-where --launch stream does not: look whether CUDA ran two of the four streams of engine.py one after
-the other.
+Allgather and alltoall from 256M to 1G, and allreduce of 1G, should be faster than NCCL in the same
+call. Allreduce of 1G needs FIFOs of 768M: with the default --max-memory it is cut into loops, which
+do not overlap. If a graph hangs and --launch stream does not, check whether CUDA serialised two of
+the four streams of engine.py.
 """
 
 import csv

@@ -1,5 +1,5 @@
-"""Faults injected into sweeps on GPUs: each ends soon, with the exit code that it must have, and
-names the rank at its root.
+"""Faults injected into sweeps on GPUs: each sweep ends soon, with the required exit code, and names
+the rank that caused the fault.
 """
 
 import re
@@ -30,7 +30,7 @@ PROTOS = ("simple", "ll", "ll128")
 
 
 def sweep(model: str, gpus: int, *more: str) -> Ended:
-    """A sweep to its end; shows what it said went wrong."""
+    """Run a sweep to its end and print its error messages."""
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
     print(
         f"\n{model} {' '.join(more)}: exit code {ended.code} after {ended.seconds:.1f}"

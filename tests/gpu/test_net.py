@@ -1,9 +1,9 @@
 """GPUs that pass data by messages of MPI, one process a GPU.
 
-Run these in order and stop at the first that fails: each needs what the one before shows. After a
-rank got stuck once in a batch the others of the batch say so, too: ranks' communicators keep what
-was on its way, as nothing goes on after that outside of tests. What is slow is found by
-tests/_net_speed.py, which needs no GPU.
+Run these in order and stop at the first that fails: each relies on what the previous one shows.
+After a rank hangs in a batch, the rest of the batch reports hangs too, because the communicators
+keep messages that were in flight; outside of tests nothing runs after a hang.
+tests/support/net_speed.py measures the speed and needs no GPU.
 """
 
 import csv
@@ -83,7 +83,7 @@ def test_every_collective_is_right(gpus: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("memory", ["host", "device"])
 def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
-    """In GPU memory only if MPI says that it takes it."""
+    """In GPU memory only if MPI reports that it supports it."""
     ended = run(
         started(
             "mpi",
@@ -151,13 +151,13 @@ def test_a_soak(gpus: int, proto: str) -> None:
 
 @pytest.mark.parametrize("proto", ["simple", "ll"])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("late:1", r"rank 1 (keeps the others waiting: |does not answer; )"),
         ("drop", r"rank 0 keeps the others waiting: .*waited for data from rank 0: wanted 3,"),
     ],
 )
-def test_faults_are_named(gpus: int, proto: str, fault: str, said: str) -> None:
+def test_faults_are_named(gpus: int, proto: str, fault: str, message: str) -> None:
     ended = run(
         started(
             "mpi",
@@ -180,7 +180,7 @@ def test_faults_are_named(gpus: int, proto: str, fault: str, said: str) -> None:
     )
     print(ended.errors)
     assert ended.code == 4
-    assert re.search(said, ended.errors)
+    assert re.search(message, ended.errors)
 
 
 def test_one_process_for_all_gpus_sends_no_messages(gpus: int) -> None:

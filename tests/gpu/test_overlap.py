@@ -1,19 +1,19 @@
-"""collbench overlap on the machine itself: every row right and timed, alone and beside products, in
-both process models, on one GPU and on all.
+"""collbench overlap on the machine itself: every row is right and timed, alone and concurrent with
+matrix multiplications, in both process models, on one GPU and on all.
 
-It needs cuBLAS, which CuPy's wheel does not bring (see `collbench overlap` without it). First by
-hand, on one GPU, then on all:
+It needs cuBLAS, which CuPy's wheel does not contain (see `collbench overlap` without it). Run it by
+hand first, on one GPU, then on all:
 
     python3 -m collbench overlap --gpus 0 --csv one.csv
     python3 -m collbench overlap --csv all.csv
     mpirun -n 4 python3 -m collbench overlap --csv mpi.csv
 
-and, to see what the defaults hide: `--priority normal` (launches may then wait for whole products),
-`--cluster 1` (CTAs that need no free neighbours), `--gemm 4096` and `--gemm 16384` (products whose
-last wave fills the GPU to another part), `--sizes 16M,256M`. To look at first: the products' time
-alone is as the matrix rate says (8192: about 1.4 ms at 790 TFLOP/s), the noise is below 1 or 2 %,
-the launches alone are as fast as in a sweep of the same channels, and no copy on one GPU is faster
-than half of what its memory moves (4.3 TB/s on an H200).
+Further options show what the defaults hide: `--priority normal` (launches may wait for whole matrix
+multiplications), `--cluster 1` (CTAs that need no free neighbours), `--gemm 4096` and `--gemm
+16384` (multiplications whose last wave fills another part of the GPU), `--sizes 16M,256M`. Check
+first that the time of the multiplications alone agrees with the matrix rate of the GPU, that the
+noise is below 2 %, that the launches alone are as fast as in a sweep of the same channels, and that
+no copy on one GPU is faster than half of its memory bandwidth.
 """
 
 import csv

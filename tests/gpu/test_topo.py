@@ -1,5 +1,5 @@
-"""collbench topo on the machine itself: the matrix beside nvidia-smi's, every pair measured, and
-NCCL started with our XML.
+"""collbench topo on the machine itself: the matrix equals nvidia-smi's, every pair is measured, and
+NCCL starts with our XML.
 """
 
 import shutil

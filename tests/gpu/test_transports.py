@@ -1,5 +1,5 @@
-"""Sweeps over other roads than stores to peers: through host memory everything is right, and on
-every road faults are named as over NVLink.
+"""Sweeps over other transports than stores to peers: through host memory everything is right, and
+faults are reported on every transport as over NVLink.
 """
 
 import csv
@@ -58,10 +58,12 @@ def test_every_collective_is_right_through_host_memory(
     assert {row["transport"] for row in rows if row["status"] == "ok"} == {"shm"}
 
 
-@pytest.mark.parametrize(("fault", "said"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")])
+@pytest.mark.parametrize(
+    ("fault", "message"), [("late:1", "rank 1 keeps"), ("drop", "rank 0 keeps")]
+)
 @pytest.mark.parametrize("transport", ["shm", "ce"])
 @pytest.mark.parametrize("model", MODELS)
-def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, said: str) -> None:
+def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, message: str) -> None:
     more = (
         "--transport",
         transport,
@@ -78,4 +80,4 @@ def test_faults_are_named(gpus: int, model: str, transport: str, fault: str, sai
     )
     ended = run(started(model, gpus, [*SWEEP, *more]), LIMIT_S)
     assert ended.code == 4
-    assert said in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)
+    assert message in ended.errors or (fault.startswith("late") and "rank 1" in ended.errors)

@@ -1,10 +1,10 @@
 """GPUs whose copy engines are queues of Python generators: streams, events and the kernels of
-engine.cu over the memory of tests/_device.py.
+engine.cu, over the memory of device.py.
 
-What runs is backends/copy_engine.py with a runtime and launches that are made up; arguments and
-notes are unpacked by the structures of engine.cu. Streams of all ranks take turns at random, and
-copies come piece by piece, so that whatever lacks an order reads half of something. Not here:
-graphs, the memory order, timeouts, time.
+This runs backends/cuda/copy_engine.py with a simulated runtime and simulated launches; arguments
+and flag entries are unpacked by the structures of engine.cu. The streams of all ranks are stepped
+at random, and copies proceed piece by piece, so that commands which lack an order read incomplete
+data. Graphs, the memory order, timeouts and time are not simulated.
 """
 
 import random
@@ -30,7 +30,7 @@ from tests.support.structures import structure
 
 _PIECE = 96  # bytes of a copy between two turns
 _POISON = 0xA5
-Work = Iterator[bool]  # False: waits for somebody
+Work = Iterator[bool]  # False: waits for another stream
 
 
 class Streams:
@@ -45,7 +45,7 @@ class Streams:
         self.copied = 0
 
     def new_stream(self) -> int:
-        """As the card's."""
+        """As Card.new_stream."""
         self.streams[number := next(self.numbers)] = []
         return number
 
@@ -87,7 +87,7 @@ class Streams:
 
 
 class Kernel:
-    """A launch: the work that a kernel of engine.cu would do."""
+    """A launch: simulates a kernel of engine.cu."""
 
     def __init__(
         self, card: Any, function: str, grid: tuple[int, int], block: int, args: Sequence[bytes]
@@ -99,15 +99,15 @@ class Kernel:
     def __call__(self, stream: int) -> None:
         work: dict[str, Callable[[], Work]] = {
             "collbench_wait": self._wait,
-            "collbench_say": self._say,
+            "collbench_signal": self._signal,
             "collbench_move": self._move,
         }
         self.runtime.streams[stream].append(work[self.function]())
 
-    def _told(self) -> tuple[int, list[Any]]:
-        """Launches counted, and the notes."""
+    def _entries(self) -> tuple[int, list[Any]]:
+        """The address of the launch counter, and the flag entries."""
         (engine,) = np.frombuffer(self.args[0], structure("Engine", {}, "engine.cu"))
-        kind = structure("Note", {}, "engine.cu")
+        kind = structure("FlagEntry", {}, "engine.cu")
         address, length = (int.from_bytes(arg, "little") for arg in self.args[1:3])
         table = self.gpus.tables[self.runtime.rank]
         start = address - table.base
@@ -118,33 +118,35 @@ class Kernel:
 
     def _wait(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
-        state, notes = self._told()
+        state, entries = self._entries()
         launch = gpus.word(rank, state) - 1
-        for note in notes:
-            while gpus.word(rank, int(note["word"])) < launch * int(note["a_launch"]) + int(
-                note["number"]
+        for entry in entries:
+            while gpus.word(rank, int(entry["flag"])) < launch * int(entry["per_launch"]) + int(
+                entry["number"]
             ):
                 yield False
         yield True
 
-    def _say(self) -> Work:
+    def _signal(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
-        state, notes = self._told()
+        state, entries = self._entries()
         begins = int.from_bytes(self.args[3], "little")
         launch = gpus.word(rank, state) - (1 - begins)
         if begins:
-            gpus.tell(rank, state, launch + 1)
-        for note in notes:
-            assert bool(begins) == (note["signal"] == READY)
-            if (value := launch * int(note["a_launch"]) + int(note["number"])) <= int(note["most"]):
-                gpus.tell(rank, int(note["word"]), value)
+            gpus.set_flag(rank, state, launch + 1)
+        for entry in entries:
+            assert bool(begins) == (entry["signal"] == READY)
+            if (value := launch * int(entry["per_launch"]) + int(entry["number"])) <= int(
+                entry["limit"]
+            ):
+                gpus.set_flag(rank, int(entry["flag"]), value)
             yield True
 
     def _move(self) -> Work:
         gpus, rank = self.gpus, self.runtime.rank
         (move,) = np.frombuffer(
             self.args[0],
-            structure("Move", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"),
+            structure("MoveArgs", {"MAX_SOURCES": move_widths(gpus.plan)[-1]}, "engine.cu"),
         )
         size, unit = int(move["bytes"]), gpus.plan.problem.item_bytes
         for at in range(0, size, _PIECE // unit * unit):
@@ -201,15 +203,15 @@ class CopyGpus(Gpus):
         return SimpleNamespace(rank=rank, card=card, keep=keep, timeout_s=10.0)
 
     def run(self, *runs: Run) -> None:
-        """Launches, one after the other on every rank, each compared. Asserts that all end. Block
-        counts of their own make it a soak.
+        """Run launches one after the other on every rank and compare each. Asserts that all end.
+        Launches with other block counts than the plan's make it a stress test.
         """
         for rank, engine in enumerate(self.engines):
             self._queue(rank, engine, runs)
         self.finish()
 
     def finish(self) -> None:
-        """Let all streams run, at random. Asserts that all end."""
+        """Step all streams at random. Asserts that all end."""
         is_stuck = False
         while any(work for runtime in self.runtimes for work in runtime.streams.values()):
             moved = 0
@@ -260,5 +262,5 @@ class CopyGpus(Gpus):
         yield True
 
     def launches(self, rank: int) -> int:
-        """Launches that a rank has counted."""
+        """The number of launches that a rank has counted."""
         return int(self.arenas[rank][STATES_AT : STATES_AT + 8].view("<u8")[0])

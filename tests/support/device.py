@@ -1,14 +1,15 @@
-"""GPUs made of NumPy arrays: they run what collbench.device lowers and packs, one CTA beside the
-other, as the kernels walk it.
+"""GPUs made of NumPy arrays: they run what collbench.device lowers and packs, all CTAs
+concurrently, as the kernels do.
 
 Everything comes from the bytes that a kernel would get: arguments and programs are unpacked by the
-structures of types.cuh, and memory is found by address, which every rank sees elsewhere, as
-processes do. CTAs are coroutines that a seeded scheduler takes turns with; of a CTA of ll or ll128
-two threads or warps run apart. What is not here: caches, the memory order, timeouts, the lanes of a
-warp.
+structures of types.cuh, and memory is found by address. Every rank sees memory at other addresses,
+as processes do. CTAs are coroutines that a seeded scheduler steps; a CTA of ll or ll128 has two
+threads or warps that run independently. Caches, the memory order, timeouts and the lanes of a warp
+are not simulated.
 
-A launch of a rank begins when its last one ended, whatever the others do. Between two of them its
-answers are compared, then all of its user buffers are spoilt and filled anew, with other values.
+A launch of a rank begins when its previous one has ended, whatever the other ranks do. After each
+launch its outputs are compared; then all of its user buffers are poisoned and filled with new
+values.
 """
 
 import random
@@ -46,12 +47,12 @@ from tests.support.structures import unpack
 ARENA, USER, PROGRAM, NET, HOST = REGIONS = range(5)
 _SIZE = 1 << 36  # of the addresses of one region
 _POISON = 0xA5
-_PERSISTENCE = 0.9  # how likely a coroutine goes on that could
+_PERSISTENCE = 0.9  # probability that a coroutine which can go on does so
 
 
 class Run(NamedTuple):
-    """A launch: which set of user buffers, and elements of a block where that is not the plan's
-    number.
+    """A launch: the number of the set of user buffers, and the elements of a block if they are not
+    the plan's.
     """
 
     number: int = 0
@@ -59,8 +60,8 @@ class Run(NamedTuple):
 
 
 class Gpus:
-    """n GPUs with a plan's memory, and two sets of user buffers. any_size: their kernels serve
-    smaller problems too.
+    """n GPUs with a plan's memory, and two sets of user buffers. any_size: their kernels also serve
+    smaller problems.
     """
 
     def __init__(self, plan: Plan, seed: int = 0, *, any_size: bool = False) -> None:
@@ -120,9 +121,7 @@ class Gpus:
         return memory[offset : offset + size]
 
     def user(self, cta: Cta, address: int, size: int) -> np.ndarray:
-        """A chunk of someone's buffers of this launch's set, or of the rank's own scratch
-        memory.
-        """
+        """A chunk of a rank's buffers of this launch's set, or of the rank's own scratch memory."""
         (_, owner, region), offset = place_of(address)
         if region == ARENA:
             assert owner == cta.rank
@@ -141,8 +140,8 @@ class Gpus:
     def word(self, viewer: int, address: int) -> int:
         return int(self._words(viewer, address)[0])
 
-    def tell(self, viewer: int, address: int, value: int) -> None:
-        """Set a word that another rank hears; such words only grow."""
+    def set_flag(self, viewer: int, address: int, value: int) -> None:
+        """Set a flag in another rank's memory; the values of flags only grow."""
         word = self._words(viewer, address)
         assert value >= word[0]
         word[0] = value
@@ -177,7 +176,7 @@ class Gpus:
     # Launches
 
     def run(self, *runs: Run) -> None:
-        """Launches, one after the other on every rank, each compared. Asserts that all end."""
+        """Run launches one after the other on every rank and compare each. Asserts that all end."""
         streams = [self.stream(rank, runs) for rank in range(self.plan.n)]
         live: list[list[Coroutine]] = [next(stream) for stream in streams]
         haste = [self.chance.choice((0.1, 0.5, 1.0)) for _ in streams]
@@ -191,9 +190,9 @@ class Gpus:
                     moved = sum(end.posted + end.done for end in proxy.ends)
                     proxy.turn()
                     self.changes += sum(end.posted + end.done for end in proxy.ends) - moved
-            turns = [(rank, one) for rank, ctas in enumerate(live) for one in ctas]
-            self.chance.shuffle(turns)
-            for rank, one in turns:
+            ready = [(rank, one) for rank, ctas in enumerate(live) for one in ctas]
+            self.chance.shuffle(ready)
+            for rank, one in ready:
                 if not is_patient and self.chance.random() > haste[rank]:
                     continue
                 try:
@@ -210,11 +209,11 @@ class Gpus:
                 assert not is_patient, (
                     f"all wait for each other: CTAs left by rank {[len(ctas) for ctas in live]}"
                 )
-            # then everybody is asked before it counts as a deadlock
+            # it is a deadlock only if no coroutine could go on
             is_patient = self.changes == before
 
     def stream(self, rank: int, runs: Sequence[Run]) -> Iterator[list[Coroutine]]:
-        """The coroutines of one launch after the other."""
+        """The coroutines of each launch in turn."""
         for number, run in enumerate(runs):
             problem, phase = problem_of(self.plan, run), 1009 * number
             self.fill(rank, run, phase)
@@ -233,15 +232,15 @@ class Gpus:
         ]
 
     def fill(self, rank: int, run: Run, phase: int) -> None:
-        """Poison and a rank's input, whose values start at a phase of the pattern."""
+        """Write poison, then a rank's input, whose values start at a phase of the pattern."""
         problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
         mine[:] = _POISON
         at = problem.buffers(rank)
         mine[at.in_offset :][: at.in_bytes] = input_bytes(problem, rank, 0, at.in_bytes, phase)
 
     def compare(self, rank: int, run: Run, phase: int) -> None:
-        """Assert what the collective's definition says, and that an input which is not written over
-        is as it was.
+        """Assert that the output is what the collective's definition demands, and that an input
+        which is not overwritten is unchanged.
         """
         problem, mine = problem_of(self.plan, run), self.set_of(rank, run)
         at, size = problem.buffers(rank), problem.block_bytes
@@ -267,7 +266,7 @@ class Gpus:
 
 
 def input_bytes(problem: Problem, rank: int, first: int, size: int, phase: int) -> np.ndarray:
-    """Bytes of a rank's input from element `first` on."""
+    """The bytes of a rank's input from element `first` on."""
     return _tiled(
         inputs(problem.dtype, problem.redop, problem.n, rank, collective(problem.op).is_reduction),
         first,
@@ -283,12 +282,12 @@ def _tiled(values: np.ndarray, first: int, size: int, phase: int) -> np.ndarray:
 
 
 def problem_of(plan: Plan, run: Run) -> Problem:
-    """What a launch computes."""
+    """The problem that a launch computes."""
     return replace(plan.problem, block_count=run.block_count or plan.problem.block_count)
 
 
 def args_of(plan: Plan, rank: int, run: Run, sizes: dict[str, int]) -> SimpleNamespace:
-    """What a kernel gets, unpacked."""
+    """The arguments that a kernel gets, unpacked."""
     problem, set_offset = problem_of(plan, run), run.number * stride_bytes(plan.problem)
     packed = pack_args(
         plan,
@@ -311,13 +310,13 @@ def macros_of(plan: Plan, rank: int, *, any_size: bool = False) -> dict[str, int
 
 
 def shared_region(plan: Plan) -> int:
-    """The region that ranks which share memory have their flags and FIFOs in."""
+    """The region with the flags and FIFOs of ranks that share memory."""
     return HOST if is_in_host(plan) else ARENA
 
 
 def memory_of(problem: Problem, viewer: int, shared: int = ARENA) -> Memory:
-    """Addresses of all memory as one rank sees it: no other rank uses the same. shared: where the
-    ranks have flags and FIFOs.
+    """The addresses of all memory as one rank sees it. No other rank uses the same addresses.
+    shared: the region of flags and FIFOs.
     """
 
     def base(owner: int, region: int) -> int:
@@ -338,7 +337,7 @@ def memory_of(problem: Problem, viewer: int, shared: int = ARENA) -> Memory:
 
 
 def place_of(address: int) -> tuple[tuple[int, int, int], int]:
-    """Whose address it is, whose memory and which region it means, and the offset there."""
+    """The viewer of an address, the owner of its memory, the region, and the offset there."""
     region, offset = divmod(address, _SIZE)
     view, region = divmod(region, len(REGIONS))
     return (view // 64 - 1, view % 64, region), offset

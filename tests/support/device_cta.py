@@ -1,4 +1,4 @@
-"""One CTA of a launch on GPUs made of NumPy arrays (_device): its walk through the data, and the
+"""One CTA of a launch on GPUs made of NumPy arrays (device.py): its walk through the data, and the
 coroutines of its threads and warps.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.spec.case import Problem
-from tests.support.device_wire import LANES, slot_bytes, wire_of
+from tests.support.device_wire import LANES, slot_bytes, wire_share
 from tests.support.structures import enumerators
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 KIND, SIGNAL, FLAG = (
     SimpleNamespace(**enumerators(name)) for name in ("Kind", "Signal", "StepFlags")
 )
-Coroutine = Iterator[bool]  # yields whether it waits for others
+Coroutine = Iterator[bool]  # yields whether it waits for another coroutine
 
 
-def moved(chunk: int, shift: int, ranks: int) -> int:
+def shifted(chunk: int, shift: int, ranks: int) -> int:
     chunk += shift
     return chunk - ranks if chunk >= ranks and shift else chunk
 
 
 class Walk:
-    """walk.cuh: a CTA's place in its part of the data. Sizes wrap where the kernel counts them in
-    32 bits.
+    """walk.cuh: the position of a CTA in its part of the data. Sizes wrap where the kernel counts
+    them in 32 bits.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Walk:
         self.end = self.offset + min(args.share_bytes, args.block_bytes - self.offset)
 
     def advance(self) -> bool:
-        """On to the next loop; False if there is none."""
+        """Go on to the next loop; False if there is none."""
         self.done += self.slices
         self.offset += self.size
         self.slices = 0
@@ -63,16 +63,16 @@ class Walk:
         return True
 
     def piece(self, work: int) -> tuple[int, int]:
-        """First byte and size of the current slice of a chunk."""
+        """The first byte and the size of the current slice of a chunk."""
         size = self.size
         if self.parts:
-            start = moved(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
+            start = shifted(work, self.a.shift_work, self.a.ranks) * self.chunk & self.mask
             size = min(self.chunk, self.size - start) if start < self.size else 0
         first = min(self.slice * self.a.piece_bytes, size) if self.is_sliced else 0
         return first, min(self.a.piece_bytes, size - first)
 
     def number(self, end: SimpleNamespace, message: int) -> int:
-        """Of the current slice of a message, on its connection."""
+        """The number of the current slice of a message on its connection."""
         return (
             int(
                 self.done * end.per_loop
@@ -82,11 +82,11 @@ class Walk:
             & 0xFFFFFFFF
         )
 
-    def heard(self, end: SimpleNamespace) -> int:
-        return int(end.heard + self.channel * end.heard_stride)
+    def local_flag(self, end: SimpleNamespace) -> int:
+        return int(end.local_flag + self.channel * end.local_flag_stride)
 
-    def said(self, end: SimpleNamespace) -> int:
-        return int(end.said + self.channel * end.said_stride)
+    def remote_flag(self, end: SimpleNamespace) -> int:
+        return int(end.remote_flag + self.channel * end.remote_flag_stride)
 
     def slot(self, end: SimpleNamespace, number: int) -> int:
         return int(
@@ -100,11 +100,11 @@ class Walk:
             return int(
                 a.tmp
                 + self.channel * a.tmp_stride
-                + moved(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes
+                + shifted(ref.chunk, a.shift_tmp, a.ranks) * a.chunk_bytes
                 + first
             )
         is_in = ref.kind in (KIND.IN, KIND.PEER_IN)
-        chunk = moved(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
+        chunk = shifted(ref.chunk, a.shift_in if is_in else a.shift_out, a.ranks)
         at = self.offset + (
             min(chunk * self.chunk, self.size) if self.parts else chunk * a.block_bytes
         )
@@ -145,16 +145,16 @@ class Cta:
         )
 
     def leave(self, walk: Walk) -> None:
-        """What the next launch starts from."""
+        """Store the state from which the next launch starts."""
         self.gpus.at(self.rank, self.a.state + 8 * self.index, 8)[:] = np.frombuffer(
             struct.pack("<2I", walk.done, self.launch + 1), np.uint8
         )
 
-    def barrier(self, name: str, parties: int, mine: dict[str, int]) -> Coroutine:
-        mine[name] = mine.get(name, 0) + 1
+    def barrier(self, name: str, parties: int, own: dict[str, int]) -> Coroutine:
+        own[name] = own.get(name, 0) + 1
         self.arrived[name] = self.arrived.get(name, 0) + 1
         self.gpus.changes += 1
-        while self.arrived[name] < mine[name] * parties:
+        while self.arrived[name] < own[name] * parties:
             yield True
 
     def coroutines(self) -> list[Coroutine]:
@@ -172,77 +172,76 @@ class Cta:
     def stages(self, round_: SimpleNamespace) -> Iterator[SimpleNamespace]:
         return iter(self.program.stages[round_.first_stage : round_.first_stage + round_.stages])
 
+    def waits(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.waits[stage.first_wait :][: stage.waits])
+
+    def steps(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.steps[stage.first_step :][: stage.steps])
+
+    def signals(self, stage: SimpleNamespace) -> list[SimpleNamespace]:
+        return list(self.program.signals[stage.first_signal :][: stage.signals])
+
     def work(self) -> Coroutine:
         """The workers."""
-        w, mine = self.walk(), dict[str, int]()
+        w, arrived = self.walk(), dict[str, int]()
         while w.advance():
             for round_ in self.rounds():
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        for mark in self.program.waits[
-                            stage.first_wait : stage.first_wait + stage.waits
-                        ]:
-                            yield from self.wait(w, mark)
-                        for step in self.program.steps[
-                            stage.first_step : stage.first_step + stage.steps
-                        ]:
+                        for flag in self.waits(stage):
+                            yield from self.wait(w, flag)
+                        for step in self.steps(stage):
                             self.run_plain(w, step)
                             yield False
-                        yield from self.barrier("all", 2, mine)
+                        yield from self.barrier("all", 2, arrived)
                 w.slice = 0
-        for mark in self.program.waits[
-            self.track.first_back : self.track.first_back + self.track.backs
-        ]:
-            yield from self.wait(w, mark)
+        for flag in self.program.waits[self.track.first_back :][: self.track.backs]:
+            yield from self.wait(w, flag)
         self.leave(w)
 
     def hand_over(self) -> Coroutine:
-        """The last warp, which says what is done."""
-        w, mine = self.walk(), dict[str, int]()
-        for mark in self.program.posts[
-            self.track.first_ready : self.track.first_ready + self.track.readies
-        ]:
-            self.say(w, mark)
+        """The last warp, which signals what is done."""
+        w, arrived = self.walk(), dict[str, int]()
+        for flag in self.program.signals[self.track.first_ready :][: self.track.readies]:
+            self.signal(w, flag)
         yield False
         while w.advance():
             for round_ in self.rounds():
                 for number in range(w.slices):
                     w.slice = number
                     for stage in self.stages(round_):
-                        yield from self.barrier("all", 2, mine)
-                        for mark in self.program.posts[
-                            stage.first_post : stage.first_post + stage.posts
-                        ]:
-                            self.say(w, mark)
+                        yield from self.barrier("all", 2, arrived)
+                        for flag in self.signals(stage):
+                            self.signal(w, flag)
                             yield False
                 w.slice = 0
 
-    def wait(self, w: Walk, mark: SimpleNamespace) -> Coroutine:
-        is_data = mark.signal == SIGNAL.DATA
-        end = (self.a.receiving if is_data else self.a.sending)[mark.end]
-        wanted, word = w.number(end, mark.message) + (1 if w.slices else 0), w.heard(end)
-        if mark.signal == SIGNAL.READY:
+    def wait(self, w: Walk, flag: SimpleNamespace) -> Coroutine:
+        is_data = flag.signal == SIGNAL.DATA
+        end = (self.a.receiving if is_data else self.a.sending)[flag.end]
+        wanted, word = w.number(end, flag.message) + (1 if w.slices else 0), w.local_flag(end)
+        if flag.signal == SIGNAL.READY:
             wanted, word = self.launch + 1, word + 8
-        elif mark.signal == SIGNAL.ROOM:
+        elif flag.signal == SIGNAL.ROOM:
             if wanted <= w.slots:
                 return
             wanted -= w.slots
         cached = self.seen_filled if is_data else self.seen_read
-        if mark.signal != SIGNAL.READY and cached[mark.end] >= wanted:
+        if flag.signal != SIGNAL.READY and cached[flag.end] >= wanted:
             return
         while (seen := self.gpus.word(self.rank, word)) < wanted:
             yield True
-        if mark.signal != SIGNAL.READY:
-            cached[mark.end] = seen
+        if flag.signal != SIGNAL.READY:
+            cached[flag.end] = seen
 
-    def say(self, w: Walk, mark: SimpleNamespace) -> None:
-        end = (self.a.sending if mark.signal == SIGNAL.TAIL else self.a.receiving)[mark.end]
-        if mark.signal == SIGNAL.READY:
-            self.gpus.tell(self.rank, w.said(end) + 8, self.launch + 1)
+    def signal(self, w: Walk, flag: SimpleNamespace) -> None:
+        end = (self.a.sending if flag.signal == SIGNAL.TAIL else self.a.receiving)[flag.end]
+        if flag.signal == SIGNAL.READY:
+            self.gpus.set_flag(self.rank, w.remote_flag(end) + 8, self.launch + 1)
         else:
-            assert mark.signal in (SIGNAL.TAIL, SIGNAL.HEAD)
-            self.gpus.tell(self.rank, w.said(end), w.number(end, mark.message) + 1)
+            assert flag.signal in (SIGNAL.TAIL, SIGNAL.HEAD)
+            self.gpus.set_flag(self.rank, w.remote_flag(end), w.number(end, flag.message) + 1)
 
     def run_plain(self, w: Walk, step: SimpleNamespace) -> None:
         first, size = w.piece(step.work)
@@ -270,68 +269,61 @@ class Cta:
     # flagged.cuh, ll.cu, ll128.cu
 
     def flagged(self, lane: int) -> Coroutine:
-        """One thread of ll, or one warp of ll128: it has every LANES-th line, or turn, of each
+        """One thread of ll, or one warp of ll128: it has every LANES-th line, or tile, of each
         chunk.
         """
-        w, mine = self.walk(), dict[str, int]()
+        w, arrived = self.walk(), dict[str, int]()
         is_single, is_uncredited = self.sizes["SINGLE"], self.sizes["UNCREDITED"]
-        seen = (
-            []
-            if is_uncredited
-            else [
-                self.gpus.word(self.rank, w.heard(end))
-                for end in self.a.sending[: self.sizes["SENDING"]]
-            ]
-        )
+        ends = () if is_uncredited else self.a.sending[: self.sizes["SENDING"]]
+        seen = [self.gpus.word(self.rank, w.local_flag(end)) for end in ends]
         while w.advance():
-            for round_ in self.rounds():
-                for stage in self.stages(round_):
-                    for mark in self.program.waits[
-                        stage.first_wait : stage.first_wait + stage.waits
-                    ]:
-                        if mark.signal == SIGNAL.ROOM and not is_uncredited:
-                            end = self.a.sending[mark.end]
-                            number = w.number(end, mark.message)
-                            while number >= w.slots + seen[mark.end]:
-                                seen[mark.end] = self.gpus.word(self.rank, w.heard(end))
-                                if number >= w.slots + seen[mark.end]:
-                                    yield True
-                    for step in self.program.steps[
-                        stage.first_step : stage.first_step + stage.steps
-                    ]:
-                        yield from self.run_flagged(w, step, lane)
-                    for mark in (
-                        ()
-                        if is_single
-                        else self.program.posts[stage.first_post : stage.first_post + stage.posts]
-                    ):
-                        if mark.signal == SIGNAL.HEAD:
-                            end = self.a.receiving[mark.end]
-                            following = w.number(end, mark.message) + 1
-                            if following % self.sizes["BATCH"] == 0:
-                                yield from self.barrier("all", LANES, mine)
-                                if lane == 0:
-                                    self.gpus.tell(self.rank, w.said(end), following)
+            for stage in (stage for round_ in self.rounds() for stage in self.stages(round_)):
+                for flag in () if is_uncredited else self.waits(stage):
+                    if flag.signal == SIGNAL.ROOM:
+                        yield from self.wait_for_room(w, flag, seen)
+                for step in self.steps(stage):
+                    yield from self.run_flagged(w, step, lane)
+                for flag in () if is_single else self.signals(stage):
+                    if flag.signal == SIGNAL.HEAD:
+                        yield from self.free_slots(w, flag, lane, arrived)
             if is_single:
                 assert not w.advance(), "the kernel has code for one loop only"
                 break
-        yield from self.barrier("all", LANES, mine)
-        for k in (
-            ()
-            if is_uncredited
-            else range(self.track.first_head, self.track.first_head + self.track.heads)
-        ):
+        yield from self.barrier("all", LANES, arrived)
+        heads = range(self.track.first_head, self.track.first_head + self.track.heads)
+        for k in () if is_uncredited else heads:
             if lane == k % LANES:
-                end = self.a.receiving[self.program.posts[k].end]
-                self.gpus.tell(self.rank, w.said(end), w.done * end.per_loop & 0xFFFFFFFF)
+                end = self.a.receiving[self.program.signals[k].end]
+                done = w.done * end.per_loop & 0xFFFFFFFF
+                self.gpus.set_flag(self.rank, w.remote_flag(end), done)
         if lane == 0:
             self.leave(w)
+
+    def wait_for_room(self, w: Walk, flag: SimpleNamespace, seen: list[int]) -> Coroutine:
+        """Wait until a message's slot is free."""
+        end = self.a.sending[flag.end]
+        number = w.number(end, flag.message)
+        while number >= w.slots + seen[flag.end]:
+            seen[flag.end] = self.gpus.word(self.rank, w.local_flag(end))
+            if number >= w.slots + seen[flag.end]:
+                yield True
+
+    def free_slots(
+        self, w: Walk, flag: SimpleNamespace, lane: int, arrived: dict[str, int]
+    ) -> Coroutine:
+        """Report the slots that were read, each time they are a whole batch."""
+        end = self.a.receiving[flag.end]
+        following = w.number(end, flag.message) + 1
+        if following % self.sizes["BATCH"] == 0:
+            yield from self.barrier("all", LANES, arrived)
+            if lane == 0:
+                self.gpus.set_flag(self.rank, w.remote_flag(end), following)
 
     def run_flagged(self, w: Walk, step: SimpleNamespace, lane: int) -> Coroutine:
         first, size = w.piece(step.work)
         assert self.gpus.plan.kernel is not None
         proto = self.gpus.plan.kernel.proto
-        wire = wire_of(proto, size, lane)
+        wire = wire_share(proto, size, lane)
         if not len(wire.index):
             return
 
@@ -349,9 +341,9 @@ class Cta:
         for ref in step.source[: step.sources]:
             if ref.kind == KIND.SLOT:
                 memory, flag = slot(ref, self.a.receiving)
-                while not wire.has_come(memory, flag):
+                while not wire.has_arrived(memory, flag):
                     yield True
-                operands.append(wire.taken(memory))
+                operands.append(wire.received(memory))
             else:
                 operands.append(
                     wire.loaded(

@@ -1,5 +1,5 @@
-"""How ll and ll128 lay a chunk out in a slot, by thread and by warp: which bytes of user memory,
-and which words of 4 bytes of the slot.
+"""The layout of a chunk in a slot of ll and ll128, by thread and by warp: the bytes of user memory,
+and the 4-byte words of the slot.
 """
 
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ LANES = 2  # threads (ll) or warps (ll128) of a CTA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wire:
-    """One thread's (ll) or warp's (ll128) part of a chunk: which bytes of user memory it has, and
-    which words of 4 bytes of a slot.
+class WireShare:
+    """One thread's (ll) or warp's (ll128) part of a chunk: its bytes of user memory, and its 4-byte
+    words of a slot.
     """
 
-    index: np.ndarray  # of its bytes in the chunk; some stand past its end
-    is_there: np.ndarray  # which do not
-    words: np.ndarray  # where each 4 of them lie in the slot
-    flags: np.ndarray  # words that hold the flag
-    zeros: np.ndarray  # words that hold its upper half
+    index: np.ndarray  # of its bytes in the chunk; some lie beyond its end
+    is_there: np.ndarray  # which of them do not
+    words: np.ndarray  # where each four of them lie in the slot
+    flags: np.ndarray  # the words that hold the flag
+    zeros: np.ndarray  # the words that hold its upper half
 
     def loaded(self, memory: np.ndarray) -> np.ndarray:
-        """Its part of user memory; zeros past the end."""
+        """Its part of user memory; zeros beyond the end."""
         found = np.zeros(len(self.index), np.uint8)
         found[self.is_there] = memory[self.index[self.is_there]]
         return found
@@ -31,11 +31,11 @@ class Wire:
     def store(self, memory: np.ndarray, payload: np.ndarray) -> None:
         memory[self.index[self.is_there]] = payload[self.is_there]
 
-    def has_come(self, memory: np.ndarray, flag: int) -> bool:
+    def has_arrived(self, memory: np.ndarray, flag: int) -> bool:
         slot = memory.view("<u4")
         return bool((slot[self.flags] == flag).all() and not slot[self.zeros].any())
 
-    def taken(self, memory: np.ndarray) -> np.ndarray:
+    def received(self, memory: np.ndarray) -> np.ndarray:
         found: np.ndarray = memory.view("<u4")[self.words].view(np.uint8)
         return found
 
@@ -45,14 +45,16 @@ class Wire:
 
 
 @lru_cache(maxsize=4096)
-def wire_of(proto: str, size: int, lane: int) -> Wire:
-    """The part of a chunk of that size. Every LANES-th line, or turn, is one thread's or warp's."""
+def wire_share(proto: str, size: int, lane: int) -> WireShare:
+    """The part of a chunk of a size. A thread has every LANES-th line, a warp every LANES-th
+    tile.
+    """
     payload, whole = _UNITS[proto]
     units = np.arange(lane, -(-size // payload), LANES)[:, None]
     words, flags, zeros = (
         (_LINE_WORDS, _LINE_FLAGS, np.empty(0, int))
         if proto == "ll"
-        else (_TURN_WORDS, _TURN_FLAGS, _TURN_FLAGS + 1)
+        else (_TILE_WORDS, _TILE_FLAGS, _TILE_FLAGS + 1)
     )
     index, words, flags, zeros = (
         units * payload + np.arange(payload),
@@ -60,7 +62,7 @@ def wire_of(proto: str, size: int, lane: int) -> Wire:
         units * (whole // 4) + flags,
         units * (whole // 4) + zeros,
     )
-    # the last turn is half a turn
+    # the last tile is half a tile
     if proto == "ll128" and len(units) and size - int(units[-1, 0]) * payload <= payload // 2:
         half = (part[-1, : part.shape[1] // 2] for part in (index, words, flags, zeros))
         index, words, flags, zeros = (
@@ -68,7 +70,7 @@ def wire_of(proto: str, size: int, lane: int) -> Wire:
             for part, last in zip((index, words, flags, zeros), half, strict=True)
         )
     index = index.reshape(-1)
-    return Wire(
+    return WireShare(
         index=index,
         is_there=index < size,
         words=words.reshape(-1),
@@ -78,13 +80,13 @@ def wire_of(proto: str, size: int, lane: int) -> Wire:
 
 
 def slot_bytes(proto: str, payload: int) -> int:
-    """What that much of a chunk takes in a slot."""
+    """The bytes of a slot that a payload takes."""
     one, whole = _UNITS[proto]
     return -(-payload // one) * whole
 
 
-def _words_of_a_turn() -> tuple[np.ndarray, np.ndarray]:
-    """ll128.cu: the words of a turn that hold payload, in its order, and those that hold flags."""
+def _words_of_a_tile() -> tuple[np.ndarray, np.ndarray]:
+    """ll128.cu: the words of a tile that hold payload, in order, and those that hold flags."""
     units, flags = [[0] * 4 for _ in range(120)], []
     for g in range(4):
         for lane in range(32):
@@ -99,6 +101,6 @@ def _words_of_a_turn() -> tuple[np.ndarray, np.ndarray]:
     return np.array(units).reshape(-1), np.array(flags)
 
 
-_UNITS = {"ll": (8, 16), "ll128": (1920, 2048)}  # payload and bytes of a line, and of a turn
+_UNITS = {"ll": (8, 16), "ll128": (1920, 2048)}  # payload and bytes of a line, and of a tile
 _LINE_WORDS, _LINE_FLAGS = np.array([0, 2]), np.array([1, 3])
-_TURN_WORDS, _TURN_FLAGS = _words_of_a_turn()
+_TILE_WORDS, _TILE_FLAGS = _words_of_a_tile()

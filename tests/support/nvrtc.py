@@ -1,5 +1,5 @@
-"""NVRTC and nvdisasm from their wheels: all that compiling kernels and looking at them needs,
-without CuPy and without a GPU.
+"""NVRTC and nvdisasm from their wheels: kernels are compiled and disassembled without CuPy and
+without a GPU.
 
 Nvrtc has the functions of cupy.cuda.nvrtc that collbench.device.compile calls, by the same names.
 """
@@ -19,7 +19,7 @@ _LIMIT_S = 120
 
 
 class NvrtcError(Exception):
-    """What NVRTC says that it could not do."""
+    """An error that NVRTC reports."""
 
 
 class Nvrtc:
@@ -28,7 +28,7 @@ class Nvrtc:
     NVRTCError = NvrtcError
 
     def __init__(self, file: Path) -> None:
-        # which NVRTC does not always find itself
+        # NVRTC does not always find this library by itself
         self._builtins = [
             ctypes.CDLL(str(found)) for found in file.parent.glob("libnvrtc-builtins.so.*")
         ]
@@ -95,12 +95,12 @@ def _in_wheels(path: str) -> Path:
 
 @cache
 def nvrtc_for(arch: int) -> Nvrtc:
-    """The NVRTC that compiles for an architecture: since CUDA 13 not for those below sm_75."""
+    """The NVRTC that compiles for an architecture. CUDA 13 does not support those below sm_75."""
     return Nvrtc(_in_wheels(LIBRARIES[13 if arch >= 75 else 12]))
 
 
 def instructions(cubin: bytes, folder: Path) -> Counter[str]:
-    """How often each instruction, with its modifiers, stands in machine code."""
+    """The count of each instruction, with its modifiers, in machine code."""
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
     done = subprocess.run(

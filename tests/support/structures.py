@@ -1,5 +1,5 @@
-"""The structures and named numbers of the kernels' sources, read from their text, so that what the
-host packs is unpacked as C++ would.
+"""The structures and enumerations of the kernels' sources, read from their text, so that tests
+unpack what the host packs as C++ would.
 """
 
 import re
@@ -39,9 +39,11 @@ def _parts(pattern: str, text: str) -> tuple[str, str]:
 
 @cache
 def enumerators(name: str, file: str = "types.cuh") -> dict[str, int]:
-    """The named numbers of an enumeration; those without a value count on."""
+    """The enumerators of an enumeration; those without a value continue the count."""
     (body,) = re.findall(
-        rf"^enum {name}(?: : u16)? \{{(.*?)\}};", (SOURCES / file).read_text(), re.MULTILINE
+        rf"^enum {name}(?: : u16)? \{{(.*?)\}};",
+        (SOURCES / file).read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     found: dict[str, int] = {}
     for one in body.split(","):

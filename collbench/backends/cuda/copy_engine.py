@@ -80,7 +80,7 @@ class CopyEngine:
             ("notes", tuple(notes), silent), b"".join(_packed(note, silent) for note in notes)
         )
         wait, say, move = (
-            lane.card.function(cubin, f"collbench_{name}") for name in ("wait", "say", "move")
+            lane.card.function(cubin, f"collbench_{name}") for name in ("wait", "signal", "move")
         )
         engine = ENGINE.pack(
             memory.own + STATES_AT,

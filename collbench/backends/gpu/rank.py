@@ -36,7 +36,7 @@ HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queu
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-MEETING = struct.Struct("<7Q")  # of meet.cu
+MEETING = struct.Struct("<7Q")  # of barrier.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Any, int], int, int]
@@ -91,7 +91,7 @@ class DeviceRank:
         self.user = card.allocate(user_bytes)
         self._new_pool(POOL_BYTES)
         meet = cubin(meet_source(), card.arch)
-        self._meet = card.function(meet, "collbench_meet")
+        self._meet = card.function(meet, "collbench_barrier")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
