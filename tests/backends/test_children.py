@@ -141,10 +141,13 @@ def test_children_go_with_their_parent_and_leave_stdout_alone(
     variables: tuple[tuple[str, str], ...],
 ) -> None:
     code = (
-        "import os\nfrom collbench.backends.gpu.child import ChildWorkerGroup\nfrom"
-        " collbench.launch.local import LocalGroup\ncrew = ChildWorkerGroup(LocalGroup(), 'standin', 2,"
-        f" {variables!r})\ncrew.call('say', timeout_s=30)\nprint(*(told[3] for told in"
-        " workers.call('tell', timeout_s=30)), flush=True)\nos.kill(os.getpid(), 9)\n"
+        "import os\n"
+        "from collbench.backends.gpu.child import ChildWorkerGroup\n"
+        "from collbench.launch.local import LocalGroup\n"
+        f"workers = ChildWorkerGroup(LocalGroup(), 'standin', 2, {variables!r})\n"
+        "workers.call('say', timeout_s=30)\n"
+        "print(*(pid for *_, pid, _ in workers.call('tell', timeout_s=30)), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
