@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import Batch, Samples, stride_bytes, verify_in_process
+from collbench.backends.base import (
+    Backend,
+    Batch,
+    Samples,
+    Session,
+    SessionOptions,
+    stride_bytes,
+    verify_in_process,
+)
 from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
@@ -120,28 +128,11 @@ class Machine:
             self.freed[edge] += 1
 
 
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    return (
-        "the reference runs all ranks in one process: start it without a launcher"
-        if group.kind == "mpi"
-        else ""
-    )
-
-
-def private_bytes(plan: Plan, *, hot: bool) -> int:
-    """Memory for each rank of a plan."""
-    return stride_bytes(plan.problem) + plan.tmp_bytes + plan.fifo_bytes // plan.n
-
-
-class Session:
+class ReferenceSession(Session[Plan]):
     """Runs plans in this process."""
 
     device = "NumPy, one process"
     version = f"numpy {np.__version__}"
-
-    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
-        pass
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """Time whole launches; every rank is given the time of all of them, because one process
@@ -168,5 +159,26 @@ class Session:
         machine.launch()
         return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
 
-    def close(self) -> None:
-        """Nothing is held."""
+
+class ReferenceBackend(Backend):
+    """What tests compare with."""
+
+    name = "reference"
+
+    def why_not(self, group: Group) -> str:
+        return (
+            "the reference runs all ranks in one process: start it without a launcher"
+            if group.kind == "mpi"
+            else ""
+        )
+
+    def private_bytes(self, plan: Plan, *, hot: bool) -> int:
+        return stride_bytes(plan.problem) + plan.tmp_bytes + plan.fifo_bytes // plan.n
+
+    def open(
+        self, group: Group, plans: Sequence[Plan], options: SessionOptions
+    ) -> ReferenceSession:
+        return ReferenceSession()
+
+
+BACKEND = ReferenceBackend()

@@ -9,7 +9,8 @@ many minutes only.
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+
+from collbench.launch.mpi_types import Comm, Request
 
 BEAT_S = 1.0
 SILENT_S = 6.0  # after so long without a sign a rank counts as lost: five in a row were lost
@@ -23,7 +24,7 @@ class Heartbeat:
     With less than MPI's thread level multiple there are none (see MpiGroup).
     """
 
-    def __init__(self, comm: Any, hosts: Sequence[str]) -> None:
+    def __init__(self, comm: Comm, hosts: Sequence[str]) -> None:
         from mpi4py import MPI
 
         rank = comm.Get_rank()
@@ -49,7 +50,7 @@ class Heartbeat:
             self._thread.join(_STOP_S)
 
     def _beat(self) -> None:
-        under_way: dict[int, Any] = {}
+        under_way: dict[int, Request] = {}
         while not self._stopped.wait(BEAT_S):
             for rank in self._partners:
                 try:

@@ -11,8 +11,8 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from collbench.launch.mpi_types import MpiModule
 from collbench.launch.watchdog import alarmed
 from collbench.util.errors import UnavailableError
 
@@ -118,7 +118,7 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def load_mpi(found: Launcher | None) -> Any:
+def load_mpi(found: Launcher | None) -> MpiModule:
     """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
     launcher's, cannot start so, or sees another world.
     """
@@ -161,7 +161,7 @@ def load_mpi(found: Launcher | None) -> Any:
     return MPI
 
 
-def leave_mpi(mpi: Any) -> None:
+def leave_mpi(mpi: MpiModule) -> None:
     """MPI_Finalize, which waits for all ranks, with a deadline."""
     with alarmed(_LEAVE_S):
         mpi.Finalize()

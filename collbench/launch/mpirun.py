@@ -14,21 +14,23 @@ import tempfile
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener
-from typing import Any
 
 from collbench.launch.driver import Driver
+from collbench.launch.group import RankT, WorkerGroup
 from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.launch.server import rank_name
 from collbench.util.errors import RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
 START_S = 30.0
 
 
-class MpirunWorkerGroup:
+class MpirunWorkerGroup(WorkerGroup[RankT]):
     """n ranks under an mpirun of ours."""
 
-    def __init__(self, backend: str, n: int) -> None:
+    def __init__(self, rank: type[RankT], n: int) -> None:
         key = secrets.token_bytes(16)
+        self._pids: list[int] = []
         address = f"collbench-{os.getpid()}-{secrets.token_hex(8)}"
         with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
             environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
@@ -44,7 +46,7 @@ class MpirunWorkerGroup:
                     "-m",
                     "collbench.launch.mpi_worker",
                     address,
-                    backend,
+                    rank_name(rank),
                 ],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -96,7 +98,7 @@ class MpirunWorkerGroup:
             )
         return [found[rank] for rank in range(n)]
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:
             return self._driver.call(method, args, timeout_s)
         except RankLostError as error:
@@ -125,7 +127,7 @@ class MpirunWorkerGroup:
             self._mpirun.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
             self._mpirun.terminate()
-            for pid in getattr(self, "_pids", []):
+            for pid in self._pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, 9)
             try:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.heartbeat import SILENT_S, Heartbeat
+from collbench.launch.mpi_types import Comm
 from collbench.util.errors import HangError
 
 _FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
@@ -46,7 +46,7 @@ def alarmed(deadline_s: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def end_all(comm: Any, exit_code: int, words: str = "") -> None:
+def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
     """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any
     thread may call it. Does not return.
 
@@ -90,7 +90,7 @@ class Watchdog:
     calls. Making it is collective.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self._comm, self.rank = comm, int(comm.Get_rank())
         everyone: list[tuple[str, str, int]] = comm.allgather(
             (_boot_id(), socket.gethostname(), os.getpid())

@@ -38,7 +38,7 @@ class Pair:
         self.plan, self.at = plan, cpu.layout(plan, True)
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [
-            cpu.Rank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
+            cpu.CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
         ]
         for rank in self.ranks:
             rank.load(plan, True, False)
@@ -197,7 +197,7 @@ def test_flags_that_would_repeat_are_refused() -> None:
     with pytest.raises(ScheduleError, match="flags of ll count them in 32 bits"):
         refuse_repeats(plan, -(-(1 << 32) // slices))
     refuse_repeats(replace(plan, proto="ll128"), 1 << 40)
-    session = cpu.Session(LocalGroup(), [plan], hot=True)
+    session = cpu.CpuSession(LocalGroup(), [plan], hot=True)
     try:
         with pytest.raises(ScheduleError, match="count them"):
             session.run(plan, Batch(iterations=1 << 31))

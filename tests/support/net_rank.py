@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.rank import DeviceRank
-from collbench.backends.gpu.timing import TimingOptions
+from collbench.backends.gpu.timing import first, timed
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
@@ -175,15 +176,10 @@ def main(
             gpus.arenas[rank][: len(gpus.arenas[rank])] = 0
             if what in ("none", "refused"):
                 MPI.COMM_WORLD.Barrier()
-            lane.first(plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
-            how = TimingOptions(
-                isolated=isolated == "isolated",
-                iterations=9,
-                aggregate=8 if isolated != "isolated" else 1,
-            )
-            lane.timed(
-                plan.problem, queue, SETS, how, {}, lambda: lane.wait(10.0), is_checked=False
-            )
+            first(lane, plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
+            options = GpuOptions(isolated=isolated == "isolated")
+            batch = Batch(iterations=9, aggregate=1 if options.isolated else 8, is_checked=False)
+            timed(lane, plan.problem, queue, SETS, batch, options, {}, lambda: lane.wait(10.0))
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
     except HangError as error:

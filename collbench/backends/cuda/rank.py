@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import Answer
+from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu import concurrent
+from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.hang import diagnosis
-from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import START_S, GpuOptions, GpuRank
-from collbench.backends.gpu.timing import REPLAYS, TimingOptions
+from collbench.backends.gpu.rank import Graphs, stride_bytes
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuTimedRank, repeat_limit_s
 from collbench.backends.net.gpu_proxy import (
     GpuProxy,
     Outside,
@@ -55,11 +54,12 @@ if TYPE_CHECKING:
 # launches of a soak, each with kernels that write and compare, that are queued before a host that
 # must move messages waits
 SOAKED = 16
+_LATE_TIMEOUTS = 3  # how late a rank is, where a test makes it late, in deadlines of the others
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 
 @dataclass(slots=True)
-class _Loaded:
+class LoadedGpuPlan:
     """A plan on a GPU: its launches by set, its graphs."""
 
     plan: Plan
@@ -69,18 +69,18 @@ class _Loaded:
     memory: Memory
     proxy: GpuProxy | None = None
     launches: dict[int, Callable[[int], None]] = field(default_factory=dict)
-    graphs: dict[Any, Any] = field(default_factory=dict)
+    graphs: Graphs = field(default_factory=dict)
 
 
-class Rank(GpuRank):
+class CudaRank(GpuTimedRank[str]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.loaded: dict[str, _Loaded] = {}
+        self.loaded: dict[str, LoadedGpuPlan] = {}
         self.outside: Outside | None = None
 
-    def device(self, options: GpuOptions) -> dict[str, Any]:
+    def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         facts = super().device(options)
         self.engine = CopyEngine(self.lane)
@@ -106,6 +106,7 @@ class Rank(GpuRank):
         A rank that does not come ends this process.
         """
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
+        assert self.context.watchdog is not None
         with self.context.watchdog.limit("all ranks to open the network", START_S):
             road = data_comm_of(self.context.comm)
             self.outside = Outside(
@@ -151,7 +152,7 @@ class Rank(GpuRank):
             plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank)))
         )
         proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
-        loaded = self.loaded[plan.digest] = _Loaded(
+        loaded = self.loaded[plan.digest] = LoadedGpuPlan(
             plan, sets, cubins[rank], function, memory, proxy
         )
         if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
@@ -159,7 +160,7 @@ class Rank(GpuRank):
                 loaded.launches[number] = self._written(loaded, number)
         return plan.digest
 
-    def _written(self, loaded: _Loaded, number: int) -> Callable[[int], None]:
+    def _written(self, loaded: LoadedGpuPlan, number: int) -> Callable[[int], None]:
         """A launch by the copy engine on a set of user buffers."""
         silent_after = DROP_AFTER if self.options.inject == "drop" else None
         set_offset = number * stride_bytes(loaded.plan.problem)
@@ -201,7 +202,7 @@ class Rank(GpuRank):
             aborts=lane.aborts_outside(outside),
         )
 
-    def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
+    def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
         if number not in loaded.launches:
             plan, rank = loaded.plan, self.context.rank
@@ -226,7 +227,7 @@ class Rank(GpuRank):
             )
         loaded.launches[number](stream)
 
-    def _taken(self, digest: str) -> _Loaded:
+    def _taken(self, digest: str) -> LoadedGpuPlan:
         """A plan that is to run now."""
         loaded = self.loaded[digest]
         self.lane.outside = self.outside if loaded.proxy is not None else None
@@ -234,10 +235,23 @@ class Rank(GpuRank):
             self.outside.proxy = loaded.proxy
         return loaded
 
-    def reset(self, digest: str, is_filled: bool = True) -> None:
+    def reset(self, digest: str) -> None:
         """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be
         running.
         """
+        self._queue_clear(digest)
+        loaded = self.loaded[digest]
+        problem = loaded.plan.problem
+        self.lane.prepare(problem, range(loaded.sets), stride_bytes(problem))
+        self.lane.card.wait(self.lane.timeout_s)
+
+    def clear(self, digest: str) -> None:
+        """As reset(), but user buffers stay as they are."""
+        self._queue_clear(digest)
+        self.lane.card.wait(self.lane.timeout_s)
+
+    def _queue_clear(self, digest: str) -> None:
+        """Queue the clearing of counters, flags and FIFOs."""
         lane, loaded = self.lane, self._taken(digest)
         where = layout(loaded.plan, self.context.rank)
         lane.card.clear(lane.control + ABORT_AT, 4)
@@ -251,15 +265,13 @@ class Rank(GpuRank):
             lane.card.clear(
                 lane.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
             )
-        if is_filled:
-            lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
-        lane.card.wait(lane.timeout_s)
 
     def first(self, digest: str, is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         loaded = self._taken(digest)
         self._misbehave()
-        return self.lane.first(
+        return timing.first(
+            self.lane,
             loaded.plan.problem,
             partial(self._queue, loaded),
             loaded.sets,
@@ -267,15 +279,21 @@ class Rank(GpuRank):
             is_checked=is_checked,
         )
 
-    def timed(self, digest: str, how: TimingOptions, is_checked: bool) -> Answer:
+    def timed(self, digest: str, batch: Batch, work_s: float) -> Answer:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
         loaded = self._taken(digest)
-        _refuse_uncounted(loaded, (REPLAYS + 1) * how.iterations * how.aggregate)
-        queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
-        return self.lane.timed(
-            loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked
+        _refuse_uncounted(loaded, (REPLAYS + 1) * batch.iterations * batch.aggregate)
+        return timing.timed(
+            self.lane,
+            loaded.plan.problem,
+            partial(self._queue, loaded),
+            loaded.sets,
+            batch,
+            self.options,
+            loaded.graphs,
+            partial(self._wait, loaded, work_s),
         )
 
     def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
@@ -369,7 +387,6 @@ class Rank(GpuRank):
                 Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
             ),
             seconds=0.0,
-            busy_s=0.0,
         )
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
@@ -401,14 +418,14 @@ class Rank(GpuRank):
         if what in ("late", "die") and int(who or 0) == self.context.rank:
             if what == "die":
                 os.kill(os.getpid(), 9)
-            time.sleep(3 * self.lane.timeout_s)
+            time.sleep(_LATE_TIMEOUTS * self.lane.timeout_s)
 
-    def _wait(self, loaded: _Loaded, work_s: float = 0.0) -> None:
+    def _wait(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
         """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
         waiting for.
         """
         try:
-            self.lane.wait(4 * self.lane.timeout_s + work_s)
+            self.lane.wait(repeat_limit_s(self.lane.timeout_s) + work_s)
         except HangError as error:
             raise (
                 error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error
@@ -421,7 +438,7 @@ class Rank(GpuRank):
         super().close()
 
 
-def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
+def _refuse_uncounted(loaded: LoadedGpuPlan, launches: int) -> None:
     """Raise ScheduleError for more launches, with those of first(), than kernels can count between
     two resets.
     """

@@ -6,18 +6,18 @@ is, this module does not know.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from collbench.backends.base import Answer
-from collbench.backends.gpu.timing import QueueOne, TimingOptions, launch_s
+from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
 from collbench.device.card import Card, Launch
 from collbench.device.compile import cubin, meet_source, pattern_source
 from collbench.device.gemm import Gemm
+from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
@@ -28,7 +28,6 @@ from collbench.util.errors import HangError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times before one comes again
 # of small buffers, which come back while they are still in the cache: rows say in-cache
 MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
@@ -39,24 +38,30 @@ _ANSWER_BYTES = 16
 MEETING = struct.Struct("<7Q")  # of meet.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
-Kept = tuple[dict[Any, int], int, int]
+Kept = tuple[dict[Hashable, int], int, int]
+Exported = tuple[int, int, int, bytes]  # an allocation, as other ranks open it (see Card.export)
+# of a rank: its arena, its user buffers, and its host memory where it has some
+ExportedMemory = tuple[Exported, Exported, Handle | None]
+QueueOne = Callable[[int, int], None]  # (set, stream)
+
+
+class Graph(Protocol):
+    """A captured graph, as CuPy has it."""
+
+    def launch(self, stream: object) -> None: ...
+
+
+Graphs = dict[tuple[object, ...], Graph]  # of what is launched, by how it is
 
 
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
-    return (
-        -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES)
-        * GRAIN_BYTES
-    )
+    return base.stride_bytes(problem, GRAIN_BYTES)
 
 
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
-    return (
-        1
-        if hot
-        else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
-    )
+    return 1 if hot else base.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
 
 
 class DeviceRank:
@@ -69,7 +74,7 @@ class DeviceRank:
         self.host_arenas: list[int] = []
         self.users: list[int] = []
         self._pool = self._pool_end = 0
-        self._known: dict[Any, int] = {}
+        self._known: dict[Hashable, int] = {}
         self._patterns: dict[int, tuple[int, int]] = {}
         self._events: list[int] = []
         self._meetings: dict[int, Launch] = {}
@@ -80,9 +85,7 @@ class DeviceRank:
         # what is computed beside launches, where that is measured
         self.product: Gemm | None = None
 
-    def allocate(
-        self, arena_bytes: int, user_bytes: int, host_bytes: int = 0
-    ) -> tuple[Any, Any, Any]:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
         """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for
         such an arena; returns what others need to reach them.
         """
@@ -110,7 +113,7 @@ class DeviceRank:
 
     def connect(
         self,
-        exported: Sequence[tuple[Any, Any, Any]],
+        exported: Sequence[ExportedMemory],
         timeout_s: float,
         assemble: Callable[[int], None] | None = None,
         *,
@@ -164,7 +167,7 @@ class DeviceRank:
         )
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
 
-    def keep(self, key: Any, data: bytes) -> int:
+    def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
         if key not in self._known:
             size = -(-len(data) // 256) * 256
@@ -252,7 +255,7 @@ class DeviceRank:
         )
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
-    def _table(self, values: "Array", *key: Any) -> int:
+    def _table(self, values: "Array", *key: Hashable) -> int:
         return self.keep(key, values.tobytes())
 
     def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
@@ -357,7 +360,7 @@ class DeviceRank:
         return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
 
     def _wrong_at(
-        self, problem: Problem, number: int, index: int, kind: Any
+        self, problem: Problem, number: int, index: int, kind: np.dtype[np.generic]
     ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
@@ -378,7 +381,7 @@ class DeviceRank:
     # Launches
 
     def graph(
-        self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]
+        self, queue: QueueOne, sets: int, launches: int, graphs: Graphs
     ) -> Callable[[], None]:
         """So many launches as one graph, kept in graphs: what queues it in the stream."""
         key = (sets, launches)
@@ -386,7 +389,7 @@ class DeviceRank:
             graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
         return self.launch_of(graphs[key])
 
-    def launch_of(self, graph: Any) -> Callable[[], None]:
+    def launch_of(self, graph: Graph) -> Callable[[], None]:
         """What queues a graph in the stream."""
         return partial(graph.launch, self.card.as_cupy(self.card.stream))
 
@@ -394,50 +397,6 @@ class DeviceRank:
         """Queue so many launches one by one, on the sets in turn."""
         for number in range(launches):
             queue(number % sets, stream)
-
-    def first(
-        self,
-        problem: Problem,
-        queue: QueueOne,
-        sets: int,
-        wait: Callable[[], None],
-        *,
-        is_checked: bool,
-    ) -> Answer:
-        """Run every set of buffers once, compare, and say roughly how long a launch takes."""
-        self.events(2)
-        start, stop = self._events[:2]
-        self.meet()
-        self.card.record(start)
-        self.expect(sets)
-        for number in range(sets):
-            queue(number, self.card.stream)
-        self.card.record(stop)
-        wait()
-        wrong = self.compare(problem, range(sets)) if is_checked else None
-        return Answer(wrong=wrong, seconds=self.card.elapsed_s(start, stop) / sets, busy_s=0.0)
-
-    def timed(
-        self,
-        problem: Problem,
-        queue: QueueOne,
-        sets: int,
-        how: TimingOptions,
-        graphs: dict[Any, Any],
-        wait: Callable[[], None],
-        *,
-        is_checked: bool,
-    ) -> Answer:
-        """Time launches; out of place, compare what the last of them left in every set that they
-        used.
-        """
-        seconds = launch_s(self, queue, sets, how, graphs, wait)
-        wrong = (
-            self.compare(problem, range(min(sets, how.launches)))
-            if is_checked and not problem.in_place
-            else None
-        )
-        return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
     def events(self, count: int) -> Sequence[int]:
         """So many events with a time, always the same ones."""
