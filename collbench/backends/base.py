@@ -147,7 +147,9 @@ class SessionOpener(Protocol[Job_contra]):
         return 0
 
     @abstractmethod
-    def open(self, group: Group, jobs: Sequence[Job_contra], options: SessionOptions) -> Session[Job_contra]:
+    def open(
+        self, group: Group, jobs: Sequence[Job_contra], options: SessionOptions
+    ) -> Session[Job_contra]:
         """A session for these jobs. Raises UnavailableError."""
 
 

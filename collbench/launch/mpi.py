@@ -20,10 +20,10 @@ from collbench.launch.driver import (
     results_of,
 )
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
+from collbench.launch.launcher import alarmed, launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.launch.mpi_types import MpiModule
 from collbench.launch.server import Reply, perform, rank_class, rank_name
-from collbench.launch.watchdog import Watchdog, alarmed, end_all
+from collbench.launch.watchdog import Watchdog, end_all
 from collbench.util.errors import RankLostError, UnavailableError
 from collbench.util.units import format_size
 

@@ -7,5 +7,5 @@ from typing import Any, TypeAlias
 MpiModule: TypeAlias = Any  # mpi4py.MPI
 Comm: TypeAlias = Any  # mpi4py.MPI.Comm
 Request: TypeAlias = Any  # mpi4py.MPI.Request, or what is asked alike
-Message: TypeAlias = Any  # mpi4py.MPI.Message, a message that a matched probe has found
+MatchedMessage: TypeAlias = Any  # mpi4py.MPI.Message, a message that a matched probe has found
 Buffer: TypeAlias = Any  # what mpi4py takes as memory: an array, a memoryview, its own MPI.buffer

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from collbench.launch.group import Rank
 from collbench.util.errors import CollbenchError, UnavailableError
 
-Call = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
+MethodCall = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Reply:
 class Endpoint(Protocol):
     """The rank's end of its connection to the driver."""
 
-    def recv(self) -> Call | None: ...
+    def recv(self) -> MethodCall | None: ...
 
     def send(self, obj: Reply, /) -> None: ...
 

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from collbench.launch.driver import ABORT_GRACE_S, results_of
 from collbench.launch.group import RankContext, RankT, WorkerGroup
-from collbench.launch.server import Call, Reply, perform
+from collbench.launch.server import MethodCall, Reply, perform
 from collbench.util.errors import RankLostError
 
 _CLOSE_S = 10.0  # how long ranks may take to give their memory back
@@ -21,7 +21,7 @@ class ThreadWorkerGroup(WorkerGroup[RankT]):
     """n threads, each with the rank's part of a backend."""
 
     def __init__(self, rank: type[RankT], n: int) -> None:
-        self._calls: list[SimpleQueue[Call | None]] = [SimpleQueue() for _ in range(n)]
+        self._calls: list[SimpleQueue[MethodCall | None]] = [SimpleQueue() for _ in range(n)]
         self._replies: SimpleQueue[tuple[int, Reply]] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, args=(rank, number, n), daemon=True)
@@ -44,7 +44,7 @@ class ThreadWorkerGroup(WorkerGroup[RankT]):
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         return self._exchange((method, args), timeout_s)
 
-    def _exchange(self, message: Call | None, timeout_s: float) -> list[object]:
+    def _exchange(self, message: MethodCall | None, timeout_s: float) -> list[object]:
         n = len(self._threads)
         for calls in self._calls:
             calls.put(message)

@@ -28,24 +28,6 @@ _END_S = 6.0  # for both, and for MPI_Abort
 _TURN_S = 1.0  # a rank waits so long for a lower one to speak and to end all: one message is enough
 
 
-@contextmanager
-def alarmed(deadline_s: float) -> Iterator[None]:
-    """Let the kernel end this process, without a word, if the body has not returned by the
-    deadline, or on Ctrl-C.
-
-    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread
-    nor a handler of ours could do it.
-    """
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
     """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any
     thread may call it. Does not return.

@@ -12,7 +12,7 @@ import pytest
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
-from collbench.backends.cpu.lines import fifo_wire_bytes, refuse_repeats
+from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
 from collbench.bench.runner import plan_points
 from collbench.cli import run
 from collbench.launch.group import RankContext
@@ -184,7 +184,7 @@ def test_an_empty_chunk_is_one_line(proto: str) -> None:
             actors(plan, 0), lambda region: np.zeros(region.size, np.uint8).view("f4")
         )
         for bound in program
-        if bound.lines is not None
+        if isinstance(bound.lines, LineFlags)
         for mark in (*bound.lines.awaited, *bound.lines.filled)
     ]
     assert {len(flags) for mark in marks for flags in mark.chunks} == {1}

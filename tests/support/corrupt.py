@@ -58,7 +58,7 @@ def late(
     _launch(runner, programs, deadline)
     if runner.launches >= 3:
         _, args = [call for program in programs for bound in program for call in bound.calls][-1]
-        values = args[2] if len(args) == 3 else args[1]
+        values: Any = args[2] if len(args) == 3 else args[1]
         values[0] += 1
 
 

@@ -36,15 +36,8 @@ from collbench.backends.base import (
     rotations,
     stride_bytes,
 )
-from collbench.backends.cpu.interpreter import (
-    LINE_WORDS,
-    YIELDS_A_LOOK,
-    Bound,
-    Runner,
-    bind,
-    flag_words,
-    patience,
-)
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
+from collbench.backends.cpu.interpreter import Bound, Runner, bind
 from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.cpu.interpreter import Bound, Call, address, arithmetic, bind, copy
+from collbench.backends.cpu.interpreter import Bound, BoundCall, address, arithmetic, bind, copy
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.lowering import Action, Actor, Region, Turn
 from collbench.planning.plan import Plan
@@ -209,7 +209,7 @@ class Binder:
             )
         return self._marks[turn]
 
-    def _calls(self, action: Action, view: "View") -> list[Call]:
+    def _calls(self, action: Action, view: "View") -> list[BoundCall]:
         """Elements as wide as a line's data are reached where they lie; others are bytes, which
         pass through contiguous memory.
         """

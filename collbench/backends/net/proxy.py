@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from collbench.backends.cpu.interpreter import YIELDS_A_LOOK, Call, filled, freed, patience
+from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
 from collbench.planning.lowering import Turn, room_wanted
 from collbench.planning.plan import Plan
 from collbench.util.errors import RankLostError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _MEET_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
+BoundCall = tuple[Callable[..., object], tuple[object, ...]]  # as the interpreter calls it
 
 
 class DataComm:
@@ -228,13 +229,17 @@ class Proxy:
                 )
         self._ends: tuple[Connector, ...] = (*self.sending.values(), *self.receiving.values())
 
-    def post(self, edge: int, message: "Array") -> Call:
+    def post(self, edge: int, message: "Array") -> BoundCall:
         """What the interpreter calls when a message is filled."""
         return self.sending[edge].post, (message.view("u1"),)
 
-    def free(self, edge: int) -> Call:
+    def free(self, edge: int) -> BoundCall:
         """What the interpreter calls when a slot is read."""
         return self.receiving[edge].free, ()
+
+    def receives(self, edge: int) -> bool:
+        """Whether this rank receives the messages of a connection."""
+        return edge in self.receiving
 
     def clear(self) -> None:
         """Forget the counts of earlier launches, between two meetings of all ranks."""
