@@ -46,7 +46,7 @@ def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -
     return total.astype(kind.numpy())
 
 
-class Machine:
+class ReferenceRun:
     """The memory of all ranks and the counters of all connections, for one plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -97,10 +97,10 @@ class Machine:
                     action, moved = next(actions, None), True
                 pending[index] = action
             if not moved:
-                stuck = next(action for action in pending if action is not None)
+                waiting_action = next(action for action in pending if action is not None)
                 raise HangError(
-                    f"the reference is stuck: rank {stuck.place.program}, track"
-                    f" {stuck.place.track}, round {stuck.place.round}"
+                    f"the reference is stuck: rank {waiting_action.place.program}, track"
+                    f" {waiting_action.place.track}, round {waiting_action.place.round}"
                 )
 
     def _is_ready(self, action: Action, base_filled: list[int], base_freed: list[int]) -> bool:
@@ -138,7 +138,7 @@ class ReferenceSession(Session[Plan]):
         """Time whole launches; every rank is given the time of all of them, because one process
         does all the work.
         """
-        machine = Machine(plan)
+        machine = ReferenceRun(plan)
         wrong = (
             verify_in_process(plan.problem, machine.buffer, machine.launch)
             if batch.is_checked
@@ -153,7 +153,7 @@ class ReferenceSession(Session[Plan]):
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
-        machine = Machine(plan)
+        machine = ReferenceRun(plan)
         for rank, values in enumerate(inputs):
             machine.buffer(rank, "in")[...] = values
         machine.launch()

@@ -31,17 +31,17 @@ class Heartbeat:
         others = [other for other in range(len(hosts)) if hosts[other] != hosts[0]]
         self._partners = others if rank == 0 else [0] if rank in others else []
         self._stopped, self._thread = threading.Event(), None
-        self._heard: dict[int, float] = {}
+        self._last_beat: dict[int, float] = {}
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._comm = comm.Dup()
-            self._heard = dict.fromkeys(self._partners, time.monotonic())
+            self._last_beat = dict.fromkeys(self._partners, time.monotonic())
             self._fault = MPI.Exception
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
 
     def silence_s(self, rank: int) -> float:
         """Seconds since a rank was last heard, 0 if nobody listens to it."""
-        return time.monotonic() - self._heard[rank] if rank in self._heard else 0.0
+        return time.monotonic() - self._last_beat[rank] if rank in self._last_beat else 0.0
 
     def stop(self) -> None:
         """No more beats, before MPI ends."""
@@ -59,7 +59,7 @@ class Heartbeat:
                         under_way[rank] = self._comm.Isend(bytearray(), rank)
                     while self._comm.Iprobe(rank):
                         self._comm.Recv(bytearray(), rank)
-                        self._heard[rank] = time.monotonic()
+                        self._last_beat[rank] = time.monotonic()
                 # MPI itself says that the connection is lost: it will stay silent
                 except self._fault:
                     continue

@@ -13,7 +13,7 @@ from collbench.launch.server import die_with_parent, rank_class, serve
 from collbench.launch.watchdog import Watchdog
 from collbench.util.errors import CollbenchError
 
-MEET_S = 5.0  # how long all ranks may take to meet before they leave MPI together
+LEAVE_S = 5.0  # how long all ranks may take to meet before they leave MPI together
 
 
 def main(address: str, rank: str) -> None:
@@ -37,7 +37,7 @@ def main(address: str, rank: str) -> None:
     context = RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)
     serve(endpoint, rank_class(rank)(context))
     watchdog.close()
-    with watchdog.limit("the others to leave MPI", MEET_S):
+    with watchdog.limit("the others to leave MPI", LEAVE_S):
         comm.Barrier()
     leave_mpi(mpi)
 

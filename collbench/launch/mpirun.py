@@ -90,7 +90,9 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
             thread.join(timeout=0.1)
             waited += 0.1
         if len(found) < n:
-            last = self._said()[-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
+            last = self._stderr_lines()[-1:] or [
+                f"{len(found)} of {n} ranks came up in {START_S:.0f} s"
+            ]
             why = (problem or last)[0]
             raise UnavailableError(
                 f"mpirun could not start {n} ranks: {why}",
@@ -102,14 +104,16 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         try:
             return self._driver.call(method, args, timeout_s)
         except RankLostError as error:
-            told = [
-                line.removeprefix("Error: ") for line in self._said() if line.startswith("Error: ")
+            reasons = [
+                line.removeprefix("Error: ")
+                for line in self._stderr_lines()
+                if line.startswith("Error: ")
             ]
             # who gave up knows more than who finds them all gone
-            error.message = "; ".join(told) or error.message
+            error.message = "; ".join(reasons) or error.message
             raise
 
-    def _said(self) -> list[str]:
+    def _stderr_lines(self) -> list[str]:
         """What mpirun and the ranks wrote to stderr."""
         self._stderr.seek(0)
         return [line for line in self._stderr.read().splitlines() if line.strip()]

@@ -43,24 +43,24 @@ class FakeProduct:
 
 def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
-    lane = DeviceRank(0, 2, card, is_alone=True)
-    lane.product = cast(Gemm, FakeProduct(card, 64))
-    monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
+    gpu = DeviceRank(0, 2, card, is_alone=True)
+    gpu.gemm = cast(Gemm, FakeProduct(card, 64))
+    monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(
-        lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
+        gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
     )
-    return lane
+    return gpu
 
 
-def run(lane: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
+def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return concurrent.run(lane, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
+    return concurrent.run(gpu, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     card, waits = Card(), list[float]()
-    lane = lane_on(card, monkeypatch)
-    found = run(lane, card, waits, turns=4, products=2, replays=3, launches=2)
+    gpu = lane_on(card, monkeypatch)
+    found = run(gpu, card, waits, turns=4, products=2, replays=3, launches=2)
     assert found.computing == pytest.approx((0.0, 2e-3, 4e-3, 6e-3, 8e-3))
     assert found.launches == pytest.approx((0.0, 1e-3, 2e-3, 3e-3))
     assert found.wrong is WRONG
@@ -76,12 +76,12 @@ def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.Mo
 
 def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card()
-    lane = lane_on(card, monkeypatch)
-    alone = run(lane, card, [], replays=2, launches=4)
+    gpu = lane_on(card, monkeypatch)
+    alone = run(gpu, card, [], replays=2, launches=4)
     assert alone.computing == ()
     assert alone.launches == pytest.approx((0.0, 2e-3, 4e-3))
     assert not [entry for entry in card.log if entry[1] == COMPUTE]
-    computing = run(lane, card, [], turns=2)
+    computing = run(gpu, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
 
@@ -89,12 +89,12 @@ def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_session, "Gemm", FakeProduct)
     rank = gpu_copies.CopyRank(RankContext(rank=0, n=2))
-    rank._lane = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
+    rank._gpu = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
     rank.compute(64)
-    made = rank.lane.product
+    made = rank.gpu.gemm
     rank.compute(64)
     assert isinstance(made, FakeProduct)
-    assert rank.lane.product is made
+    assert rank.gpu.gemm is made
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
@@ -102,7 +102,7 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
     monkeypatch: pytest.MonkeyPatch, launch: LaunchMode
 ) -> None:
     card, waits, sets, graphs = Card(), list[bool](), list[int](), dict[Any, Any]()
-    lane = lane_on(card, monkeypatch)
+    gpu = lane_on(card, monkeypatch)
 
     def queue(number: int, stream: int) -> None:
         sets.append(number)
@@ -110,7 +110,7 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
 
     batch, options = Batch(iterations=4), GpuOptions(launch=launch)
     answer = timing.timed(
-        lane, PROBLEM, queue, 3, batch, options, graphs, lambda: waits.append(True)
+        gpu, PROBLEM, queue, 3, batch, options, graphs, lambda: waits.append(True)
     )
     assert answer.seconds == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
@@ -192,18 +192,18 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product_s", "launch_s"),
+    ("gemm_s", "launch_s"),
     [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)],
 )
-def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) -> None:
-    work = work_of(product_s, launch_s)
-    assert work.turns * work.products * product_s >= WINDOW_S or not product_s
+def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> None:
+    work = work_of(gemm_s, launch_s)
+    assert work.turns * work.products * gemm_s >= WINDOW_S or not gemm_s
     assert work.turns * work.products >= LEAST
     assert work.replays * work.launches >= LEAST
     assert 1 <= work.launches <= 100
-    if min(product_s, launch_s) > 1e-5:
+    if min(gemm_s, launch_s) > 1e-5:
         assert max(work.turns, work.replays) <= 10 * LEAST
-        assert work.turns * work.products * product_s == pytest.approx(
+        assert work.turns * work.products * gemm_s == pytest.approx(
             work.replays * work.launches * launch_s, rel=0.5
         )
 
@@ -354,11 +354,11 @@ def copies(
     rank = gpu_copies.CopyRank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
-    lane = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
-    lane.user, lane.users, lane.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
-    monkeypatch.setattr(lane, "meet", lambda: log.append("meet"))
-    monkeypatch.setattr(lane, "wait", lambda deadline_s: log.append("wait"))
-    rank._lane, rank.kernel = lane, 77
+    gpu = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
+    gpu.user, gpu.users, gpu.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
+    monkeypatch.setattr(gpu, "barrier", lambda: log.append("barrier"))
+    monkeypatch.setattr(gpu, "wait", lambda deadline_s: log.append("wait"))
+    rank._gpu, rank.kernel = gpu, 77
     monkeypatch.setattr(
         gpu_copies,
         "Launch",
@@ -401,7 +401,7 @@ def test_all_copies_have_come_before_any_is_compared(
         if way == "host"
         else []
     )
-    assert log == [*brought, "meet", "wait"]
+    assert log == [*brought, "barrier", "wait"]
 
 
 def test_one_rank_copies_to_itself() -> None:

@@ -135,13 +135,13 @@ def test_sets_without_a_timed_launch_are_not_compared(
 ) -> None:
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
-    lane = DeviceRank.__new__(DeviceRank)
+    gpu = DeviceRank.__new__(DeviceRank)
     for clock in ("_time_together", "_time_isolated"):
         monkeypatch.setattr(timing, clock, lambda *args: 1e-4)
-    monkeypatch.setattr(lane, "compare", lambda problem, sets: compared.append(sets))
+    monkeypatch.setattr(gpu, "compare", lambda problem, sets: compared.append(sets))
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     batch, options = Batch(iterations=31, aggregate=aggregate), GpuOptions(isolated=isolated)
-    timing.timed(lane, problem, lambda number, stream: None, 32, batch, options, {}, lambda: None)
+    timing.timed(gpu, problem, lambda number, stream: None, 32, batch, options, {}, lambda: None)
     assert compared == [range(sets)]
 
 
@@ -155,7 +155,7 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         allocated.append(size)
         return len(allocated) << 40
 
-    lane = DeviceRank(
+    gpu = DeviceRank(
         0,
         2,
         cast(
@@ -166,16 +166,16 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         ),
         is_alone=True,
     )
-    first = lane.keep("for good", b"1")
+    first = gpu.keep("for good", b"1")
     for burst in range(50):
-        before = lane.kept()
+        before = gpu.kept()
         own = [
-            lane.keep((burst, launch), bytes(size))
+            gpu.keep((burst, launch), bytes(size))
             for launch in range(3 if size < POOL_BYTES else 1)
         ]
         assert first not in own
-        lane.forget(before)
-    assert lane.keep("for good", b"1") == first
+        gpu.forget(before)
+    assert gpu.keep("for good", b"1") == first
     assert len(set(uploaded)) <= 4
     assert len(allocated) <= 2
 
@@ -222,11 +222,11 @@ def test_launches_come_first_where_that_is_asked_for(
     monkeypatch.setattr(gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    lane, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    gpu, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
     assert facts.version == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
-    assert lane.card.stream == (8 if is_urgent else 7)
+    assert gpu.card.stream == (8 if is_urgent else 7)
     assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
-    CopyEngine(lane)
+    CopyEngine(gpu)
     priorities = {priority for what, _, priority in made if what == "made"}
     assert len(priorities) == 1
     assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"

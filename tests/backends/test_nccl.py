@@ -370,7 +370,7 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
     def wait(deadline_s: float) -> None:
         raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
 
-    rank._lane = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
+    rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
     rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
     with pytest.raises(HangError, match="after 8 s"):
         rank._wait()

@@ -81,7 +81,7 @@ def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.M
 
     monkeypatch.setattr(cpu, "find_mpirun", missing)
     monkeypatch.setattr(cpu, "find_spec", lambda name: name)
-    plans = [resolve(case(transport=road), ONE_HOST).plan for road in ("net", "shm")]
+    plans = [resolve(case(transport=data_comm), ONE_HOST).plan for data_comm in ("net", "shm")]
     assert [cpu.BACKEND.why_waived(plan, LocalGroup()) for plan in plans] == [
         "the network is MPI's, and there is no mpirun; install it",
         "",
@@ -96,8 +96,8 @@ def test_lines_with_flags_are_for_memory(limits: Limits) -> None:
 
 def test_plans_that_take_other_roads_are_not_the_same() -> None:
     ways = [
-        resolve(case(algo="ring", transport=road), limits).plan.digest
-        for road, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))
+        resolve(case(algo="ring", transport=data_comm), limits).plan.digest
+        for data_comm, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))
     ]
     assert len(set(ways)) == 3
 
@@ -146,7 +146,7 @@ def run(
 
     def serve(number: int) -> None:
         rank = cpu.CpuRank(RankContext(rank=number, n=plan.n))
-        rank.road = DataComm(FakeComm(world, number), OSError)
+        rank.data_comm = DataComm(FakeComm(world, number), OSError)
         rank.reserve(cpu.own_bytes(plan, hot=True))
         rank.load(plan, True, False)
         try:
@@ -230,9 +230,9 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
         resolve(case(algo="ring", ranks=3, transport="net")).plan,
         cpu.CpuRank(RankContext(rank=1, n=3)),
     )
-    rank.road = cast(
+    rank.data_comm = cast(
         DataComm,
-        SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None),
+        SimpleNamespace(comm=None, fault=OSError, barrier=lambda *args: [1], calm=lambda: None),
     )
     rank.reserve(cpu.own_bytes(plan, hot=True))
     rank.load(plan, True, False)
@@ -258,9 +258,9 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     """
     monkeypatch.setattr(cpu, "LOADED", 6)
     plans = [
-        resolve(case(algo="ring", ranks=2, transport=road, size_bytes=64 << k)).plan
+        resolve(case(algo="ring", ranks=2, transport=data_comm, size_bytes=64 << k)).plan
         for k in range(5)
-        for road in ("shm", "net")
+        for data_comm in ("shm", "net")
     ]
     loaded: dict[str, None] = {}
 

@@ -271,21 +271,21 @@ class Card:
 def test_a_rank_opens_the_memory_of_its_host_only(
     near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]
 ) -> None:
-    lane: Any = DeviceRank(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
+    gpu: Any = DeviceRank(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
     kept: dict[str, tuple[int, ...]] = {}
-    vars(lane).update(
+    vars(gpu).update(
         arena=7,
         user=8,
         keep=lambda key, data: kept.setdefault(key, struct.unpack(f"<{len(data) // 8}Q", data)),
     )
-    lane.connect(
+    gpu.connect(
         [(str(10 * rank), str(10 * rank + 1), str(10 * rank)) for rank in range(4)],
         1.0,
         is_peered=is_peered,
         near=near,
     )
-    assert (lane.arenas, lane.host_arenas) == (arenas, host_arenas)
-    assert lane.control == (7 if near or is_peered else 2010)
+    assert (gpu.arenas, gpu.host_arenas) == (arenas, host_arenas)
+    assert gpu.control == (7 if near or is_peered else 2010)
     assert len(kept["aborts"]) == (1 if near else 4)
 
 
@@ -348,12 +348,12 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
     """A rank whose own messages do not leave has not waited for itself."""
     memory = np.zeros(4 * 4096 + CONTROL_BYTES, np.uint8)
     outside = Outside(
-        cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)),
+        cast(Any, SimpleNamespace(rank=1, barrier=lambda *args: missing, abort=lambda: None)),
         memory.ctypes.data,
         CONTROL_BYTES,
         4096,
     )
-    outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
+    outside.proxy, outside.is_at_barrier = cast(Any, SimpleNamespace()), True
     with pytest.raises(HangError, match=said):
         outside.wait(cast(Any, None), 1.0, 1.0)
     assert outside.is_aborted()
@@ -411,10 +411,10 @@ def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
     rank: Any = CudaRank(
         RankContext(rank=0, n=2, comm=SimpleNamespace())
     )  # which cannot be duplicated
-    rank.lane = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
+    rank._gpu = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
     with pytest.raises(UnavailableError, match="cannot map"):
         rank.reserve(4096, 4096, 0)
-    rank.lane.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
+    rank.gpu.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
     rank.reserve(4096, 4096, 0)
     assert rank.outside is None
 

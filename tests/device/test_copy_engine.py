@@ -149,14 +149,14 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
     for rank in ranks:
         own = rank.context.rank
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
-        lane: Any = engine.lane
-        rank._lane, rank.engine, rank.options = lane, engine, GpuOptions()
-        lane.card.stream, lane.card.resident_ctas, lane.card.wait = (
+        gpu: Any = engine.gpu
+        rank._gpu, rank.engine, rank.options = gpu, engine, GpuOptions()
+        gpu.card.stream, gpu.card.resident_ctas, gpu.card.wait = (
             0,
             lambda *asked: 132,
             lambda deadline_s: None,
         )
-        lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
+        gpu.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
         for name, value in (
             ("arenas", memory.arenas),
             ("arena", memory.own),
@@ -164,11 +164,11 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
             ("aborts", memory.aborts),
             ("is_peered", True),
         ):
-            setattr(lane, name, value)
-        lane.users = [
+            setattr(gpu, name, value)
+        gpu.users = [
             at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)
         ]
-        lane.user = lane.users[own]
+        gpu.user = gpu.users[own]
         assert rank.load(plan, 2, [b"", b""], False) == plan.digest
         assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
         rank.clear(plan.digest)

@@ -12,11 +12,11 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -61,7 +61,7 @@ MAX_BOUND = 50_000
 # actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3
 _ONCE_S, _ONCE_LOAD_S = 10.0, 60.0  # for a single launch on given inputs, and to load its plan
-_ROADS = {
+_TRANSPORTS = {
     "shm": "shared memory",
     "net": "messages of MPI",
     "shm+net": "shared memory inside a host, messages of MPI between hosts",
@@ -156,23 +156,23 @@ class CpuRank(CpuTimedRank[str]):
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
         self.words = self.arena[: len(self.arena) // 8 * 8].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
-        self.road = data_comm_of(context.comm) if context.comm is not None else None
+        self.data_comm = data_comm_of(context.comm) if context.comm is not None else None
         self.loaded: dict[tuple[str, bool], LoadedCpuPlan] = {}
         self.epoch = 0
 
     def is_aborted(self) -> bool:
-        return bool(self.arena[0]) or (self.road is not None and self.road.is_aborted())
+        return bool(self.arena[0]) or (self.data_comm is not None and self.data_comm.is_aborted())
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""
-        if self.road is not None:
-            self.road.abort()
+        if self.data_comm is not None:
+            self.data_comm.abort()
 
     def close(self) -> None:
         """Give the communicator back."""
         self.loaded.clear()
-        if self.road is not None:
-            self.road.close()
+        if self.data_comm is not None:
+            self.data_comm.close()
 
     def describe(self) -> str:
         """The MPI library, its version and its switches."""
@@ -208,9 +208,9 @@ class CpuRank(CpuTimedRank[str]):
         }
         proxy = None
         if plan.domains:
-            assert self.road is not None
+            assert self.data_comm is not None
             proxy = Proxy(
-                self.road,
+                self.data_comm,
                 plan,
                 self.rank,
                 flags,
@@ -234,7 +234,9 @@ class CpuRank(CpuTimedRank[str]):
         self.loaded[plan.digest, hot] = loaded
         return plan.digest
 
-    def _viewer(self, loaded: LoadedCpuPlan, fifos: dict[int, "Array"], rotation: int) -> Any:
+    def _viewer(
+        self, loaded: LoadedCpuPlan, fifos: dict[int, "Array"], rotation: int
+    ) -> Callable[[Region], "Array"]:
         plan, where = loaded.plan, loaded.layout
         element = dtype(plan.problem.dtype).numpy()
 
@@ -276,8 +278,8 @@ class CpuRank(CpuTimedRank[str]):
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
         not after limit_s.
         """
-        if loaded.proxy is not None and self.road is not None:
-            if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
+        if loaded.proxy is not None and self.data_comm is not None:
+            if missing := self.data_comm.barrier(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
                     raise HangError(f"the messages of rank {self.rank} do not leave")
                 raise HangError(
@@ -416,14 +418,14 @@ class CpuSession(Session[Plan]):
             self._worker_groups[True].call(CpuRank.reserve, max(own), timeout_s=ANSWER_S)
             library = self._worker_groups[True].call(CpuRank.describe, timeout_s=ANSWER_S)[0]
             self.version += f"; {library}"
-            roads = "; ".join(
-                f"{road}: {what}"
-                for road, what in _ROADS.items()
-                if any(plan.transport == road for plan in plans)
+            transports = "; ".join(
+                f"{name}: {what}"
+                for name, what in _TRANSPORTS.items()
+                if any(plan.transport == name for plan in plans)
             )
             self.headline = (
                 f"cpu, {n} ranks on {len(set(group.hosts))}"
-                f" host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
+                f" host{'s' * (len(set(group.hosts)) > 1)}. {transports.replace('MPI', library)}"
             )
 
     def _workers(self, plan: Plan) -> WorkerGroup[CpuRank]:

@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the seco
 BoundCall = tuple[Callable[..., object], tuple[object, ...]]
 
 
-class Wait(NamedTuple):
+class FlagTarget(NamedTuple):
     """Flag `word` must reach per_launch x launch + offset."""
 
     word: int
@@ -60,9 +60,9 @@ class Bound(NamedTuple):
     where the protocol has them.
     """
 
-    waits: tuple[Wait, ...]
+    waits: tuple[FlagTarget, ...]
     calls: tuple[BoundCall, ...]
-    posts: tuple[Wait, ...]
+    posts: tuple[FlagTarget, ...]
     lines: DataFlags | None = None
 
 
@@ -84,7 +84,7 @@ def bind(
 def _last(plan: Plan, actor: Actor) -> Bound:
     """The end of a launch: what was lent is back."""
     waits = tuple(
-        Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
         for edge, number in actor.back
     )
     return Bound(waits, (), ())
@@ -95,11 +95,11 @@ def _bind_action(
 ) -> Bound:
     connections = plan.connections
     waits = [
-        Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        FlagTarget(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
         for edge, number in action.take
     ]
     waits += [
-        Wait(
+        FlagTarget(
             freed(plan, turn.edge, at_src=True),
             connections[turn.edge].slices,
             room_wanted(turn, connections[turn.edge].slices, plan.slots),
@@ -109,15 +109,15 @@ def _bind_action(
         if connections[turn.edge].fifo_offset >= 0
     ]
     waits += [
-        Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
         for edge, number in action.back
     ]
     posts = [
-        Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        FlagTarget(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
         for edge, number in action.post
     ]
     posts += [
-        Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
         for edge, number in action.free
     ]
     calls = arithmetic(plan, action, view)

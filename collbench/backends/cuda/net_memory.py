@@ -25,17 +25,18 @@ def reserve_net(
     """
     if not plans:
         return "", 0, lambda plan: None
-    told = workers.call(CudaRank.mpi, timeout_s=START_S)
-    not_on_gpu = next((why for _, why, _ in told if why), "")
-    may_have_threads = all(cores for _, _, cores in told)
+    libraries = workers.call(CudaRank.mpi, timeout_s=START_S)
+    library = libraries[0][0]
+    not_on_gpu = next((why for _, why, _ in libraries if why), "")
+    may_have_threads = all(cores for _, _, cores in libraries)
     is_on_gpu = not not_on_gpu and options.net_memory != "host"
     words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
-    receivers, said = 0, ""
+    receivers, receiving = 0, ""
     if any(
         may_take_threads(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans
     ):
-        receivers, said = _threads_to_receive(
-            [cores for _, _, cores in told], hosts, options.net_threads
+        receivers, receiving = _threads_to_receive(
+            [cores for _, _, cores in libraries], hosts, options.net_threads
         )
     workers.call(CudaRank.reserve, words, slots, gpu_slots, timeout_s=START_S)
     workers.call(CudaRank.join, receivers, hosts, timeout_s=START_S)
@@ -44,23 +45,23 @@ def reserve_net(
     def refuse(plan: Plan) -> None:
         if options.net_threads and not may_have_threads:
             raise RefusedError(
-                f"{told[0][0]} was started without the thread level multiple: no other thread may"
+                f"{library} was started without the thread level multiple: no other thread may"
                 " receive",
                 "leave out --net-threads",
             )
         if options.net_memory == "device" and (not_on_gpu or not may_be_on_gpu(plan)):
-            lines = f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
+            lines = f"a CPU looks at the lines of {plan.proto}, which it cannot in GPU memory"
             raise RefusedError(not_on_gpu or lines, "use --net-memory host")
 
     return (
-        f"; {told[0][0]}, messages in {where} memory{said and f', {said}'}",
+        f"; {library}, messages in {where} memory{receiving and f', {receiving}'}",
         words + slots + gpu_slots,
         refuse,
     )
 
 
 def _threads_to_receive(
-    cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None
+    cores: Sequence[frozenset[int]], hosts: Sequence[str], wanted: int | None
 ) -> tuple[int, str]:
     """How many threads of a rank receive, and that in words; cores: that each rank may use, several
     the same ones, none if MPI allows no threads.
@@ -77,9 +78,9 @@ def _threads_to_receive(
     spare = min(len(frozenset().union(*found)) // len(found) for found in near)
     if not all(cores):
         return 0, "no threads receive (MPI's thread level)"
-    count = receivers_for(spare) if asked is None else asked
+    count = receivers_for(spare) if wanted is None else wanted
     if not count:
         return 0, "no threads receive" + (
-            f" ({spare} core{'s' * (spare != 1)} a rank)" if asked is None else ""
+            f" ({spare} core{'s' * (spare != 1)} a rank)" if wanted is None else ""
         )
     return count, f"{count} thread{'s receive' if count > 1 else ' receives'}"

@@ -62,7 +62,7 @@ class Beside:
 
 
 def run(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     problem: Problem,
     queue: QueueOne,
     sets: int,
@@ -73,35 +73,35 @@ def run(
     """A rank's part: queue the work behind a meeting, wait for it, compare what launches left.
     wait: until the lane's stream is empty.
     """
-    card, runtime, product = lane.card, lane.card.runtime, lane.product
-    assert product is not None
-    replay = lane.graph(queue, sets, work.launches, graphs) if work.replays else None
-    begun, *events = lane.events(1 + work.turns + work.replays)
+    card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
+    assert gemm is not None
+    replay = gpu.graph(queue, sets, work.launches, graphs) if work.replays else None
+    begun, *events = gpu.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
-    lane.meet()
+    gpu.barrier()
     card.record(begun)
     if computed:
-        runtime.streamWaitEvent(product.stream, begun)
+        runtime.streamWaitEvent(gemm.stream, begun)
     # in turn: neither waits until the host has queued all of the other
     for number in range(max(work.turns, work.replays)):
         if number < work.replays and replay is not None:
             replay()
             card.record(launched[number])
         if number < work.turns:
-            product.queue(work.products)
-            runtime.eventRecord(computed[number], product.stream)
+            gemm.queue(work.products)
+            runtime.eventRecord(computed[number], gemm.stream)
     if computed:
         runtime.streamWaitEvent(card.stream, computed[-1])
     wait(work.seconds)
     return Marks(
-        computing=_times(lane, begun, computed),
-        launches=_times(lane, begun, launched),
-        wrong=lane.compare(problem, range(sets)) if launched else None,
+        computing=_times(gpu, begun, computed),
+        launches=_times(gpu, begun, launched),
+        wrong=gpu.compare(problem, range(sets)) if launched else None,
     )
 
 
-def _times(lane: DeviceRank, begun: int, events: Sequence[int]) -> tuple[float, ...]:
-    return (0.0, *(lane.card.elapsed_s(begun, event) for event in events)) if events else ()
+def _times(gpu: DeviceRank, begun: int, events: Sequence[int]) -> tuple[float, ...]:
+    return (0.0, *(gpu.card.elapsed_s(begun, event) for event in events)) if events else ()
 
 
 def last_of(times: Sequence[Sequence[float]]) -> float:
@@ -113,7 +113,7 @@ def last_of(times: Sequence[Sequence[float]]) -> float:
     return max(of_rank[-1] - of_rank[-2] for of_rank in times)
 
 
-def work_of(product_s: float, launch_s: float) -> Work:
+def work_of(gemm_s: float, launch_s: float) -> Work:
     """As much of both as fills the window, in turns of about TURN_S.
 
     >>> work_of(1.6e-3, 3.3e-4)
@@ -121,16 +121,16 @@ def work_of(product_s: float, launch_s: float) -> Work:
     >>> work_of(0.1, 1e-6).turns, work_of(0.1, 1e-6).launches
     (8, 100)
     """
-    product_s, launch_s = max(product_s, 1e-7), max(launch_s, 1e-7)
-    window_s = max(WINDOW_S, LEAST * product_s, LEAST * launch_s)
+    gemm_s, launch_s = max(gemm_s, 1e-7), max(launch_s, 1e-7)
+    window_s = max(WINDOW_S, LEAST * gemm_s, LEAST * launch_s)
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
     products, launches = (
-        max(1, round(turn_s / product_s)),
+        max(1, round(turn_s / gemm_s)),
         max(1, min(MAX_LAUNCHES, round(turn_s / launch_s))),
     )
     return Work(
         seconds=PATIENCE * window_s,
-        turns=math.ceil(window_s / (products * product_s)),
+        turns=math.ceil(window_s / (products * gemm_s)),
         products=products,
         replays=math.ceil(window_s / (launches * launch_s)),
         launches=launches,

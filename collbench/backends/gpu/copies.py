@@ -50,17 +50,17 @@ class CopyRank(LaunchingRank[CopyKey]):
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to."""
-        card = self.lane.card
+        card = self.gpu.card
         self.kernel = card.function(cubin(copy_source(), card.arch), "collbench_copy")
         return super().allocate(arena_bytes, user_bytes, host_bytes)
 
     def _ends(self, problem: Problem, number: int) -> tuple[int, int, int]:
         """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
-        source, size = self.lane.buffer(problem, "in", number)
+        source, size = self.gpu.buffer(problem, "in", number)
         after = (self.context.rank + 1) % self.context.n
         return (
             source,
-            self.lane.users[after]
+            self.gpu.users[after]
             + number * stride_bytes(problem)
             + problem.buffers(after).out_offset,
             size,
@@ -68,7 +68,7 @@ class CopyRank(LaunchingRank[CopyKey]):
 
     def _queue(self, case: Case, number: int, stream: int) -> None:
         """Queue one copy."""
-        card, (source, target, size) = self.lane.card, self._ends(case.problem(), number)
+        card, (source, target, size) = self.gpu.card, self._ends(case.problem(), number)
         if case.algo == "kernel":
             args = [word.to_bytes(8, "little") for word in (target, source, size)]
             Launch(card, self.kernel, (case.channels, 1), THREADS, args)(stream)
@@ -79,29 +79,29 @@ class CopyRank(LaunchingRank[CopyKey]):
 
     @property
     def _in_host(self) -> int:
-        return self.lane.host_arenas[self.context.rank]
+        return self.gpu.host_arenas[self.context.rank]
 
     def _wait(self, key: CopyKey, work_s: float = 0.0) -> None:
         """Until every rank's copies have come."""
-        (case, sets), card = key, self.lane.card
+        (case, sets), card = key, self.gpu.card
         for number in range(sets if case.algo == "host" else 0):
             _, target, size = self._ends(case.problem(), number)
             card.runtime.memcpyAsync(target, self._in_host, size, _ANY_KIND, card.stream)
-        self.lane.meet()
-        self.lane.wait(repeat_limit_s(self.lane.timeout_s) + work_s)
+        self.gpu.barrier()
+        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
 
     def reset(self, key: CopyKey) -> None:
         """Write inputs and poison."""
         case, sets = key
-        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
-        self.lane.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
-        self.lane.card.wait(self.lane.timeout_s)
+        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
+        self.gpu.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
+        self.gpu.card.wait(self.gpu.timeout_s)
 
     def first(self, key: CopyKey, is_checked: bool) -> Answer:
         """Copy every set of buffers once and compare."""
         case, sets = key
         return timing.first(
-            self.lane,
+            self.gpu,
             case.problem(),
             partial(self._queue, case),
             sets,
@@ -114,7 +114,7 @@ class CopyRank(LaunchingRank[CopyKey]):
         case, sets = key
         wait: Callable[[float], None] = partial(self._wait, key)
         return concurrent.run(
-            self.lane,
+            self.gpu,
             case.problem(),
             partial(self._queue, case),
             sets,

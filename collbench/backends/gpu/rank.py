@@ -35,7 +35,7 @@ HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queu
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-MEETING = struct.Struct("<7Q")  # of meet.cu
+BARRIER = struct.Struct("<7Q")  # of meet.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Hashable, int], int, int]
@@ -77,13 +77,13 @@ class DeviceRank:
         self._known: dict[Hashable, int] = {}
         self._patterns: dict[int, tuple[int, int]] = {}
         self._events: list[int] = []
-        self._meetings: dict[int, Launch] = {}
+        self._barriers: dict[int, Launch] = {}
         self.timeout_s = 10.0
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
         # what is computed beside launches, where that is measured
-        self.product: Gemm | None = None
+        self.gemm: Gemm | None = None
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
         """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for
@@ -93,8 +93,8 @@ class DeviceRank:
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
         self._new_pool(POOL_BYTES)
-        meet = cubin(meet_source(), card.arch)
-        self._meet = card.function(meet, "collbench_meet")
+        barrier = cubin(meet_source(), card.arch)
+        self._barrier = card.function(barrier, "collbench_meet")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
@@ -157,7 +157,7 @@ class DeviceRank:
             else self.host_arenas or [self.arena]
         )
         me = self.rank if len(controls) == self.n else 0
-        self.control, self._ranks_met = controls[me], len(controls)
+        self.control, self._barrier_ranks = controls[me], len(controls)
         self.aborts = self.keep(
             "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
         )
@@ -192,35 +192,35 @@ class DeviceRank:
         self.tables = self.card.allocate(size)
         self._pool, self._pool_end = self.tables, self.tables + size
 
-    def meet(self, hold_ns: int = HOLD_NS) -> None:
+    def barrier(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""
         if self.outside is not None:
-            self._meet_outside(self.outside)
+            self._queue_outside_barrier(self.outside)
             return
         if self.assemble is not None:
             self.assemble(self.card.stream)
-        if hold_ns not in self._meetings:
-            args = MEETING.pack(
+        if hold_ns not in self._barriers:
+            args = BARRIER.pack(
                 self.control + MEETING_AT,
                 self._peers,
                 self.control + ABORT_AT,
                 self.aborts,
                 int(self.timeout_s * 1e9),
                 hold_ns,
-                self._ranks_met,
+                self._barrier_ranks,
             )
-            self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
-        self._meetings[hold_ns](self.card.stream)
+            self._barriers[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        self._barriers[hold_ns](self.card.stream)
 
-    def _meet_outside(self, outside: Outside) -> None:
+    def _queue_outside_barrier(self, outside: Outside) -> None:
         """Queue a kernel that waits for this rank's host, which meets the others when it has queued
         what follows.
         """
-        if OUTSIDE not in self._meetings:
-            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
+        if OUTSIDE not in self._barriers:
+            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
-            args = MEETING.pack(
-                outside.meeting_word,
+            args = BARRIER.pack(
+                outside.barrier_word,
                 peers,
                 outside.abort_word,
                 self.aborts_outside(outside),
@@ -228,9 +228,9 @@ class DeviceRank:
                 0,
                 2,
             )
-            self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
-        self._meetings[OUTSIDE](self.card.stream)
-        outside.is_meeting = True
+            self._barriers[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        self._barriers[OUTSIDE](self.card.stream)
+        outside.is_at_barrier = True
 
     def aborts_outside(self, outside: Outside) -> int:
         """The table of everybody's abort words, each of which is this rank's own."""
@@ -416,7 +416,8 @@ class DeviceRank:
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack(
-                "<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8)
+                "<Q",
+                self.card.download(self.control + MEETING_AT + (self._barrier_ranks + 1) * 8, 8),
             )
             if missing:
                 raise HangError(
@@ -430,6 +431,6 @@ class DeviceRank:
         return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
 
     def close(self) -> None:
-        if self.product is not None:
-            self.product.close()
+        if self.gemm is not None:
+            self.gemm.close()
         self.card.close()

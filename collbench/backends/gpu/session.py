@@ -131,23 +131,23 @@ class GpuRank(Rank):
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
-        self._lane: DeviceRank | None = None
+        self._gpu: DeviceRank | None = None
 
     @property
-    def lane(self) -> DeviceRank:
+    def gpu(self) -> DeviceRank:
         """The rank's GPU, once it has taken it."""
-        assert self._lane is not None
-        return self._lane
+        assert self._gpu is not None
+        return self._gpu
 
     def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         self.faults, self.options = cuda_errors(), options
-        self._lane, facts = take_gpu(self.context, options)
+        self._gpu, facts = take_gpu(self.context, options)
         return facts
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
+        return self.gpu.allocate(arena_bytes, user_bytes, host_bytes)
 
     def connect(
         self,
@@ -162,19 +162,19 @@ class GpuRank(Rank):
             if hosts
             else None
         )
-        self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
+        self.gpu.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def compute(self, size: int) -> None:
         """Make the matrix multiplication that concurrent() queues. It takes seconds, in which no
         other rank may wait at a barrier.
         """
-        if self.lane.product is None:
-            self.lane.product = Gemm(self.lane.card, size)
+        if self.gpu.gemm is None:
+            self.gpu.gemm = Gemm(self.gpu.card, size)
 
     def close(self) -> None:
         """Give memory back."""
-        if self._lane is not None:
-            self._lane.close()
+        if self._gpu is not None:
+            self._gpu.close()
 
 
 class LaunchingRank(GpuRank, Generic[Key_contra]):
@@ -405,13 +405,13 @@ def measured(
     first = workers.call(LaunchingRank.first, key, True, timeout_s=limit_s)
     wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
     workers.call(LaunchingRank.compute, size, timeout_s=START_S + limit_s)
-    product_s = last_of(
+    gemm_s = last_of(
         [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
     )
     launches = auto_iterations(max(answer.seconds for answer in first), GPU_BATCH)
     started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
     launch_s = last_of([marks.launches for marks in started]) / launches
-    work = work_of(product_s, launch_s)
+    work = work_of(gemm_s, launch_s)
     found: list[Beside] = []
     ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
     for _ in range(repeats):

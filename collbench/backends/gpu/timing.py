@@ -16,7 +16,7 @@ _EVENTS_A_TIME = 2  # one before what is timed, and one behind it
 
 
 def first(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     problem: Problem,
     queue: QueueOne,
     sets: int,
@@ -25,20 +25,20 @@ def first(
     is_checked: bool,
 ) -> Answer:
     """Run every set of buffers once, compare, and say roughly how long a launch takes."""
-    start, stop = lane.events(_EVENTS_A_TIME)
-    lane.meet()
-    lane.card.record(start)
-    lane.expect(sets)
+    start, stop = gpu.events(_EVENTS_A_TIME)
+    gpu.barrier()
+    gpu.card.record(start)
+    gpu.expect(sets)
     for number in range(sets):
-        queue(number, lane.card.stream)
-    lane.card.record(stop)
+        queue(number, gpu.card.stream)
+    gpu.card.record(stop)
     wait()
-    wrong = lane.compare(problem, range(sets)) if is_checked else None
-    return Answer(wrong=wrong, seconds=lane.card.elapsed_s(start, stop) / sets)
+    wrong = gpu.compare(problem, range(sets)) if is_checked else None
+    return Answer(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
 
 
 def timed(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     problem: Problem,
     queue: QueueOne,
     sets: int,
@@ -52,11 +52,11 @@ def timed(
     """
     launches = batch.iterations * (1 if options.isolated else batch.aggregate)
     if options.isolated:
-        seconds = _time_isolated(lane, queue, sets, launches, wait)
+        seconds = _time_isolated(gpu, queue, sets, launches, wait)
     else:
-        seconds = _time_together(lane, queue, sets, launches, options, graphs, wait)
+        seconds = _time_together(gpu, queue, sets, launches, options, graphs, wait)
     is_compared = batch.is_checked and not problem.in_place
-    wrong = lane.compare(problem, range(min(sets, launches))) if is_compared else None
+    wrong = gpu.compare(problem, range(min(sets, launches))) if is_compared else None
     return Answer(wrong=wrong, seconds=seconds)
 
 
@@ -71,7 +71,7 @@ def burst_sizes(launches: int) -> list[int]:
 
 
 def _time_together(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
     launches: int,
@@ -80,29 +80,29 @@ def _time_together(
     wait: Callable[[], None],
 ) -> float:
     """Mean seconds of a launch on this rank, launches following each other."""
-    events = lane.events(_EVENTS_A_TIME * (REPLAYS + 1))
+    events = gpu.events(_EVENTS_A_TIME * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
-    if lane.outside is not None:
+    if gpu.outside is not None:
         times = [
-            _timed_in_bursts(lane, queue, sets, launches, options, graphs, *pair, wait)
+            _timed_in_bursts(gpu, queue, sets, launches, options, graphs, *pair, wait)
             for pair in pairs
         ]
     elif options.launch == "graph":
-        replay = _timed_graph(lane, queue, sets, launches, graphs, *pairs[0])
-        times = [_replayed(lane, replay, *pairs[0], wait) for _ in pairs]
+        replay = _timed_graph(gpu, queue, sets, launches, graphs, *pairs[0])
+        times = [_replayed(gpu, replay, *pairs[0], wait) for _ in pairs]
     else:
         for start, stop in pairs:
-            lane.meet()
-            lane.card.record(start)
-            lane.each(queue, sets, launches, lane.card.stream)
-            lane.card.record(stop)
+            gpu.barrier()
+            gpu.card.record(start)
+            gpu.each(queue, sets, launches, gpu.card.stream)
+            gpu.card.record(stop)
         wait()
-        times = [lane.card.elapsed_s(*pair) for pair in pairs]
+        times = [gpu.card.elapsed_s(*pair) for pair in pairs]
     return sum(times[1:]) / REPLAYS / launches
 
 
 def _timed_graph(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
     launches: int,
@@ -118,26 +118,26 @@ def _timed_graph(
     key = (sets, launches, "timed")
 
     def body(stream: int) -> None:
-        lane.meet(hold_ns=0)
-        lane.card.record_by_graph(start)
-        lane.each(queue, sets, launches, stream)
-        lane.card.record_by_graph(stop)
+        gpu.barrier(hold_ns=0)
+        gpu.card.record_by_graph(start)
+        gpu.each(queue, sets, launches, stream)
+        gpu.card.record_by_graph(stop)
 
     if key not in graphs:
-        graphs[key] = lane.card.capture(body)
-    return lane.launch_of(graphs[key])
+        graphs[key] = gpu.card.capture(body)
+    return gpu.launch_of(graphs[key])
 
 
 def _replayed(
-    lane: DeviceRank, replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
+    gpu: DeviceRank, replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
 ) -> float:
     replay()
     wait()
-    return lane.card.elapsed_s(start, stop)
+    return gpu.card.elapsed_s(start, stop)
 
 
 def _timed_in_bursts(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
     launches: int,
@@ -153,37 +153,37 @@ def _timed_in_bursts(
     bursts = burst_sizes(launches)
     runs = [
         (
-            lane.graph(queue, sets, size, graphs)
+            gpu.graph(queue, sets, size, graphs)
             if options.launch == "graph"
-            else partial(lane.each, queue, sets, size, lane.card.stream)
+            else partial(gpu.each, queue, sets, size, gpu.card.stream)
         )
         for size in bursts
     ]
-    lane.meet()
-    lane.card.record(start)
+    gpu.barrier()
+    gpu.card.record(start)
     for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
         if number:
             wait()
-        lane.expect(size)
+        gpu.expect(size)
         run()
-    lane.card.record(stop)
+    gpu.card.record(stop)
     wait()
-    return lane.card.elapsed_s(start, stop)
+    return gpu.card.elapsed_s(start, stop)
 
 
 def _time_isolated(
-    lane: DeviceRank, queue: QueueOne, sets: int, launches: int, wait: Callable[[], None]
+    gpu: DeviceRank, queue: QueueOne, sets: int, launches: int, wait: Callable[[], None]
 ) -> float:
     """Mean seconds of a launch on this rank, each behind a barrier of its own."""
-    events = lane.events(_EVENTS_A_TIME * launches)
+    events = gpu.events(_EVENTS_A_TIME * launches)
     pairs = list(zip(events[::2], events[1::2], strict=True))
     for number, (start, stop) in enumerate(pairs):
-        lane.meet()
-        lane.card.record(start)
-        lane.expect(1)
-        queue(number % sets, lane.card.stream)
-        lane.card.record(stop)
-        if lane.outside is not None:
+        gpu.barrier()
+        gpu.card.record(start)
+        gpu.expect(1)
+        queue(number % sets, gpu.card.stream)
+        gpu.card.record(stop)
+        if gpu.outside is not None:
             wait()
     wait()
-    return sum(lane.card.elapsed_s(*pair) for pair in pairs) / launches
+    return sum(gpu.card.elapsed_s(*pair) for pair in pairs) / launches

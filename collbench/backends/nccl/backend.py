@@ -116,7 +116,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
         hosts: Sequence[str],
     ) -> None:
         """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
-        self.lane.connect(
+        self.gpu.connect(
             exported,
             timeout_s,
             self._assemble if self.options.is_spread else None,
@@ -126,16 +126,16 @@ class NcclRank(GpuTimedRank[NcclKey]):
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
         if self._word is None:
-            self._word = self.lane.keep("assembled", bytes(8))
+            self._word = self.gpu.keep("assembled", bytes(8))
         self.comm.allReduce(self._word, self._word, 1, _TYPES["int32"], _OPS["min"], stream)
 
     def join(self, unique_id: NcclModule) -> None:
         """Make the communicator, with all others."""
-        with self._asked("make a communicator"):
+        with self._refusals("make a communicator"):
             self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
 
     @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
+    def _refusals(self, what: str) -> Iterator[None]:
         """NCCL's errors as ours. Raises RefusedError."""
         try:
             yield
@@ -189,26 +189,26 @@ class NcclRank(GpuTimedRank[NcclKey]):
     def _queue(
         self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int
     ) -> None:
-        source, _ = self.lane.buffer(problem, "in", number)
-        target, _ = self.lane.buffer(problem, "out", number)
+        source, _ = self.gpu.buffer(problem, "in", number)
+        target, _ = self.gpu.buffer(problem, "out", number)
         if self.options.inject != "drop" or self.context.rank != 0:
             call(source, target, stream)
 
     def reset(self, key: NcclKey) -> None:
         """Write inputs and poison."""
         problem, sets = key
-        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
-        self.lane.prepare(problem, range(sets), stride_bytes(problem))
-        self.lane.card.wait(self.lane.timeout_s)
+        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
+        self.gpu.prepare(problem, range(sets), stride_bytes(problem))
+        self.gpu.card.wait(self.gpu.timeout_s)
 
     def first(self, key: NcclKey, is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         problem, sets = key
         if self.options.inject == f"die:{self.context.rank}":
             os.kill(os.getpid(), 9)
-        with self._asked(f"do {problem.op}"):
+        with self._refusals(f"do {problem.op}"):
             return timing.first(
-                self.lane,
+                self.gpu,
                 problem,
                 partial(self._queue, problem, self._call(problem)),
                 sets,
@@ -219,9 +219,9 @@ class NcclRank(GpuTimedRank[NcclKey]):
     def timed(self, key: NcclKey, batch: Batch, work_s: float) -> Answer:
         """Time launches and compare."""
         problem, sets = key
-        with self._asked(f"do {problem.op}"):
+        with self._refusals(f"do {problem.op}"):
             return timing.timed(
-                self.lane,
+                self.gpu,
                 problem,
                 partial(self._queue, problem, self._call(problem)),
                 sets,
@@ -234,9 +234,9 @@ class NcclRank(GpuTimedRank[NcclKey]):
     def beside(self, key: NcclKey, work: concurrent.Work) -> concurrent.Marks:
         """Launches beside matrix products."""
         problem, sets = key
-        with self._asked(f"do {problem.op}"):
+        with self._refusals(f"do {problem.op}"):
             return concurrent.run(
-                self.lane,
+                self.gpu,
                 problem,
                 partial(self._queue, problem, self._call(problem)),
                 sets,
@@ -253,7 +253,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
 
     def _wait(self, work_s: float = 0.0) -> None:
         try:
-            self.lane.wait(repeat_limit_s(self.lane.timeout_s) + work_s)
+            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError:
             # NCCL's kernels have no deadline: without this the GPU could not even give memory back
             self.comm.abort()
