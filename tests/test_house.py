@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collbench.backends import FAMILY as BACKENDS
+from collbench.spec.peers import PEERS
+
 PACKAGE = Path(__file__).parent.parent / "collbench"
 # Every package stands on a floor. A module imports from its own package and from floors below its
 # own.
@@ -61,6 +64,19 @@ def test_imports_only_from_floors_below(file: Path) -> None:
             )
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports anywhere in a file count, those for types alone too."""
+    left = {
+        name: {module for module in imports(file) if module in MODULES and module != name}
+        for name, file in MODULES.items()
+    }
+    while ready := {name for name, modules in left.items() if not modules & left.keys()}:
+        left = {name: modules for name, modules in left.items() if name not in ready}
+    # the command `sweep` still takes defaults from its declaration
+    left = {name: modules for name, modules in left.items() if not name.startswith("collbench.cli")}
+    assert not left, "in a circle, or importing one that is: " + ", ".join(sorted(left))
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_private_modules_are_imported_by_their_own_package(file: Path) -> None:
     for module in set(imports(file)) & set(MODULES):
@@ -108,6 +124,23 @@ def test_answers_of_one_file_import_no_matplotlib() -> None:
     said, modules = modules_after("compare", str(PACKAGE.parent / "profiles/results/h200x4.csv"))
     assert "allreduce, 4 ranks" in said
     assert not modules & {"matplotlib", "cupy", "mpi4py"}
+
+
+def test_reading_a_csv_loads_no_backend() -> None:
+    _, modules = modules_after("compare", str(PACKAGE.parent / "profiles/results/h200x4.csv"))
+    ours = {module for module in modules if module in MODULES}
+    unneeded = "backends", "device", "planning", "machine", "schedules"
+    assert not [name for name in ours if name.split(".")[1:2] and name.split(".")[1] in unneeded]
+    assert {name for name in ours if name.startswith("collbench.launch.")} <= {
+        "collbench.launch.launcher",
+        "collbench.launch.mpi_types",
+    }
+    assert len(ours) < 50
+
+
+def test_libraries_are_those_backends_that_run_cases() -> None:
+    assert set(PEERS) == {name for name in BACKENDS if BACKENDS.load(name).is_peer}
+    assert [BACKENDS.load(name).name for name in BACKENDS] == list(BACKENDS)
 
 
 def test_one_module_imports_matplotlib() -> None:

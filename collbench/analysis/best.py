@@ -21,7 +21,6 @@ from collbench.analysis.rows import (
     chosen,
     collector_at_rest,
     configuration,
-    is_library,
     is_separated,
     middle,
     ratio,
@@ -124,7 +123,7 @@ def answers(frame: "pd.DataFrame") -> Answers:
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
-    return [row for row in rows if not is_library(row.backend)] or list(rows)
+    return [row for row in rows if not row.is_library] or list(rows)
 
 
 def winner(rows: Sequence[Row]) -> Winner:

@@ -29,9 +29,9 @@ from collbench.analysis.rows import (
     ratio,
     rows_of,
 )
-from collbench.backends.nccl.backend import environment
 from collbench.results.statistics import Interval
 from collbench.spec.case import Case
+from collbench.spec.peers import forced_by
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -499,7 +499,7 @@ def _variables(place: Place, setting: Setting) -> str:
         ranks=max(2, place.ranks),
         size_bytes=8,
     )
-    return " ".join(f"{name}={value}" for name, value in environment(case))
+    return " ".join(f"{name}={value}" for name, value in forced_by(case))
 
 
 def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:

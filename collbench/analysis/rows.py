@@ -15,10 +15,10 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.bench.runner import is_peer
 from collbench.bench.sweep import UNASKED
 from collbench.results.record import CONDITIONS
 from collbench.results.statistics import Interval, interval
+from collbench.spec.peers import is_peer
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Row(NamedTuple):
     @property
     def is_library(self) -> bool:
         """Whether a library with its own algorithms did it."""
-        return is_library(self.backend)
+        return is_peer(self.backend)
 
     @property
     def is_own_choice(self) -> bool:
@@ -147,9 +147,6 @@ class Row(NamedTuple):
 
     def has_note(self, word: str) -> bool:
         return self.notes != "" and word in self.notes.split()
-
-
-is_library = cache(is_peer)
 
 
 @cache

@@ -1,31 +1,36 @@
-"""What every backend speaks: a session runs a plan for a batch and returns samples. Nothing here
-knows records, tables or files.
+"""The contract of backends, and what several of them share: a backend opens sessions, and a session
+runs a job for a batch and returns samples. Nothing here knows records, tables or files.
 
-A backend module offers `why_not(group) -> str` and `Session(group, jobs, hot=...)`; see
-CONTRIBUTING.md for the rest.
+Every module of a backend has one object `BACKEND`: a Backend, whose jobs are plans, or a Peer, a
+library whose jobs are cases. The process that drives a measurement has the session; the ranks that
+do the work are Ranks of a worker group (see launch/group.py).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from collbench.launch.group import WorkerGroup
+from collbench.launch.group import Group, Rank, WorkerGroup
 from collbench.machine.host import last_level_cache_bytes
-from collbench.spec.case import BUFFER_GRAIN_BYTES, Problem
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.cost import DEFAULT_MACHINE
+from collbench.planning.plan import Plan
+from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.pattern import Wrong, compare, fill, poison
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-# of one timed batch whose iterations are left to us; a sweep without options then takes half a
-# minute
-TARGET_S = 0.04
+LaunchMode = Literal["graph", "stream"]
+NetMemory = Literal["auto", "host", "device"]
+Job_contra = TypeVar("Job_contra", contravariant=True)
+Key_contra = TypeVar("Key_contra", contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 # a machine that writes and compares test data slower than this is not waited for
 SLOWEST_FILL_BYTES_S = 2e8
-MIN_ITERATIONS, MAX_ITERATIONS = 3, 1000  # of such a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,45 +65,162 @@ class Samples:
     notes: tuple[str, ...] = ()
 
 
-def auto_iterations(seconds: float) -> int:
-    """Launches that fill TARGET_S if one takes that long.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOptions:
+    """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may
+    last.
+
+    is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a
+    fault, for tests. is_urgent: launches get multiprocessors before what other streams of the GPU
+    have. net_memory: where slots of messages lie; auto: on the GPU if MPI says that it takes its
+    memory, where a CPU need not look at them. net_threads: of a rank, that receive large messages
+    (None: see net/receivers.py).
+    """
+
+    gpus: tuple[int, ...] = ()
+    launch: LaunchMode = "graph"
+    isolated: bool = False
+    timeout_s: float = 10.0
+    is_spread: bool = False
+    inject: str = ""
+    is_urgent: bool = False
+    net_memory: NetMemory = "auto"
+    net_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What holds for a whole session: whether launches take one set of buffers all the time, the
+    machine that the model describes, and how GPUs are used.
+    """
+
+    hot: bool = False
+    machine: str = DEFAULT_MACHINE
+    gpu: GpuOptions = field(default_factory=GpuOptions)
+
+
+class SessionFacts(Protocol):
+    """What rows and headlines say of a session.
+
+    device, version: what ran the launches. headline: what is to be said before the first row, or an
+    empty text. host: what rows name as their host; empty: this one.
+    """
+
+    device: str
+    version: str
+    headline: str = ""
+    host: str = ""
+
+
+class Session(SessionFacts, Protocol[Job_contra]):
+    """Runs jobs on the ranks that it holds."""
+
+    @abstractmethod
+    def run(self, job: Job_contra, batch: Batch) -> Samples:
+        """One repeat: run and compare, warm up, time."""
+
+    def close(self) -> None:
+        """End the ranks."""
+        return
+
+
+class SessionOpener(Protocol[Job_contra]):
+    """What Backend and Peer have in common. name: the member of the family.
+
+    is_gpu: its ranks are GPUs. wants_machine: it invents times for the machine of the options.
+    """
+
+    name: str
+    is_gpu: bool = False
+    wants_machine: bool = False
+
+    def why_not(self, group: Group) -> str:
+        """Why this backend cannot run on that group, or an empty text."""
+        return ""
+
+    def shared_bytes(self, job: Job_contra, *, hot: bool) -> int:
+        """Shared memory that a job needs on each host."""
+        return 0
+
+    def private_bytes(self, job: Job_contra, *, hot: bool) -> int:
+        """Memory of its own that a rank needs for a job."""
+        return 0
+
+    @abstractmethod
+    def open(
+        self, group: Group, jobs: Sequence[Job_contra], options: SessionOptions
+    ) -> Session[Job_contra]:
+        """A session for these jobs. Raises UnavailableError."""
+
+
+class Backend(SessionOpener[Plan], Protocol):
+    """Runs plans: our schedules."""
+
+    is_peer: Literal[False] = False
+
+    def limits(self, memory_bytes: int) -> Limits:
+        """What a plan may use, beside memory_bytes for its FIFOs."""
+        return Limits(memory_bytes=memory_bytes)
+
+    def why_waived(self, plan: Plan, group: Group) -> str:
+        """Why this backend cannot run a plan on that group, or an empty text."""
+        return ""
+
+
+class Peer(SessionOpener[Case], Protocol):
+    """A library that runs a case by its own algorithm. What it can be forced to: spec/peers.py."""
+
+    is_peer: Literal[True] = True
+
+    @abstractmethod
+    def why_waived(self, case: Case, is_reduction: bool) -> str:
+        """Why the library cannot run a case, or an empty text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLength:
+    """How long a timed batch lasts whose iterations are left to us, and its bounds."""
+
+    target_s: float
+    least: int
+    most: int
+
+
+# A sweep without options then takes half a minute.
+CPU_BATCH = BatchLength(target_s=0.04, least=3, most=1000)
+GPU_BATCH = BatchLength(target_s=0.004, least=4, most=100)  # launches of one graph
+REPLAYS = 3  # of a batch on GPUs that count, behind one that does not
+
+
+def auto_iterations(seconds: float, length: BatchLength = CPU_BATCH) -> int:
+    """Launches that fill a batch if one takes that long.
 
     >>> auto_iterations(0.001), auto_iterations(1.0), auto_iterations(1e-9)
     (40, 3, 1000)
+    >>> [auto_iterations(seconds, GPU_BATCH) for seconds in (3e-6, 1e-4, 1.0)]
+    [100, 40, 4]
     """
-    return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
+    wanted = round(length.target_s / max(seconds, 1e-9))
+    return max(length.least, min(length.most, wanted))
 
 
-def stride_bytes(problem: Problem) -> int:
-    """Bytes of user memory that one rank's buffers take, up to the next cache line."""
-    return (
-        -(
-            -max(problem.buffers(rank).total_bytes for rank in range(problem.n))
-            // BUFFER_GRAIN_BYTES
-        )
-        * BUFFER_GRAIN_BYTES
-    )
+def stride_bytes(problem: Problem, grain_bytes: int = BUFFER_GRAIN_BYTES) -> int:
+    """Bytes of user memory that one rank's buffers take, up to the next multiple of the grain."""
+    most = max(problem.buffers(rank).total_bytes for rank in range(problem.n))
+    return -(-most // grain_bytes) * grain_bytes
+
+
+def sets_to_pass(cache_bytes: int, set_bytes: int, most: int) -> int:
+    """Sets of user buffers that launches take in turn to pass a cache."""
+    return max(1, min(most, -(-CACHES_TO_PASS * cache_bytes // set_bytes)))
 
 
 def rotations(problem: Problem, *, hot: bool) -> int:
     """Sets of user buffers that launches take in turn: enough to pass the last-level cache, one if
     hot.
     """
-    return (
-        1
-        if hot
-        else max(
-            1,
-            min(
-                MAX_ROTATIONS,
-                -(
-                    -CACHES_TO_PASS
-                    * last_level_cache_bytes()
-                    // (stride_bytes(problem) * problem.n)
-                ),
-            ),
-        )
-    )
+    set_bytes = stride_bytes(problem) * problem.n
+    return 1 if hot else sets_to_pass(last_level_cache_bytes(), set_bytes, MAX_ROTATIONS)
 
 
 def prepare_buffers(problem: Problem, rank: int, source: "Array", target: "Array") -> None:
@@ -126,48 +248,64 @@ def verify_in_process(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a rank says of one call: its wrong elements, seconds a launch, processor time of the
-    whole call.
+    """What a rank returns of one call: its wrong elements, seconds a launch, CPU time of the whole
+    call.
     """
 
     wrong: Wrong | None
     seconds: float
-    busy_s: float
+    busy_s: float = 0.0
 
 
-def repeat(
-    workers: WorkerGroup, key: object, problem: Problem, batch: Batch, *, hot: bool, sets: int
+class CpuTimedRank(Rank, Protocol[Key_contra]):
+    """A rank whose launches the CPU's clock times; a key names what is launched."""
+
+    @abstractmethod
+    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+        """Write inputs and poison, run every set of buffers once, compare, warm up."""
+
+    @abstractmethod
+    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+        """Time the batch's launches behind a barrier, and compare what they left."""
+
+
+def samples_of(
+    prepared: Sequence[Answer], timed: Sequence[Answer], iterations: int, notes: Sequence[str]
 ) -> Samples:
-    """One repeat on a crew whose ranks offer prepare() and timed(): run every set of buffers once
-    and compare, warm up, time, compare again.
-    """
-    data_bytes = sets * stride_bytes(problem) * problem.n
-    data_s = data_bytes / SLOWEST_FILL_BYTES_S
-    deadline_s = batch.deadline_s + data_s
-    prepared = workers.call(
-        "prepare",
-        key,
-        hot,
-        batch.warmup,
-        batch.is_checked,
-        deadline_s,
-        timeout_s=deadline_s + ANSWER_S,
-    )
-    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
-    timed = workers.call(
-        "timed",
-        key,
-        hot,
-        (iterations, batch.aggregate, batch.blocking),
-        batch.is_checked,
-        deadline_s,
-        timeout_s=deadline_s + ANSWER_S,
-    )
+    """The samples of a repeat whose ranks answered so before and after it was timed."""
     wrong = [first.wrong or second.wrong for first, second in zip(prepared, timed, strict=True)]
     return Samples(
         seconds=tuple(answer.seconds for answer in timed),
         iterations=iterations,
         wrong=tuple(found for found in wrong if found is not None),
         busy_s=sum(answer.busy_s for answer in (*prepared, *timed)),
-        notes=("hot",) if hot else (("in-cache",) if data_bytes < last_level_cache_bytes() else ()),
+        notes=tuple(notes),
     )
+
+
+def cache_notes(data_bytes: int, cache_bytes: int, *, hot: bool) -> list[str]:
+    """Whether launches find their data in the cache."""
+    return ["hot"] if hot else ["in-cache"] if data_bytes < cache_bytes else []
+
+
+def repeat_on_cpus(
+    workers: WorkerGroup[CpuTimedRank[Key_contra]],
+    key: Key_contra,
+    problem: Problem,
+    batch: Batch,
+    *,
+    hot: bool,
+    sets: int,
+) -> Samples:
+    """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
+    warm up, time, compare again.
+    """
+    data_bytes = sets * stride_bytes(problem) * problem.n
+    batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
+    limit_s = batch.deadline_s + ANSWER_S
+    prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
+    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
+    batch = replace(batch, iterations=iterations)
+    timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
+    notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)
+    return samples_of(prepared, timed, iterations, notes)

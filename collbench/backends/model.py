@@ -10,7 +10,7 @@ shared memory. Nothing is computed or checked.
 import heapq
 from collections.abc import Sequence
 
-from collbench.backends.base import Batch, Samples
+from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.planning.cost import Machine, link_price, machine
@@ -18,16 +18,7 @@ from collbench.planning.lowering import Action, actors
 from collbench.planning.plan import Plan
 from collbench.util.errors import HangError
 
-WANTS_MACHINE = True
-
 _Event = tuple[str, int, int]  # "filled" or "freed", connection, slice
-
-
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    return (
-        "the model runs in one process: start it without a launcher" if group.kind == "mpi" else ""
-    )
 
 
 def host_of(machine_name: str) -> str:
@@ -104,26 +95,41 @@ def _needs(plan: Plan, action: Action) -> list[_Event]:
     ]
 
 
-class Session:
+class ModelSession(Session[Plan]):
     """Plays plans on one machine."""
 
     version = ""
 
-    def __init__(
-        self, group: Group, plans: Sequence[Plan], *, hot: bool, machine_name: str
-    ) -> None:
-        self._wires = described(machine_name)
-        self._machine = machine(machine_name) if self._wires is None else None
+    def __init__(self, machine_name: str) -> None:
+        self._links = described(machine_name)
+        self._machine = machine(machine_name) if self._links is None else None
         self.host = self.device = host_of(machine_name)
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat, always the same."""
-        if self._wires is not None:
-            seconds = (link_price(plan, self._wires),) * plan.n
+        if self._links is not None:
+            seconds = (link_price(plan, self._links),) * plan.n
         else:
             assert self._machine is not None
             seconds = tuple(play(plan, self._machine))
         return Samples(seconds=seconds, iterations=batch.iterations or 1, notes=("modelled",))
 
-    def close(self) -> None:
-        """Nothing is held."""
+
+class ModelBackend(Backend):
+    """Invents times."""
+
+    name = "model"
+    wants_machine = True
+
+    def why_not(self, group: Group) -> str:
+        return (
+            "the model runs in one process: start it without a launcher"
+            if group.kind == "mpi"
+            else ""
+        )
+
+    def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> ModelSession:
+        return ModelSession(options.machine)
+
+
+BACKEND = ModelBackend()

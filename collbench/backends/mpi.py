@@ -9,17 +9,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.backends.base import (
     Answer,
     Batch,
+    CpuTimedRank,
+    Peer,
     Samples,
+    Session,
+    SessionOptions,
     compare_output,
     prepare_buffers,
-    repeat,
+    repeat_on_cpus,
     rotations,
     stride_bytes,
 )
@@ -32,7 +36,7 @@ from collbench.spec.dtypes import dtype
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-IS_PEER = True  # runs a case its own way: no schedule, no plan
+START_S = 10.0  # until all ranks have said which library they have
 _TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
@@ -43,29 +47,7 @@ _TYPES = {
 }
 _OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
-
-
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
-
-
-def why_waived(case: Case, is_reduction: bool) -> str:
-    """Why MPI cannot do this, or an empty text."""
-    if is_reduction and case.redop not in _OPS:
-        return f"MPI has no reduction {case.redop}"
-    if is_reduction and case.dtype not in _TYPES:
-        return f"MPI cannot reduce {case.dtype}"
-    if case.op == "reducescatter" and case.in_place:
-        return "MPI's in-place reduce-scatter leaves the result elsewhere"
-    return ""
-
-
-def private_bytes(case: Case, *, hot: bool) -> int:
-    """Memory that a rank needs for its buffers."""
-    problem = case.problem()
-    return rotations(problem, hot=hot) * stride_bytes(problem)
+MpiCall = tuple[Callable[..., object], tuple[object, ...]]
 
 
 @dataclass(slots=True)
@@ -75,21 +57,18 @@ class _Prepared:
     problem: Problem
     inputs: list["Array"]
     outputs: list["Array"]
-    calls: list[Call]
+    calls: list[MpiCall]
 
 
-class Rank:
+class MpiRank(CpuTimedRank[Problem]):
     """One rank's part: private buffers and prepared calls."""
 
     def __init__(self, context: RankContext) -> None:
         from mpi4py import MPI
 
-        self.mpi, self.comm, self.rank, self.watchdog = (
-            MPI,
-            context.comm,
-            context.rank,
-            context.watchdog,
-        )
+        assert context.watchdog is not None
+        self.mpi, self.comm, self.rank = MPI, context.comm, context.rank
+        self.watchdog = context.watchdog
         self.prepared: tuple[Problem, _Prepared] | None = None
 
     def describe(self) -> str:
@@ -118,14 +97,14 @@ class Rank:
             [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)],
         )
 
-    def _call(self, problem: Problem, source: "Array", target: "Array") -> Call:
+    def _call(self, problem: Problem, source: "Array", target: "Array") -> MpiCall:
         """The library's function for a problem and its arguments."""
         comm, root = self.comm, problem.root
         kind = getattr(self.mpi, _TYPES.get(problem.dtype, "BYTE"))
         width = 1 if problem.dtype in _TYPES else problem.item_bytes
         is_root, block = self.rank == root, problem.block_count * width
 
-        def spec(buffer: "Array") -> list[Any]:
+        def spec(buffer: "Array") -> list[object]:
             return [buffer.view(np.uint8), len(buffer) * width, kind]
 
         give, take = spec(source), spec(target)
@@ -136,7 +115,7 @@ class Rank:
             if is_root and not problem.in_place:
                 return self._broadcast_from, (source, target, give, root)
             return comm.Bcast, (take, root)
-        calls: dict[str, Call] = {
+        calls: dict[str, MpiCall] = {
             "allreduce": (comm.Allreduce, (own, take, op)),
             "allgather": (comm.Allgather, (own, [target.view(np.uint8), block, kind])),
             "reducescatter": (
@@ -174,77 +153,70 @@ class Rank:
         }
         return calls[problem.op]
 
-    def _broadcast_from(self, source: "Array", target: "Array", spec: list[Any], root: int) -> None:
+    def _broadcast_from(
+        self, source: "Array", target: "Array", spec: list[object], root: int
+    ) -> None:
         """Out of place, the root's output is a copy that MPI_Bcast does not make."""
         self.comm.Bcast(spec, root)
         target[...] = source
 
-    def prepare(
-        self, problem: Problem, hot: bool, warmup: int, is_checked: bool, deadline_s: float
-    ) -> Answer:
+    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
         if self.prepared is None or self.prepared[0] != problem:
             self.prepared = None  # the old buffers go before the new ones come
             self.prepared = (problem, self._make(problem, hot))
         ready, wrong = self.prepared[1], None
-        with self.watchdog.limit(f"the library's {problem.op}", deadline_s):
+        with self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s):
             for source, target in zip(ready.inputs, ready.outputs, strict=True):
                 prepare_buffers(problem, self.rank, source, target)
             self.comm.Barrier()
             for function, args in ready.calls:
                 function(*args)
-            for target in ready.outputs if is_checked else ():
+            for target in ready.outputs if batch.is_checked else ():
                 wrong = wrong or compare_output(problem, self.rank, target)
             self.comm.Barrier()
             start = time.perf_counter()
-            for launch in range(max(warmup, 1)):
+            for launch in range(max(batch.warmup, 1)):
                 function, args = ready.calls[launch % len(ready.calls)]
                 function(*args)
-            seconds = (time.perf_counter() - start) / max(warmup, 1)
+            seconds = (time.perf_counter() - start) / max(batch.warmup, 1)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(
-        self,
-        problem: Problem,
-        hot: bool,
-        how: tuple[int, int, bool],
-        is_checked: bool,
-        deadline_s: float,
-    ) -> Answer:
-        """Time calls behind a barrier; out of place, compare what the last of them left. `how` is
-        iterations, aggregate, blocking.
-        """
+    def timed(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
+        """Time calls behind a barrier; out of place, compare what the last of them left."""
         assert self.prepared is not None
         busy, ready, wrong = time.process_time(), self.prepared[1], None
-        iterations, aggregate, blocking = how
-        calls = [ready.calls[number % len(ready.calls)] for number in range(iterations * aggregate)]
-        with self.watchdog.limit(f"the library's {problem.op}", deadline_s):
+        calls = [
+            ready.calls[number % len(ready.calls)]
+            for number in range(batch.iterations * batch.aggregate)
+        ]
+        with self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s):
             self.comm.Barrier()
             start = time.perf_counter()
             for number, (function, args) in enumerate(calls, start=1):
                 function(*args)
-                if blocking and number % aggregate == 0:
+                if batch.blocking and number % batch.aggregate == 0:
                     self.comm.Barrier()
             seconds = (time.perf_counter() - start) / len(calls)
             self.comm.Barrier()
-        for target in ready.outputs if is_checked and not problem.in_place else ():
+        for target in ready.outputs if batch.is_checked and not problem.in_place else ():
             wrong = wrong or compare_output(problem, self.rank, target)
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
 
-class Session:
+class MpiSession(Session[Case]):
     """Drives the ranks of the library's collectives."""
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
-        self._workers = group.mpi_workers("mpi", cases[0].ranks)
+        self._workers = group.mpi_workers(MpiRank, cases[0].ranks)
         self.device, self.hot = processor_name(), hot
-        self.version = str(self._workers.call("describe", timeout_s=10)[0])
+        self.version = self._workers.call(MpiRank.describe, timeout_s=START_S)[0]
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""
         problem = case.problem()
-        return repeat(
+        return repeat_on_cpus(
             self._workers,
             problem,
             problem,
@@ -255,3 +227,31 @@ class Session:
 
     def close(self) -> None:
         self._workers.close()
+
+
+class MpiBackend(Peer):
+    """The MPI library that mpi4py finds."""
+
+    name = "mpi"
+
+    def why_not(self, group: Group) -> str:
+        return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
+
+    def why_waived(self, case: Case, is_reduction: bool) -> str:
+        if is_reduction and case.redop not in _OPS:
+            return f"MPI has no reduction {case.redop}"
+        if is_reduction and case.dtype not in _TYPES:
+            return f"MPI cannot reduce {case.dtype}"
+        if case.op == "reducescatter" and case.in_place:
+            return "MPI's in-place reduce-scatter leaves the result elsewhere"
+        return ""
+
+    def private_bytes(self, case: Case, *, hot: bool) -> int:
+        problem = case.problem()
+        return rotations(problem, hot=hot) * stride_bytes(problem)
+
+    def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> MpiSession:
+        return MpiSession(group, cases, hot=options.hot)
+
+
+BACKEND = MpiBackend()

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import Batch, Samples, stride_bytes, verify_in_process
+from collbench.backends.base import (
+    Backend,
+    Batch,
+    Samples,
+    Session,
+    SessionOptions,
+    stride_bytes,
+    verify_in_process,
+)
 from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
@@ -38,7 +46,7 @@ def reduce_step(operands: Sequence["Array"], plan: Plan, *, is_complete: bool) -
     return total.astype(kind.numpy())
 
 
-class Machine:
+class ReferenceRun:
     """The memory of all ranks and the counters of all connections, for one plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -89,10 +97,10 @@ class Machine:
                     action, moved = next(actions, None), True
                 pending[index] = action
             if not moved:
-                stuck = next(action for action in pending if action is not None)
+                waiting_action = next(action for action in pending if action is not None)
                 raise HangError(
-                    f"the reference is stuck: rank {stuck.place.program}, track"
-                    f" {stuck.place.track}, round {stuck.place.round}"
+                    f"the reference is stuck: rank {waiting_action.place.program}, track"
+                    f" {waiting_action.place.track}, round {waiting_action.place.round}"
                 )
 
     def _is_ready(self, action: Action, base_filled: list[int], base_freed: list[int]) -> bool:
@@ -120,34 +128,17 @@ class Machine:
             self.freed[edge] += 1
 
 
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    return (
-        "the reference runs all ranks in one process: start it without a launcher"
-        if group.kind == "mpi"
-        else ""
-    )
-
-
-def private_bytes(plan: Plan, *, hot: bool) -> int:
-    """Memory for each rank of a plan."""
-    return stride_bytes(plan.problem) + plan.tmp_bytes + plan.fifo_bytes // plan.n
-
-
-class Session:
+class ReferenceSession(Session[Plan]):
     """Runs plans in this process."""
 
     device = "NumPy, one process"
     version = f"numpy {np.__version__}"
 
-    def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
-        pass
-
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """Time whole launches; every rank is given the time of all of them, because one process
         does all the work.
         """
-        machine = Machine(plan)
+        machine = ReferenceRun(plan)
         wrong = (
             verify_in_process(plan.problem, machine.buffer, machine.launch)
             if batch.is_checked
@@ -162,11 +153,32 @@ class Session:
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
-        machine = Machine(plan)
+        machine = ReferenceRun(plan)
         for rank, values in enumerate(inputs):
             machine.buffer(rank, "in")[...] = values
         machine.launch()
         return [machine.buffer(rank, "out").copy() for rank in range(plan.n)]
 
-    def close(self) -> None:
-        """Nothing is held."""
+
+class ReferenceBackend(Backend):
+    """What tests compare with."""
+
+    name = "reference"
+
+    def why_not(self, group: Group) -> str:
+        return (
+            "the reference runs all ranks in one process: start it without a launcher"
+            if group.kind == "mpi"
+            else ""
+        )
+
+    def private_bytes(self, plan: Plan, *, hot: bool) -> int:
+        return stride_bytes(plan.problem) + plan.tmp_bytes + plan.fifo_bytes // plan.n
+
+    def open(
+        self, group: Group, plans: Sequence[Plan], options: SessionOptions
+    ) -> ReferenceSession:
+        return ReferenceSession()
+
+
+BACKEND = ReferenceBackend()

@@ -7,8 +7,7 @@ takes no time there: 1530 repeats, of nine collectives up to 16 MiB, took 6 s.
 """
 
 from collbench.backends import FAMILY
-from collbench.backends.base import auto_iterations, rotations
-from collbench.backends.gpu import timing as gpu
+from collbench.backends.base import GPU_BATCH, REPLAYS, auto_iterations, rotations
 from collbench.planning.cost import Machine, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
@@ -43,11 +42,11 @@ def repeat_s(
     is_checked: bool,
 ) -> float:
     """Seconds of one repeat, its data included; iterations 0: as many as the backend would take."""
-    if getattr(FAMILY.load(case.backend), "WANTS_MACHINE", False):
+    if FAMILY.load(case.backend).wants_machine:
         return _MODEL_REPEAT_S
     once_s = launch_s(case, plan, on)
     if is_gpu(case):
-        launches = (gpu.REPLAYS + 1) * (iterations or gpu.auto_iterations(once_s)) * aggregate
+        launches = (REPLAYS + 1) * (iterations or auto_iterations(once_s, GPU_BATCH)) * aggregate
         return _GPU_REPEAT_S + launches * once_s
     launches = (iterations or auto_iterations(once_s)) * aggregate + warmup
     sets = rotations(case.problem(), hot=hot)
@@ -57,4 +56,4 @@ def repeat_s(
 
 def is_gpu(case: Case) -> bool:
     """Whether a case runs on GPUs."""
-    return bool(getattr(FAMILY.load(case.backend), "IS_GPU", False))
+    return FAMILY.load(case.backend).is_gpu

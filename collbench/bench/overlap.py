@@ -13,18 +13,20 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from collbench.backends import FAMILY
+from collbench.backends.base import GpuOptions, SessionOptions
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import Beside
-from collbench.backends.gpu.session import GpuOptions
+from collbench.backends.gpu.session import GpuRank, GpuSession
 from collbench.bench.runner import (
+    Job,
     Point,
     circumstances,
     ctas_of,
     describe_wrong,
     new_run,
+    opener,
     plan_points,
 )
 from collbench.bench.sweep import Sweep, cases
@@ -103,6 +105,8 @@ def to_line(overlap: Overlap) -> str:
         ]
     )
 
+
+OverlapSession = GpuSession[Job, GpuRank]
 
 # Times
 
@@ -264,14 +268,20 @@ def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
                 session.close()
 
 
-def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Any:
+def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> OverlapSession | None:
     """A session for points of one backend; None, and all of them waived, if it cannot be opened."""
     if not points:
         return None
-    backend = points[0].case.backend
-    module: Any = copies if backend == COPIES else FAMILY.load(backend)
+    name = points[0].case.backend
+    jobs = [point.job for point in points]
     try:
-        return module.Session(group, [point.job for point in points], hot=False, options=options)
+        if name == COPIES:
+            cases = [point.case for point in points]
+            return cast(
+                OverlapSession, copies.CopySession(group, cases, hot=False, options=options)
+            )
+        # only backends on GPUs are asked for
+        return cast(OverlapSession, opener(name).open(group, jobs, SessionOptions(gpu=options)))
     except UnavailableError as error:
         for point in points:
             point.waived = error.text
@@ -279,7 +289,7 @@ def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Any:
 
 
 def _measured(
-    point: Point, session: Any, asked: Asked, group: Group, run: str
+    point: Point, session: OverlapSession | None, asked: Asked, group: Group, run: str
 ) -> Iterator[Overlap]:
     """The row of a point, and its end if it must end all."""
     base = circumstances(point.case, group, session, run)
@@ -288,6 +298,7 @@ def _measured(
     if point.waived:
         yield untimed(record=Record(**base, status="waived", reason=point.waived))
         return
+    assert session is not None
     try:
         found, wrong = session.beside(point.job, asked.gemm, asked.repeats)
     except (RefusedError, ScheduleError) as error:

@@ -11,16 +11,26 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from collbench import __version__
 from collbench.backends import FAMILY
-from collbench.backends.base import Batch, Samples
-from collbench.backends.gpu.child import Variables
-from collbench.backends.gpu.session import GpuOptions, LaunchMode, NetMemory
+from collbench.backends.base import (
+    Backend,
+    Batch,
+    GpuOptions,
+    LaunchMode,
+    NetMemory,
+    Peer,
+    Samples,
+    Session,
+    SessionFacts,
+    SessionOpener,
+    SessionOptions,
+)
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s
@@ -36,6 +46,8 @@ from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.pattern import Wrong
+from collbench.spec.peers import forced_by
 from collbench.spec.world import host_numbers
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.util.units import rate_gbs, to_us
@@ -70,6 +82,7 @@ class Settings:
 
 # backend, ranks, and the variables that its processes are started with
 SessionKey = tuple[str | int | tuple[str, str], ...]
+Job = Plan | Case  # what a session runs: a peer's a case, any other's a plan
 
 
 @dataclass(slots=True)
@@ -87,7 +100,7 @@ class Point:
     foreign_s: float = 0.0
 
     @property
-    def job(self) -> Plan | Case:
+    def job(self) -> Job:
         return self.plan if self.plan is not None else self.case
 
     @property
@@ -95,25 +108,11 @@ class Point:
         return self.case.backend, self.case.ranks, *forced_by(self.case)
 
 
-def is_peer(backend: str) -> bool:
-    """Whether a backend is a library with its own algorithms."""
-    return bool(getattr(FAMILY.load(backend), "IS_PEER", False))
-
-
-def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
-    """The knobs of ours that a library can be forced to, each with the values that it has (none
-    named: any number).
+def opener(backend: str) -> SessionOpener[Job]:
+    """The backend or peer of that name, for jobs of its points: Point.job is of the kind that it
+    takes, which types cannot say.
     """
-    return getattr(FAMILY.load(peer), "KNOBS", {})
-
-
-def forced_by(case: Case) -> Variables:
-    """The variables that force a library to do as the case says; nothing if it is its own choice,
-    or no library.
-    """
-    module = FAMILY.load(case.backend)
-    found: Variables = module.environment(case) if hasattr(module, "environment") else ()
-    return found
+    return cast("SessionOpener[Job]", FAMILY.load(backend))
 
 
 def plan_points(
@@ -135,12 +134,13 @@ def plan_points(
     points: dict[tuple[Case, str], Point] = {}
     here = host_numbers(group.hosts)
     for case in cases:
-        module = FAMILY.load(case.backend)
+        backend = FAMILY.load(case.backend)
         if case.backend not in refused:
-            refused[case.backend] = module.why_not(group)
-            has_limits = hasattr(module, "limits") and not refused[case.backend]
+            refused[case.backend] = backend.why_not(group)
             limits[case.backend] = (
-                module.limits(max_memory) if has_limits else Limits(memory_bytes=max_memory)
+                Limits(memory_bytes=max_memory)
+                if backend.is_peer or refused[case.backend]
+                else backend.limits(max_memory)
             )
         why = refused[case.backend] or case.why_senseless()
         if not why and group.ranks and case.ranks != group.ranks:
@@ -153,27 +153,27 @@ def plan_points(
             if why
             else _planned(
                 case,
-                module,
+                backend,
                 replace(limits[case.backend], hosts=hosts(case) or here),
                 orders,
                 algorithm(case),
             )
         )
-        if point.plan is not None and hasattr(module, "why_waived"):
-            point.waived = module.why_waived(point.plan, group)
+        if point.plan is not None and not backend.is_peer:
+            point.waived = backend.why_waived(point.plan, group)
         points.setdefault((point.case, point.waived), point)
     return list(points.values())
 
 
 def _planned(
     case: Case,
-    module: Any,
+    backend: Backend | Peer,
     limits: Limits,
     orders: Callable[[Case], tuple[tuple[int, ...], ...]],
     best: str,
 ) -> Point:
-    if getattr(module, "IS_PEER", False):
-        return Point(case, waived=module.why_waived(case, collective(case.op).is_reduction))
+    if backend.is_peer:
+        return Point(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
     case = replace(case, algo=best) if case.algo == "auto" else case
     limits = replace(limits, orders=orders(case))
     try:
@@ -231,7 +231,7 @@ class Measurement:
         self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = machine()
         self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
-        self.sessions: dict[SessionKey, Any] = {}
+        self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
 
     def key_of(self, point: Point) -> tuple[object, ...]:
@@ -281,42 +281,34 @@ class Measurement:
         return found
 
     def _open(self, key: SessionKey, points: Sequence[Point]) -> None:
-        module = FAMILY.load(str(key[0]))
+        backend = opener(str(key[0]))
         try:
-            self._waive_too_large(module, points)
+            self._waive_too_large(backend, points)
             jobs = [point.job for point in points if not point.waived]
             if jobs:
-                self.sessions[key] = module.Session(
-                    self.group,
-                    jobs,
-                    hot=self.settings.hot,
-                    **module_options(module, self.settings, self.group),
+                self.sessions[key] = backend.open(
+                    self.group, jobs, session_options(self.settings, self.group)
                 )
         except UnavailableError as error:
             for point in points:
                 point.waived = error.text
 
-    def _waive_too_large(self, module: Any, points: Sequence[Point]) -> None:
+    def _waive_too_large(self, backend: SessionOpener[Job], points: Sequence[Point]) -> None:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
         hot = self.settings.hot
         for point in points:
-            needs = []
-            if hasattr(module, "shared_bytes"):
-                needs.append(
-                    (
-                        module.shared_bytes(point.job, hot=hot),
-                        self.group.shared_bytes_left(),
-                        "shared memory",
-                    )
-                )
-            if hasattr(module, "private_bytes"):
-                needs.append(
-                    (
-                        module.private_bytes(point.job, hot=hot) * self._ranks_here(point.case),
-                        memory_left_bytes(),
-                        "memory",
-                    )
-                )
+            needs = (
+                (
+                    backend.shared_bytes(point.job, hot=hot),
+                    self.group.shared_bytes_left(),
+                    "shared memory",
+                ),
+                (
+                    backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case),
+                    memory_left_bytes(),
+                    "memory",
+                ),
+            )
             for needed, left, what in needs:
                 if needed > left:
                     point.waived = (
@@ -378,7 +370,7 @@ class Measurement:
             deadline_s=settings.timeout_s + expected_s,
         )
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
-        samples: Samples = session.run(point.job, batch)
+        samples = session.run(point.job, batch)
         elapsed = time.monotonic() - start
         point.repeats.append(samples)
         point.elapsed_s += elapsed
@@ -462,7 +454,9 @@ def new_run() -> str:
     )
 
 
-def circumstances(case: Case, group: Group, session: Any, run: str) -> dict[str, Any]:
+def circumstances(
+    case: Case, group: Group, session: SessionFacts | None, run: str
+) -> dict[str, Any]:
     """What every row of a case says, whatever came out: its knobs, and who measured it where and
     when. session: None if there is none.
     """
@@ -471,7 +465,7 @@ def circumstances(case: Case, group: Group, session: Any, run: str) -> dict[str,
         "hosts": len(set(group.hosts)),
         "count": case.block_count,
         "run": run,
-        "host": getattr(session, "host", socket.gethostname()),
+        "host": (session.host if session else "") or socket.gethostname(),
         "device": session.device if session else "",
         "versions": "; ".join(
             [
@@ -501,10 +495,12 @@ def is_modelled(point: Point) -> bool:
     return any("modelled" in samples.notes for samples in point.repeats)
 
 
-def module_options(module: Any, settings: Settings, group: Group) -> dict[str, Any]:
-    """What a backend's session is told beyond the usual."""
-    if getattr(module, "IS_GPU", False):
-        options = GpuOptions(
+def session_options(settings: Settings, group: Group) -> SessionOptions:
+    """What sessions heed of the settings."""
+    return SessionOptions(
+        hot=settings.hot,
+        machine=settings.machine,
+        gpu=GpuOptions(
             gpus=settings.gpus,
             launch=settings.launch,
             isolated=settings.isolated,
@@ -513,12 +509,11 @@ def module_options(module: Any, settings: Settings, group: Group) -> dict[str, A
             is_spread=len(set(group.hosts)) > 1 or settings.inject == "spread",
             net_memory=settings.net_memory,
             net_threads=settings.net_threads,
-        )
-        return {"options": options}
-    return {"machine_name": settings.machine} if getattr(module, "WANTS_MACHINE", False) else {}
+        ),
+    )
 
 
-def describe_wrong(wrong: Any, plan: Plan | None) -> str:
+def describe_wrong(wrong: Wrong, plan: Plan | None) -> str:
     """Rank, index, values, and which round should have written the first wrong element."""
     text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
     writer = (

@@ -116,7 +116,7 @@ def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tup
 
 
 def _is_on_gpus(backend: str) -> bool:
-    return bool(getattr(FAMILY.load(backend), "IS_GPU", False))
+    return FAMILY.load(backend).is_gpu
 
 
 def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:

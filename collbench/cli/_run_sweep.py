@@ -11,16 +11,7 @@ from typing import IO, Any
 import click
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import (
-    Measurement,
-    Point,
-    Settings,
-    estimate_s,
-    forced_by,
-    is_peer,
-    knobs_of,
-    plan_points,
-)
+from collbench.bench.runner import Measurement, Point, Settings, estimate_s, plan_points
 from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import sweep as options_of
 from collbench.cli._links import MODEL, RankLinks, recorded
@@ -36,6 +27,7 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.report.tables.sweep import Table, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, known_keys, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.peers import forced_by, is_peer, knobs_of
 from collbench.util import catalog, units
 from collbench.util.errors import UsageError
 from collbench.util.units import format_duration
@@ -235,7 +227,7 @@ def _drive(
     try:
         measurement.open()
         for headline in dict.fromkeys(
-            getattr(session, "headline", "") for session in measurement.sessions.values()
+            session.headline for session in measurement.sessions.values()
         ):
             if headline:
                 click.echo(f"# {headline}", err=True)

@@ -194,8 +194,8 @@ def _text(file: Path) -> str:
 
 def _gathered() -> "list[Recording] | None":
     """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
-    from collbench.launch.launcher import leave_mpi, load_mpi, unlink_segments
-    from collbench.launch.watchdog import Watchdog, alarmed
+    from collbench.launch.launcher import alarmed, leave_mpi, load_mpi, unlink_segments
+    from collbench.launch.watchdog import Watchdog
     from collbench.machine import discovery
 
     mpi = load_mpi(launcher())

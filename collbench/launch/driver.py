@@ -1,5 +1,5 @@
-"""The driver's side of a crew whose ranks are other processes: send a call to all, collect the
-answers, find out who is missing.
+"""The driver's side of a worker group whose ranks are other processes: send a call to all,
+collect the answers, find out who is missing.
 """
 
 import os
@@ -7,11 +7,11 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
+from collbench.launch.server import Reply
 from collbench.util.errors import CollbenchError, HangError, RankLostError
 
 ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
@@ -44,7 +44,7 @@ class Driver:
         for connection in self.connections:
             _limit_messages(connection)
 
-    def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
+    def call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         """The results of all ranks in rank order. Raises what the first failing rank raised,
         HangError or RankLostError.
         """
@@ -53,57 +53,48 @@ class Driver:
                 connection.send((method, args))
             except OSError:
                 raise self._lost([rank], []) from None
-        answers: dict[int, tuple[str, Any]] = {}
+        replies: dict[int, Reply] = {}
         lost: list[int] = []
         deadline = time.monotonic() + timeout_s
         is_aborted, extensions = False, EXTENSIONS
-        while len(answers) + len(lost) < len(self.connections):
+        while len(replies) + len(lost) < len(self.connections):
             left = deadline - time.monotonic()
-            unheard = [
-                c
-                for rank, c in enumerate(self.connections)
-                if rank not in answers and rank not in lost
+            awaited = [
+                connection
+                for rank, connection in enumerate(self.connections)
+                if rank not in replies and rank not in lost
             ]
-            ready = wait(unheard, timeout=left) if left > 0 else []
+            ready = wait(awaited, timeout=left) if left > 0 else []
             if not ready and left <= 0:
                 if is_aborted:
                     break
                 if extensions and all(
                     fate(self.pids[rank], None) == RUNS
                     for rank in range(len(self.pids))
-                    if rank not in answers
+                    if rank not in replies
                 ):
                     extensions, deadline = extensions - 1, time.monotonic() + timeout_s
                     continue
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-            for heard in ready:
-                rank = next(rank for rank, mine in enumerate(self.connections) if mine is heard)
-                try:
-                    answers[rank] = self.connections[rank].recv()
-                except (EOFError, OSError):
-                    lost.append(rank)
-            if not is_aborted and (lost or any(kind == "error" for kind, _ in answers.values())):
+            for rank, connection in enumerate(self.connections):
+                if connection in ready:
+                    try:
+                        replies[rank] = connection.recv()
+                    except (EOFError, OSError):
+                        lost.append(rank)
+            if not is_aborted and (lost or any(reply.error for reply in replies.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
         # the first to go is the one to blame
         silent = lost + [
             rank
             for rank in range(len(self.connections))
-            if rank not in answers and rank not in lost
-        ]
-        errors = [
-            result
-            for kind, result in (answers[rank] for rank in sorted(answers))
-            if kind == "error"
+            if rank not in replies and rank not in lost
         ]
         if silent:
-            raise self._lost(silent, errors)
-        if errors:
-            raise next(
-                (error for error in errors if not isinstance(error, HangError)), None
-            ) or hang_error(errors)
-        return [answers[rank][1] for rank in range(len(self.connections))]
+            raise self._lost(silent, errors_of(replies))
+        return results_of(replies)
 
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
         """Say what became of the ranks that did not answer, and who waited for them."""
@@ -114,6 +105,22 @@ class Driver:
             "; ".join([*fates, *waits]),
             "rows finished before are kept; run again with --resume to go on",
         )
+
+
+def errors_of(replies: Mapping[int, Reply]) -> list[CollbenchError]:
+    """What ranks raised, in rank order."""
+    in_order = (replies[rank].error for rank in sorted(replies))
+    return [error for error in in_order if error is not None]
+
+
+def results_of(replies: Mapping[int, Reply]) -> list[object]:
+    """The results in rank order. Raises the first error that is no hang, or all hangs as one."""
+    errors = errors_of(replies)
+    if errors:
+        raise next(
+            (error for error in errors if not isinstance(error, HangError)), None
+        ) or hang_error(errors)
+    return [replies[rank].result for rank in sorted(replies)]
 
 
 def hang_error(errors: Sequence[CollbenchError]) -> HangError:

@@ -1,16 +1,26 @@
 """Who the ranks are: `local` (this host, no launcher) or `mpi` (one rank a process, under mpirun,
 mpiexec or srun).
 
-A group makes crews. A crew is one server a rank, each holding the rank's part of one backend; the
-driver (the process without a launcher, or rank 0 under one) calls a method on all of them and gets
-the results in rank order, or an error that says which rank failed.
+A group makes worker groups. A worker group is one server a rank, each holding the rank's part of
+one backend; the driver (the process without a launcher, or rank 0 under one) calls a method on all
+of them and gets the results in rank order, or an error that says which rank failed.
 """
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypeVar, TypeVarTuple, cast
+
+from collbench.launch.mpi_types import Comm
 
 GroupKind = Literal["local", "mpi"]
+
+
+class CallLimit(Protocol):
+    """What gives blocking calls a deadline (see watchdog.py)."""
+
+    def limit(self, what: str, deadline_s: float) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +36,59 @@ class RankContext:
     n: int
     local_rank: int = 0
     arena: memoryview | None = None
-    comm: Any = None
-    watchdog: Any = None
+    comm: Comm = None
+    watchdog: CallLimit | None = None
     is_process: bool = False
 
 
-class WorkerGroup(Protocol):
-    """One server a rank. call() runs a method on every rank and returns the results in rank order;
-    it never waits past timeout_s.
+class Rank(Protocol):
+    """One rank's part of a backend, made where the rank runs. Its public methods are what the
+    driver may call.
 
-    Raises what a rank raised, HangError if ranks wait for each other, RankLostError if one died or
-    does not answer.
+    faults: what its libraries raise when the device fails.
     """
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]: ...
+    faults: tuple[type[Exception], ...] = ()
 
-    def close(self) -> None: ...
+    def __init__(self, context: RankContext) -> None: ...
+
+    def abort(self) -> None:
+        """Make ranks that wait for messages of this one give up."""
+        return
+
+    def close(self) -> None:
+        """Give back what is held."""
+        return
+
+
+RankT = TypeVar("RankT", bound=Rank)
+RankT_co = TypeVar("RankT_co", bound=Rank, covariant=True)
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+
+
+class WorkerGroup(Protocol[RankT_co]):
+    """One server a rank."""
+
+    def call(
+        self, method: Callable[[RankT_co, *Args], Result], *args: *Args, timeout_s: float
+    ) -> list[Result]:
+        """Run a method of the rank's class on every rank; returns the results in rank order. It
+        never waits past timeout_s.
+
+        Raises what a rank raised, HangError if ranks wait for each other, RankLostError if one died
+        or does not answer.
+        """
+        # the name is all that travels; server.perform() finds the method of the rank's own class
+        return cast("list[Result]", self._call(method.__name__, args, timeout_s))
+
+    @abstractmethod
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
+        """As call(), by the method's name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the ranks."""
 
 
 class Group(Protocol):
@@ -53,11 +100,11 @@ class Group(Protocol):
     ranks: int
     hosts: Sequence[str]
 
-    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup: ...
+    def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]: ...
 
-    def mpi_workers(self, backend: str, n: int) -> WorkerGroup: ...
+    def mpi_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]: ...
 
-    def gpu_workers(self, backend: str, n: int) -> WorkerGroup: ...
+    def gpu_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]: ...
 
     def shared_bytes_left(self) -> int: ...
 

@@ -9,7 +9,8 @@ many minutes only.
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+
+from collbench.launch.mpi_types import Comm, Request
 
 BEAT_S = 1.0
 SILENT_S = 6.0  # after so long without a sign a rank counts as lost: five in a row were lost
@@ -23,24 +24,24 @@ class Heartbeat:
     With less than MPI's thread level multiple there are none (see MpiGroup).
     """
 
-    def __init__(self, comm: Any, hosts: Sequence[str]) -> None:
+    def __init__(self, comm: Comm, hosts: Sequence[str]) -> None:
         from mpi4py import MPI
 
         rank = comm.Get_rank()
         others = [other for other in range(len(hosts)) if hosts[other] != hosts[0]]
         self._partners = others if rank == 0 else [0] if rank in others else []
         self._stopped, self._thread = threading.Event(), None
-        self._heard: dict[int, float] = {}
+        self._last_beat: dict[int, float] = {}
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._comm = comm.Dup()
-            self._heard = dict.fromkeys(self._partners, time.monotonic())
+            self._last_beat = dict.fromkeys(self._partners, time.monotonic())
             self._fault = MPI.Exception
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
 
     def silence_s(self, rank: int) -> float:
         """Seconds since a rank was last heard, 0 if nobody listens to it."""
-        return time.monotonic() - self._heard[rank] if rank in self._heard else 0.0
+        return time.monotonic() - self._last_beat[rank] if rank in self._last_beat else 0.0
 
     def stop(self) -> None:
         """No more beats, before MPI ends."""
@@ -49,7 +50,7 @@ class Heartbeat:
             self._thread.join(_STOP_S)
 
     def _beat(self) -> None:
-        under_way: dict[int, Any] = {}
+        under_way: dict[int, Request] = {}
         while not self._stopped.wait(BEAT_S):
             for rank in self._partners:
                 try:
@@ -58,7 +59,7 @@ class Heartbeat:
                         under_way[rank] = self._comm.Isend(bytearray(), rank)
                     while self._comm.Iprobe(rank):
                         self._comm.Recv(bytearray(), rank)
-                        self._heard[rank] = time.monotonic()
+                        self._last_beat[rank] = time.monotonic()
                 # MPI itself says that the connection is lost: it will stay silent
                 except self._fault:
                     continue

@@ -7,13 +7,14 @@ launcher gives one lonely world a process, or aborts inside MPI_Init.
 
 import os
 import shutil
+import signal
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from collbench.launch.watchdog import alarmed
+from collbench.launch.mpi_types import MpiModule
 from collbench.util.errors import UnavailableError
 
 # (vendor, number of ranks, rank): Open MPI's mpirun, Hydra (MPICH, Intel MPI), Slurm's srun
@@ -118,7 +119,25 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def load_mpi(found: Launcher | None) -> Any:
+@contextmanager
+def alarmed(deadline_s: float) -> Iterator[None]:
+    """Let the kernel end this process, without a word, if the body has not returned by the
+    deadline, or on Ctrl-C.
+
+    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread
+    nor a handler of ours could do it.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def load_mpi(found: Launcher | None) -> MpiModule:
     """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
     launcher's, cannot start so, or sees another world.
     """
@@ -161,7 +180,7 @@ def load_mpi(found: Launcher | None) -> Any:
     return MPI
 
 
-def leave_mpi(mpi: Any) -> None:
+def leave_mpi(mpi: MpiModule) -> None:
     """MPI_Finalize, which waits for all ranks, with a deadline."""
     with alarmed(_LEAVE_S):
         mpi.Finalize()

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from collbench.launch.driver import Driver
-from collbench.launch.group import GroupKind, RankContext, WorkerGroup
-from collbench.launch.server import die_with_parent, make_part, serve
+from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
+from collbench.launch.server import die_with_parent, serve
 from collbench.machine.host import memory_left_bytes
 from collbench.util.errors import UnavailableError
 from collbench.util.units import format_size
@@ -33,23 +32,23 @@ class LocalGroup:
     def __init__(self) -> None:
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
-    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup:
+    def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
         """N forked ranks around one anonymous shared mapping, which has no name and goes with the
         last of them.
         """
-        return _ForkedWorkerGroup(backend, n, arena_bytes)
+        return _ForkedWorkerGroup(rank, n, arena_bytes)
 
-    def mpi_workers(self, backend: str, n: int) -> WorkerGroup:
+    def mpi_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
         """N ranks started by mpirun."""
         from collbench.launch.mpirun import MpirunWorkerGroup
 
-        return MpirunWorkerGroup(backend, n)
+        return MpirunWorkerGroup(rank, n)
 
-    def gpu_workers(self, backend: str, n: int) -> WorkerGroup:
+    def gpu_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
         """N threads of this process, each with a GPU of its own."""
         from collbench.launch.threads import ThreadWorkerGroup
 
-        return ThreadWorkerGroup(backend, n)
+        return ThreadWorkerGroup(rank, n)
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
@@ -59,12 +58,12 @@ class LocalGroup:
         """Nothing is held: crews close themselves."""
 
 
-class _ForkedWorkerGroup:
+class _ForkedWorkerGroup(WorkerGroup[RankT]):
     """Processes made by fork. Start it before any thread: only the calling thread survives in a
     child.
     """
 
-    def __init__(self, backend: str, n: int, arena_bytes: int) -> None:
+    def __init__(self, rank: type[RankT], n: int, arena_bytes: int) -> None:
         left = memory_left_bytes()
         if arena_bytes > left:
             raise UnavailableError(
@@ -88,15 +87,15 @@ class _ForkedWorkerGroup:
         fork = multiprocessing.get_context("fork")
         pairs = [fork.Pipe() for _ in range(n)]
         self._processes: list[BaseProcess] = []
-        for rank in range(n):
+        for number in range(n):
             others = [
                 end
                 for index, pair in enumerate(pairs)
-                for end in (pair if index != rank else pair[:1])
+                for end in (pair if index != number else pair[:1])
             ]
             process = fork.Process(
                 target=_rank_main,
-                args=(backend, rank, n, self._arena, pairs[rank][1], others, os.getpid()),
+                args=(rank, number, n, self._arena, pairs[number][1], others, os.getpid()),
                 daemon=True,
             )
             with _no_interrupt():
@@ -114,7 +113,7 @@ class _ForkedWorkerGroup:
     def _abort(self) -> None:
         self._arena[0] = 1
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         return self._driver.call(method, args, timeout_s)
 
     def close(self) -> None:
@@ -140,8 +139,8 @@ def _no_interrupt() -> Iterator[None]:
 
 
 def _rank_main(
-    backend: str,
-    rank: int,
+    rank: type[Rank],
+    number: int,
     n: int,
     arena: mmap.mmap,
     mine: Connection,
@@ -151,5 +150,5 @@ def _rank_main(
     die_with_parent(parent)
     for connection in others:
         connection.close()
-    serve(mine, make_part(backend, RankContext(rank=rank, n=n, arena=memoryview(arena))))
+    serve(mine, rank(RankContext(rank=number, n=n, arena=memoryview(arena))))
     os._exit(0)

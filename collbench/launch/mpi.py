@@ -1,7 +1,7 @@
 """The mpi group: this process is one rank of several, under mpirun, mpiexec or srun. Rank 0 drives,
 all ranks (0 too) serve.
 
-Calls and answers are small MPI messages that are polled for, never waited for blindly: a rank that
+Calls and replies are small MPI messages that are polled for, never waited for blindly: a rank that
 is stopped or lost is noticed within a deadline, and then MPI_Abort ends what is left.
 """
 
@@ -9,14 +9,22 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from collbench.launch.driver import ABORT_GRACE_S, EXTENSIONS, MESSAGE_S, RUNS, hang_error
-from collbench.launch.group import GroupKind, RankContext, WorkerGroup
-from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
-from collbench.launch.server import make_part, perform
-from collbench.launch.watchdog import Watchdog, alarmed, end_all
-from collbench.util.errors import CollbenchError, HangError, RankLostError, UnavailableError
+from collbench.launch.driver import (
+    ABORT_GRACE_S,
+    EXTENSIONS,
+    MESSAGE_S,
+    RUNS,
+    errors_of,
+    results_of,
+)
+from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
+from collbench.launch.launcher import alarmed, launcher, leave_mpi, load_mpi, unlink_segments
+from collbench.launch.mpi_types import MpiModule
+from collbench.launch.server import Reply, perform, rank_class, rank_name
+from collbench.launch.watchdog import Watchdog, end_all
+from collbench.util.errors import RankLostError, UnavailableError
 from collbench.util.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
@@ -26,6 +34,23 @@ _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
 _SMALLER = "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size"
 _OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRank:
+    """Ask every rank to make its part of a backend, with so much shared memory on each host."""
+
+    rank: str  # the name of its class (see rank_name)
+    arena_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankCall:
+    """Ask every rank to run a method of its part."""
+
+    rank: str
+    method: str
+    args: tuple[object, ...]
 
 
 class MpiGroup:
@@ -50,11 +75,11 @@ class MpiGroup:
                 "on several hosts signs of life need MPI's thread level multiple",
                 "unset MPI4PY_RC_THREAD_LEVEL",
             )
-        self._parts: dict[str, Any] = {}
+        self._parts: dict[str, Rank] = {}
         self._arenas: dict[str, memoryview] = {}
-        self._windows: list[Any] = []
+        self._windows: list[MpiModule] = []
 
-    def shared_workers(self, backend: str, n: int, arena_bytes: int) -> WorkerGroup:
+    def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
         """All ranks, those of each host around an MPI shared window."""
         needed, free = arena_bytes, _shm_free()
         if needed > free:
@@ -63,19 +88,15 @@ class MpiGroup:
                 f" {free >> 20}M left",
                 _SMALLER,
             )
-        workers = _MpiWorkerGroup(self, backend)
-        workers.call("open", arena_bytes, timeout_s=_OPEN_S)
-        return workers
+        return _MpiWorkerGroup(self, rank, arena_bytes)
 
-    def mpi_workers(self, backend: str, n: int) -> WorkerGroup:
+    def mpi_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
         """All ranks, without shared memory."""
-        workers = _MpiWorkerGroup(self, backend)
-        workers.call("open", 0, timeout_s=_OPEN_S)
-        return workers
+        return _MpiWorkerGroup(self, rank, 0)
 
-    def gpu_workers(self, backend: str, n: int) -> WorkerGroup:
+    def gpu_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
         """All ranks; each takes the GPU of its number on its host."""
-        return self.mpi_workers(backend, n)
+        return self.mpi_workers(rank, n)
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a crew can still have."""
@@ -100,8 +121,7 @@ class MpiGroup:
             message = self._next_call()
             if isinstance(message, int):
                 break
-            backend, method, args = message
-            answer = self.perform(backend, method, args)
+            answer = self.perform(message)
             with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
                 self.comm.isend(answer, 0, _ANSWER_TAG).wait()
         self._leave()
@@ -110,8 +130,7 @@ class MpiGroup:
     def _leave(self) -> None:
         with self.watchdog.limit("its own GPU and libraries to let go", _OPEN_S):
             for part in self._parts.values():
-                if hasattr(part, "close"):
-                    part.close()
+                part.close()
             self._parts.clear()
         self._arenas.clear()
         self.watchdog.close()
@@ -122,7 +141,7 @@ class MpiGroup:
             self.comm.Barrier()
         leave_mpi(self._mpi)
 
-    def _next_call(self) -> Any:
+    def _next_call(self) -> OpenRank | RankCall | int:
         looks, looked_at = 0, time.monotonic()
         stopped_since = None
         while not self.comm.iprobe(source=0, tag=_CALL_TAG):
@@ -139,46 +158,47 @@ class MpiGroup:
             if stopped_since is not None and now - stopped_since > DRIVER_STOPPED_S:
                 self.watchdog.leave(f"waited {DRIVER_STOPPED_S:.0f} s for rank 0, which {fate}")
         with self.watchdog.limit("the rest of a call of rank 0", MESSAGE_S + DRIVER_STOPPED_S):
-            return self.comm.recv(source=0, tag=_CALL_TAG)
+            message: OpenRank | RankCall | int = self.comm.recv(source=0, tag=_CALL_TAG)
+            return message
 
-    def perform(self, backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
-        """Run one call on this rank's part of a backend; "open" makes the part."""
-        if method == "open":
-            arena_bytes = int(str(args[0]))
-            with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
-                least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
-                if arena_bytes > least:  # each rank comes to the same
-                    return "error", UnavailableError(
+    def perform(self, message: OpenRank | RankCall) -> Reply:
+        """Do what rank 0 asks of this rank."""
+        if isinstance(message, RankCall):
+            return perform(self._parts[message.rank], message.method, message.args)
+        arena_bytes = message.arena_bytes
+        with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
+            least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
+            if arena_bytes > least:  # each rank comes to the same
+                return Reply(
+                    error=UnavailableError(
                         f"the ranks need {format_size(arena_bytes)} of shared memory, a host has"
                         f" {least >> 20}M left",
                         _SMALLER,
                     )
-                arena = self._allocate(arena_bytes) if arena_bytes else None
-            if arena is not None:
-                self._arenas[backend] = arena
-            local_rank = self.hosts[: self.rank].count(self.hosts[self.rank])
-            if hasattr(self._parts.get(backend), "close"):
-                self._parts.pop(backend).close()
-            context = RankContext(
-                rank=self.rank,
-                n=self.ranks,
-                local_rank=local_rank,
-                arena=arena,
-                comm=self.comm,
-                watchdog=self.watchdog,
-            )
-            with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
-                self._parts[backend] = make_part(backend, context)
-            return "ok", None
-        return perform(self._parts[backend], method, args)
+                )
+            arena = self._allocate(arena_bytes) if arena_bytes else None
+        if arena is not None:
+            self._arenas[message.rank] = arena
+        if message.rank in self._parts:
+            self._parts.pop(message.rank).close()
+        context = RankContext(
+            rank=self.rank,
+            n=self.ranks,
+            local_rank=self.hosts[: self.rank].count(self.hosts[self.rank]),
+            arena=arena,
+            comm=self.comm,
+            watchdog=self.watchdog,
+        )
+        with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
+            self._parts[message.rank] = rank_class(message.rank)(context)
+        return Reply()
 
     def abort_waits(self) -> None:
         """Tell ranks that wait in shared memory, or for messages, to give up."""
         for arena in self._arenas.values():
             arena[0] = 1
         for part in self._parts.values():
-            if hasattr(part, "abort"):
-                part.abort()
+            part.abort()
 
     def _allocate(self, arena_bytes: int) -> memoryview:
         """One shared window of each host, whose memory its first rank gives."""
@@ -192,35 +212,37 @@ class MpiGroup:
         return memoryview(window.Shared_query(0)[0]).cast("B")
 
 
-class _MpiWorkerGroup:
+class _MpiWorkerGroup(WorkerGroup[RankT]):
     """Rank 0's side: send a call to all others, do its own share, collect the answers."""
 
-    def __init__(self, group: MpiGroup, backend: str) -> None:
-        self._group, self._backend = group, backend
+    def __init__(self, group: MpiGroup, rank: type[RankT], arena_bytes: int) -> None:
+        self._group, self._rank = group, rank_name(rank)
+        self._exchange(
+            OpenRank(self._rank, arena_bytes), "its own part of opening a backend", _OPEN_S
+        )
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
+        what = f"its own part of the call {method}"
+        return self._exchange(RankCall(self._rank, method, args), what, timeout_s)
+
+    def _exchange(self, message: OpenRank | RankCall, what: str, timeout_s: float) -> list[object]:
         group, comm = self._group, self._group.comm
-        requests = [
-            comm.isend((self._backend, method, args), rank, _CALL_TAG)
-            for rank in range(1, group.ranks)
-        ]
+        requests = [comm.isend(message, rank, _CALL_TAG) for rank in range(1, group.ranks)]
         deadline = time.monotonic() + timeout_s
         # a list: every request is tested each time
         while not all([r.test()[0] for r in requests]) and time.monotonic() < deadline:  # noqa: C419
             os.sched_yield()
         # as long as for others that run
-        with group.watchdog.limit(
-            f"its own part of the call {method}", (1 + EXTENSIONS) * timeout_s
-        ):
-            answers: dict[int, tuple[str, Any]] = {0: group.perform(self._backend, method, args)}
+        with group.watchdog.limit(what, (1 + EXTENSIONS) * timeout_s):
+            replies: dict[int, Reply] = {0: group.perform(message)}
         is_aborted, extensions = False, EXTENSIONS
-        while len(answers) < group.ranks:
+        while len(replies) < group.ranks:
             for rank in range(1, group.ranks):
-                if rank not in answers and comm.iprobe(source=rank, tag=_ANSWER_TAG):
+                if rank not in replies and comm.iprobe(source=rank, tag=_ANSWER_TAG):
                     with group.watchdog.limit(
                         f"the rest of the answer of rank {rank}", MESSAGE_S + DRIVER_STOPPED_S
                     ):
-                        answers[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
+                        replies[rank] = comm.recv(source=rank, tag=_ANSWER_TAG)
             is_late = not is_aborted and time.monotonic() > deadline
             if (
                 is_late
@@ -228,35 +250,26 @@ class _MpiWorkerGroup:
                 and all(
                     group.watchdog.fate(rank) == RUNS
                     for rank in range(group.ranks)
-                    if rank not in answers
+                    if rank not in replies
                 )
             ):
                 extensions, deadline = extensions - 1, time.monotonic() + timeout_s
             if not is_aborted and (
-                time.monotonic() > deadline or any(kind == "error" for kind, _ in answers.values())
+                time.monotonic() > deadline or any(reply.error for reply in replies.values())
             ):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 group.abort_waits()
             if is_aborted and time.monotonic() > deadline:
                 break
             os.sched_yield()
-        silent = [rank for rank in range(group.ranks) if rank not in answers]
-        errors: list[CollbenchError] = [
-            result
-            for kind, result in (answers[rank] for rank in sorted(answers))
-            if kind == "error"
-        ]
+        silent = [rank for rank in range(group.ranks) if rank not in replies]
         if silent:
             fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
             raise RankLostError(
-                "; ".join([*fates, *(error.message for error in errors)]),
+                "; ".join([*fates, *(error.message for error in errors_of(replies))]),
                 "rows finished before are kept; run again with --resume to go on",
             )
-        if errors:
-            raise next(
-                (error for error in errors if not isinstance(error, HangError)), None
-            ) or hang_error(errors)
-        return [answers[rank][1] for rank in range(group.ranks)]
+        return results_of(replies)
 
     def close(self) -> None:
         """The part lives as long as the group: windows are freed together at the end."""

@@ -9,15 +9,15 @@ from multiprocessing.connection import Client
 from collbench.launch.group import RankContext
 from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
 from collbench.launch.mpirun import KEY_VARIABLE
-from collbench.launch.server import die_with_parent, make_part, serve
+from collbench.launch.server import die_with_parent, rank_class, serve
 from collbench.launch.watchdog import Watchdog
 from collbench.util.errors import CollbenchError
 
-MEET_S = 5.0  # how long all ranks may take to meet before they leave MPI together
+LEAVE_S = 5.0  # how long all ranks may take to meet before they leave MPI together
 
 
-def main(address: str, backend: str) -> None:
-    """Serve one rank of `backend` for the driver at that abstract address."""
+def main(address: str, rank: str) -> None:
+    """Serve one rank of that class (see rank_name) for the driver at that abstract address."""
     die_with_parent(os.getppid())
     try:
         endpoint = Client(
@@ -34,15 +34,10 @@ def main(address: str, backend: str) -> None:
     watchdog = Watchdog(comm)
     unlink_segments()
     endpoint.send((comm.Get_rank(), os.getpid(), ""))
-    serve(
-        endpoint,
-        make_part(
-            backend,
-            RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog),
-        ),
-    )
+    context = RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)
+    serve(endpoint, rank_class(rank)(context))
     watchdog.close()
-    with watchdog.limit("the others to leave MPI", MEET_S):
+    with watchdog.limit("the others to leave MPI", LEAVE_S):
         comm.Barrier()
     leave_mpi(mpi)
 

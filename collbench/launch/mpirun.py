@@ -14,21 +14,23 @@ import tempfile
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener
-from typing import Any
 
 from collbench.launch.driver import Driver
+from collbench.launch.group import RankT, WorkerGroup
 from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.launch.server import rank_name
 from collbench.util.errors import RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
 START_S = 30.0
 
 
-class MpirunWorkerGroup:
+class MpirunWorkerGroup(WorkerGroup[RankT]):
     """n ranks under an mpirun of ours."""
 
-    def __init__(self, backend: str, n: int) -> None:
+    def __init__(self, rank: type[RankT], n: int) -> None:
         key = secrets.token_bytes(16)
+        self._pids: list[int] = []
         address = f"collbench-{os.getpid()}-{secrets.token_hex(8)}"
         with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
             environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
@@ -44,7 +46,7 @@ class MpirunWorkerGroup:
                     "-m",
                     "collbench.launch.mpi_worker",
                     address,
-                    backend,
+                    rank_name(rank),
                 ],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -88,7 +90,9 @@ class MpirunWorkerGroup:
             thread.join(timeout=0.1)
             waited += 0.1
         if len(found) < n:
-            last = self._said()[-1:] or [f"{len(found)} of {n} ranks came up in {START_S:.0f} s"]
+            last = self._stderr_lines()[-1:] or [
+                f"{len(found)} of {n} ranks came up in {START_S:.0f} s"
+            ]
             why = (problem or last)[0]
             raise UnavailableError(
                 f"mpirun could not start {n} ranks: {why}",
@@ -96,18 +100,20 @@ class MpirunWorkerGroup:
             )
         return [found[rank] for rank in range(n)]
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:
             return self._driver.call(method, args, timeout_s)
         except RankLostError as error:
-            told = [
-                line.removeprefix("Error: ") for line in self._said() if line.startswith("Error: ")
+            reasons = [
+                line.removeprefix("Error: ")
+                for line in self._stderr_lines()
+                if line.startswith("Error: ")
             ]
             # who gave up knows more than who finds them all gone
-            error.message = "; ".join(told) or error.message
+            error.message = "; ".join(reasons) or error.message
             raise
 
-    def _said(self) -> list[str]:
+    def _stderr_lines(self) -> list[str]:
         """What mpirun and the ranks wrote to stderr."""
         self._stderr.seek(0)
         return [line for line in self._stderr.read().splitlines() if line.strip()]
@@ -125,7 +131,7 @@ class MpirunWorkerGroup:
             self._mpirun.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
             self._mpirun.terminate()
-            for pid in getattr(self, "_pids", []):
+            for pid in self._pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, 9)
             try:

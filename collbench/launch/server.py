@@ -1,59 +1,97 @@
-"""The rank's side of a crew: receive a call, run it on the rank's part of a backend, answer."""
+"""The rank's side of a worker group: receive a call, run it on the rank's part, answer.
 
+This is the one place where the name of a method becomes a method again.
+"""
+
+import importlib
 import os
 import signal
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
 
-from collbench.launch.group import RankContext
+from collbench.launch.group import Rank
 from collbench.util.errors import CollbenchError, UnavailableError
-from collbench.util.registry import load_member
+
+MethodCall = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a call: a result, or an error."""
+
+    result: object = None
+    error: CollbenchError | None = None
 
 
 class Endpoint(Protocol):
     """The rank's end of its connection to the driver."""
 
-    def recv(self) -> Any: ...
+    def recv(self) -> MethodCall | None: ...
 
-    def send(self, obj: Any, /) -> None: ...
-
-
-def make_part(backend: str, context: RankContext) -> Any:
-    """The rank's part of a backend: its module's Rank."""
-    return load_member("collbench.backends", backend).Rank(context)
+    def send(self, obj: Reply, /) -> None: ...
 
 
-def perform(part: Any, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
+def rank_name(rank: type[Rank]) -> str:
+    """How a process that is started is told the class of its rank: `module:class`."""
+    return f"{rank.__module__}:{rank.__qualname__}"
+
+
+def rank_class(name: str) -> type[Rank]:
+    """The class of that name. Raises CollbenchError if it is none of ranks."""
+    module, _, kind = name.partition(":")
+    found: object = vars(importlib.import_module(module)).get(kind)
+    if not isinstance(found, type) or Rank not in found.__mro__:
+        raise CollbenchError(f"{name} is no class of ranks")
+    return cast("type[Rank]", found)
+
+
+def _method(part: Rank, name: str) -> Callable[..., object]:
+    """A public method of the part's class. Raises CollbenchError if there is none."""
+    found: object = getattr(type(part), name, None)
+    if name.startswith("_") or not callable(found):
+        raise CollbenchError(f"{type(part).__name__} has no method {name}")
+    return found
+
+
+def perform(part: Rank, name: str, args: tuple[object, ...]) -> Reply:
     """Run one call. Whatever it raises becomes an answer: this is the border of a process, past
     which an exception would be lost.
     """
     try:
-        return "ok", getattr(part, method)(*args)
+        return Reply(_method(part, name)(part, *args))
     except CollbenchError as error:
-        return "error", error
+        return Reply(error=error)
     except MemoryError as error:
-        return "error", UnavailableError(
-            f"{method} failed: {str(error) or 'out of memory'}", "use smaller sizes or fewer ranks"
+        return Reply(
+            error=UnavailableError(
+                f"{name} failed: {str(error) or 'out of memory'}",
+                "use smaller sizes or fewer ranks",
+            )
         )
-    except getattr(part, "faults", ()) as error:
-        return "error", UnavailableError(
-            f"{method} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi"
+    except part.faults as error:
+        return Reply(
+            error=UnavailableError(
+                f"{name} failed: {error}", "look for an Xid in dmesg, and at nvidia-smi"
+            )
         )
     except Exception as error:
-        return "error", CollbenchError(
-            f"{method} failed: {type(error).__name__}: {error}",
-            "this looks like a mistake in collbench: please report it",
+        return Reply(
+            error=CollbenchError(
+                f"{name} failed: {type(error).__name__}: {error}",
+                "this looks like a mistake in collbench: please report it",
+            )
         )
 
 
-def serve(endpoint: Endpoint, part: Any) -> None:
+def serve(endpoint: Endpoint, part: Rank) -> None:
     """Answer calls until the driver says None or is gone."""
     while True:
         try:
             message = endpoint.recv()
             if message is None:
                 return
-            method, args = message
-            endpoint.send(perform(part, method, args))
+            endpoint.send(perform(part, *message))
         except (EOFError, ConnectionError):
             return
 

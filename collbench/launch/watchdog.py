@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.heartbeat import SILENT_S, Heartbeat
+from collbench.launch.mpi_types import Comm
 from collbench.util.errors import HangError
 
 _FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
@@ -28,25 +28,7 @@ _END_S = 6.0  # for both, and for MPI_Abort
 _TURN_S = 1.0  # a rank waits so long for a lower one to speak and to end all: one message is enough
 
 
-@contextmanager
-def alarmed(deadline_s: float) -> Iterator[None]:
-    """Let the kernel end this process, without a word, if the body has not returned by the
-    deadline, or on Ctrl-C.
-
-    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread
-    nor a handler of ours could do it.
-    """
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def end_all(comm: Any, exit_code: int, words: str = "") -> None:
+def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
     """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any
     thread may call it. Does not return.
 
@@ -90,7 +72,7 @@ class Watchdog:
     calls. Making it is collective.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self._comm, self.rank = comm, int(comm.Get_rank())
         everyone: list[tuple[str, str, int]] = comm.allgather(
             (_boot_id(), socket.gethostname(), os.getpid())

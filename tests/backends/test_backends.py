@@ -49,14 +49,14 @@ class Crowd:
     """
 
     def __init__(self) -> None:
-        self.sessions: dict[int, cpu.Session] = {}
+        self.sessions: dict[int, cpu.CpuSession] = {}
 
     def once(self, plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
         if plan.n not in self.sessions:
             largest = plan_of(
                 problem("alltoall", plan.n, count=BIG // plan.n // plan.n // 8), "direct"
             )
-            self.sessions[plan.n] = cpu.Session(GROUP, [largest, plan], hot=True)
+            self.sessions[plan.n] = cpu.CpuSession(GROUP, [largest, plan], hot=True)
         return self.sessions[plan.n].once(plan, inputs)
 
 
@@ -69,7 +69,7 @@ def crowd() -> Iterator[Crowd]:
 
 
 def expected(plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    return reference.Session(GROUP, [plan], hot=True).once(plan, inputs)
+    return reference.ReferenceSession().once(plan, inputs)
 
 
 def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray], plan: Plan) -> None:
@@ -177,7 +177,7 @@ def test_schedules_that_nobody_registered(
 
 def test_cpu_measures_and_verifies() -> None:
     plan = plan_of(problem("allreduce", 2, count=5000), "ring", chunk_bytes=4096)
-    session = cpu.Session(GROUP, [plan], hot=False)
+    session = cpu.CpuSession(GROUP, [plan], hot=False)
     try:
         samples = session.run(plan, Batch(iterations=7, aggregate=2, blocking=True))
     finally:
@@ -206,7 +206,7 @@ def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
         for op, algo, in_place, direct, channels in MIXED
         for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
     ]
-    session = cpu.Session(GROUP, plans, hot=False)
+    session = cpu.CpuSession(GROUP, plans, hot=False)
     try:
         for _ in range(2):
             for plan in plans:

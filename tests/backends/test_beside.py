@@ -9,25 +9,16 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from collbench.backends.base import Answer
-from collbench.backends.gpu import concurrent
+from collbench.backends.base import Answer, Batch, GpuOptions, LaunchMode
+from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.concurrent import (
-    LEAST,
-    PATIENCE,
-    WINDOW_S,
-    Marks,
-    Work,
-    measured,
-    work_of,
-)
+from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, Marks, Work, work_of
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
-from collbench.backends.gpu.session import GpuHealth, GpuOptions
-from collbench.backends.gpu.timing import TimingOptions, launch_s
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, measured
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
-from collbench.launch.group import RankContext
+from collbench.launch.group import Rank, RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
@@ -52,24 +43,24 @@ class FakeProduct:
 
 def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     """Rank 0 of 2 on a made-up card, whose meetings take 5 ms."""
-    lane = DeviceRank(0, 2, card, is_alone=True)
-    lane.product = cast(Gemm, FakeProduct(card, 64))
-    monkeypatch.setattr(lane, "meet", lambda hold_ns=0: card.work(COMM, 5e-3))
+    gpu = DeviceRank(0, 2, card, is_alone=True)
+    gpu.gemm = cast(Gemm, FakeProduct(card, 64))
+    monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(
-        lane, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
+        gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
     )
-    return lane
+    return gpu
 
 
-def run(lane: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
+def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return concurrent.run(lane, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
+    return concurrent.run(gpu, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     card, waits = Card(), list[float]()
-    lane = lane_on(card, monkeypatch)
-    found = run(lane, card, waits, turns=4, products=2, replays=3, launches=2)
+    gpu = lane_on(card, monkeypatch)
+    found = run(gpu, card, waits, turns=4, products=2, replays=3, launches=2)
     assert found.computing == pytest.approx((0.0, 2e-3, 4e-3, 6e-3, 8e-3))
     assert found.launches == pytest.approx((0.0, 1e-3, 2e-3, 3e-3))
     assert found.wrong is WRONG
@@ -85,46 +76,43 @@ def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.Mo
 
 def test_each_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card()
-    lane = lane_on(card, monkeypatch)
-    alone = run(lane, card, [], replays=2, launches=4)
+    gpu = lane_on(card, monkeypatch)
+    alone = run(gpu, card, [], replays=2, launches=4)
     assert alone.computing == ()
     assert alone.launches == pytest.approx((0.0, 2e-3, 4e-3))
     assert not [entry for entry in card.log if entry[1] == COMPUTE]
-    computing = run(lane, card, [], turns=2)
+    computing = run(gpu, card, [], turns=2)
     assert computing.computing == pytest.approx((0.0, 1e-3, 2e-3))
     assert (computing.launches, computing.wrong) == ((), None)
 
 
 def test_a_product_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_session, "Gemm", FakeProduct)
-    rank = gpu_session.GpuRank(RankContext(rank=0, n=2))
-    rank.lane = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
+    rank = gpu_copies.CopyRank(RankContext(rank=0, n=2))
+    rank._gpu = DeviceRank(0, 2, cast(Any, Card()), is_alone=True)
     rank.compute(64)
-    made = rank.lane.product
+    made = rank.gpu.gemm
     rank.compute(64)
     assert isinstance(made, FakeProduct)
-    assert rank.lane.product is made
+    assert rank.gpu.gemm is made
 
 
 @pytest.mark.parametrize("launch", ["graph", "stream"])
 def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
-    monkeypatch: pytest.MonkeyPatch, launch: str
+    monkeypatch: pytest.MonkeyPatch, launch: LaunchMode
 ) -> None:
     card, waits, sets, graphs = Card(), list[bool](), list[int](), dict[Any, Any]()
-    lane = lane_on(card, monkeypatch)
+    gpu = lane_on(card, monkeypatch)
 
     def queue(number: int, stream: int) -> None:
         sets.append(number)
         card.work(stream, 0.5e-3)
 
-    assert launch_s(
-        lane,
-        queue,
-        3,
-        TimingOptions(launch=launch, iterations=4),
-        graphs,
-        lambda: waits.append(True),
-    ) == pytest.approx(0.5e-3)
+    batch, options = Batch(iterations=4), GpuOptions(launch=launch)
+    answer = timing.timed(
+        gpu, PROBLEM, queue, 3, batch, options, graphs, lambda: waits.append(True)
+    )
+    assert answer.seconds == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
     assert (len(graphs), waits) == ((1, [True] * 4) if launch == "graph" else (0, [True]))
 
@@ -132,18 +120,18 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
 # The driver
 
 
-class WorkerGroup:
+class FakeWorkers(WorkerGroup[Any]):
     """Two ranks; products take 1 ms, launches 2 ms, and what is asked for is kept."""
 
     def __init__(self, wrong: Wrong | None = None) -> None:
         self.asked: list[tuple[str, Work | None]] = []
         self.wrong = wrong
 
-    def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
         work = args[1] if method == "beside" else None
         self.asked.append((method, work))
         if method == "first":
-            return [Answer(wrong=None, seconds=3e-3, busy_s=0.0)] * 2
+            return [Answer(wrong=None, seconds=3e-3)] * 2
         if work is None:
             return [None, None]
         assert timeout_s > work.seconds
@@ -172,7 +160,7 @@ WATCH = cast(GpuHealth, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clo
 
 
 def test_each_repeat_is_alone_alone_and_together() -> None:
-    workers = WorkerGroup()
+    workers = FakeWorkers()
     found, wrong = measured(workers, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
     assert [method for method, _ in workers.asked] == [
         "reset",
@@ -198,24 +186,24 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
 
 
 def test_what_was_wrong_on_any_rank_is_told() -> None:
-    found, wrong = measured(WorkerGroup(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
+    found, wrong = measured(FakeWorkers(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
     assert wrong == [WRONG] * 4
     assert found[0].notes == ("clocks-low",)
 
 
 @pytest.mark.parametrize(
-    ("product_s", "launch_s"),
+    ("gemm_s", "launch_s"),
     [(1e-3, 1e-3), (0.5, 1e-5), (1e-5, 0.5), (1e-6, 1e-6), (0.0, 0.0), (2.0, 2.0)],
 )
-def test_both_fill_the_window_with_few_marks(product_s: float, launch_s: float) -> None:
-    work = work_of(product_s, launch_s)
-    assert work.turns * work.products * product_s >= WINDOW_S or not product_s
+def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> None:
+    work = work_of(gemm_s, launch_s)
+    assert work.turns * work.products * gemm_s >= WINDOW_S or not gemm_s
     assert work.turns * work.products >= LEAST
     assert work.replays * work.launches >= LEAST
     assert 1 <= work.launches <= 100
-    if min(product_s, launch_s) > 1e-5:
+    if min(gemm_s, launch_s) > 1e-5:
         assert max(work.turns, work.replays) <= 10 * LEAST
-        assert work.turns * work.products * product_s == pytest.approx(
+        assert work.turns * work.products * gemm_s == pytest.approx(
             work.replays * work.launches * launch_s, rel=0.5
         )
 
@@ -352,7 +340,7 @@ def test_a_missing_cublas_is_a_reason() -> None:
 
 def copies(
     monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]
-) -> tuple[gpu_copies.Rank, Case]:
+) -> tuple[gpu_copies.CopyRank, Case]:
     """Rank 1 of 3, whose user memory is at 1 << 30 times its number plus one."""
     case = Case(
         op="sendrecv",
@@ -363,14 +351,14 @@ def copies(
         ranks=3,
         size_bytes=1 << 20,
     )
-    rank = gpu_copies.Rank(RankContext(rank=1, n=3))
+    rank = gpu_copies.CopyRank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
-    lane = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
-    lane.user, lane.users, lane.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
-    monkeypatch.setattr(lane, "meet", lambda: log.append("meet"))
-    monkeypatch.setattr(lane, "wait", lambda deadline_s: log.append("wait"))
-    rank.lane, rank.kernel = lane, 77
+    gpu = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
+    gpu.user, gpu.users, gpu.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
+    monkeypatch.setattr(gpu, "barrier", lambda: log.append("barrier"))
+    monkeypatch.setattr(gpu, "wait", lambda deadline_s: log.append("wait"))
+    rank._gpu, rank.kernel = gpu, 77
     monkeypatch.setattr(
         gpu_copies,
         "Launch",
@@ -413,7 +401,7 @@ def test_all_copies_have_come_before_any_is_compared(
         if way == "host"
         else []
     )
-    assert log == [*brought, "meet", "wait"]
+    assert log == [*brought, "barrier", "wait"]
 
 
 def test_one_rank_copies_to_itself() -> None:
@@ -425,9 +413,9 @@ def test_one_rank_copies_to_itself() -> None:
     assert problem.buffers(0).out_offset >= 1000
 
 
-class FakeRank:
-    """A rank's part of the copies, whose products and copies take a millisecond; it keeps what it
-    was asked for.
+class FakeRank(Rank):
+    """A rank's part of the copies, whose multiplications and copies take a millisecond; it keeps
+    what it was asked for.
     """
 
     asked: ClassVar[list[tuple[str, tuple[Any, ...]]]] = []
@@ -435,39 +423,41 @@ class FakeRank:
     def __init__(self, context: RankContext) -> None:
         self.context = context
 
-    def device(self, options: GpuOptions) -> dict[str, Any]:
-        return {
-            "name": "GPU",
-            "uuid": f"GPU-{self.context.rank}",
-            "arch": 90,
-            "ctas": 132,
-            "cache": 50 << 20,
-            "pids": (),
-            "version": "none",
-        }
+    def device(self, options: GpuOptions) -> GpuFacts:
+        return GpuFacts(
+            name="GPU",
+            uuid=f"GPU-{self.context.rank}",
+            arch=90,
+            cache_bytes=50 << 20,
+            pids=(),
+            version="none",
+        )
 
-    def __getattr__(self, method: str) -> Any:
-        if method.startswith("_"):
-            raise AttributeError(method)
+    def allocate(self, *args: Any) -> None:
+        self.asked.append(("allocate", args))
 
-        def answer(*args: Any) -> Any:
-            FakeRank.asked.append((method, args))
-            if method == "first":
-                return Answer(wrong=None, seconds=1e-3, busy_s=0.0)
-            if method != "beside":
-                return None
-            work = pickle.loads(pickle.dumps(args[1]))  # as it goes to other processes
-            computing, launches = (
-                tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
-                for turns in (work.turns, work.replays)
-            )
-            return pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
+    def connect(self, *args: Any) -> None: ...
 
-        return answer
+    def reset(self, key: Any) -> None: ...
+
+    def compute(self, size: int) -> None: ...
+
+    def first(self, key: Any, is_checked: bool) -> Answer:
+        return Answer(wrong=None, seconds=1e-3)
+
+    def beside(self, key: Any, work: Work) -> Marks:
+        self.asked.append(("beside", (key,)))
+        work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
+        computing, launches = (
+            tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
+            for turns in (work.turns, work.replays)
+        )
+        marks: Marks = pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
+        return marks
 
 
 def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_copies, "Rank", FakeRank)
+    monkeypatch.setattr(gpu_copies, "CopyRank", FakeRank)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 3)
     monkeypatch.setattr(gpu_session, "GpuHealth", lambda facts: WATCH)
     FakeRank.asked = []
@@ -475,7 +465,7 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
         Case(op="sendrecv", backend="copies", algo=way, proto="", ranks=3, size_bytes=size)
         for way, size in (("engine", 64 << 20), ("host", 1 << 20))
     ]
-    session = gpu_copies.Session(LocalGroup(), cases, hot=False, options=GpuOptions())
+    session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
     try:
         found, wrong = session.beside(cases[1], 8192, 3)
     finally:

@@ -9,16 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends.base import Answer, Batch
+from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu import session as gpu_session
+from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
-from collbench.backends.gpu.session import GpuHealth, GpuOptions, repeat, take_gpu
-from collbench.backends.gpu.timing import REPLAYS, TimingOptions
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, repeat_on_gpus, take_gpu
 from collbench.device.card import Card
-from collbench.launch.group import RankContext
+from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import slot_wire_bytes
@@ -26,20 +25,20 @@ from collbench.spec.case import Case
 from collbench.util.errors import UnavailableError
 
 
-class WorkerGroup:
+class FakeWorkers(WorkerGroup[Any]):
     """Two ranks whose first launches take a second, and those of a graph 100 us."""
 
     def __init__(self) -> None:
         self.asked: dict[str, tuple[tuple[Any, ...], float]] = {}
         self.timed: list[int] = []
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[Any]:
         self.asked[method] = args, timeout_s
         if method == "timed":
-            assert isinstance(args[1], TimingOptions)
+            assert isinstance(args[1], Batch)
             self.timed.append(args[1].iterations)
-            return [Answer(wrong=None, seconds=1e-4, busy_s=0.0)] * 2
-        return [Answer(wrong=None, seconds=1.0, busy_s=0.0)] * 2
+            return [Answer(wrong=None, seconds=1e-4)] * 2
+        return [Answer(wrong=None, seconds=1.0)] * 2
 
     def close(self) -> None: ...
 
@@ -70,7 +69,9 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 
     facts, closed = (
         [
-            {"name": "GPU", "uuid": f"GPU-{rank}", "arch": 90, "cache": 1 << 20, "version": ""}
+            GpuFacts(
+                name="GPU", uuid=f"GPU-{rank}", arch=90, cache_bytes=1 << 20, pids=(), version=""
+            )
             for rank in range(2)
         ],
         list[bool](),
@@ -89,7 +90,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
     ]
     for plan in plans:
         with pytest.raises(UnavailableError, match="GPU 1 has no memory"):
-            cuda.Session(LocalGroup(), [plan], hot=False, options=GpuOptions())
+            cuda.CudaSession(LocalGroup(), [plan], hot=False, options=GpuOptions())
     assert closed == [True] * 2
     fifos = [plan.channels * plan.slots * slot_wire_bytes(plan) for plan in plans]
     (gpu, _, none), (little, _, host) = asked
@@ -99,9 +100,9 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 
 
 def test_asking_for_many_launches_is_no_deadline() -> None:
-    workers, options = WorkerGroup(), GpuOptions(timeout_s=1.0)
+    workers, options = FakeWorkers(), GpuOptions(timeout_s=1.0)
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
-    repeat(
+    repeat_on_gpus(
         workers,
         cast(GpuHealth, Quiet()),
         "plan",
@@ -111,40 +112,36 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
         options,
         hot=False,
     )
-    (_, how, _), timeout_s = workers.asked["timed"]
-    assert isinstance(how, TimingOptions)
-    assert timeout_s > 4 * options.timeout_s + how.work_s > (REPLAYS + 1) * 50 * 2 * 1.0
+    (_, _, work_s), timeout_s = workers.asked["timed"]
+    assert timeout_s > 4 * options.timeout_s + work_s > (REPLAYS + 1) * 50 * 2 * 1.0
     assert workers.asked["first"][1] < 15
 
 
 def test_launches_are_as_many_as_their_own_time_wants() -> None:
     """A first launch, which takes a second here, says little about one in a graph."""
-    workers, watch = WorkerGroup(), cast(GpuHealth, Quiet())
+    workers, watch = FakeWorkers(), cast(GpuHealth, Quiet())
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     for _ in range(2):
-        found = repeat(workers, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
+        found = repeat_on_gpus(workers, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
         assert found.iterations == 40
     assert workers.timed == [4, 40, 40]
 
 
 @pytest.mark.parametrize(
-    ("how", "sets"),
-    [
-        (TimingOptions(iterations=31), 31),
-        (TimingOptions(iterations=31, aggregate=2), 32),
-        (TimingOptions(iterations=31, aggregate=2, isolated=True), 31),
-    ],
+    ("aggregate", "isolated", "sets"), [(1, False, 31), (2, False, 32), (2, True, 31)]
 )
 def test_sets_without_a_timed_launch_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch, how: TimingOptions, sets: int
+    monkeypatch: pytest.MonkeyPatch, aggregate: int, isolated: bool, sets: int
 ) -> None:
     """They have the poison of the reset before, where launches are timed a second time."""
     compared: list[range] = []
-    lane = DeviceRank.__new__(DeviceRank)
-    monkeypatch.setattr(gpu_rank, "launch_s", lambda *args: 1e-4)
-    monkeypatch.setattr(lane, "compare", lambda problem, sets: compared.append(sets))
+    gpu = DeviceRank.__new__(DeviceRank)
+    for clock in ("_time_together", "_time_isolated"):
+        monkeypatch.setattr(timing, clock, lambda *args: 1e-4)
+    monkeypatch.setattr(gpu, "compare", lambda problem, sets: compared.append(sets))
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
-    lane.timed(problem, lambda number, stream: None, 32, how, {}, lambda: None, is_checked=True)
+    batch, options = Batch(iterations=31, aggregate=aggregate), GpuOptions(isolated=isolated)
+    timing.timed(gpu, problem, lambda number, stream: None, 32, batch, options, {}, lambda: None)
     assert compared == [range(sets)]
 
 
@@ -158,7 +155,7 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         allocated.append(size)
         return len(allocated) << 40
 
-    lane = DeviceRank(
+    gpu = DeviceRank(
         0,
         2,
         cast(
@@ -169,16 +166,16 @@ def test_what_a_soak_keeps_takes_no_more_memory_than_its_longest_burst(size: int
         ),
         is_alone=True,
     )
-    first = lane.keep("for good", b"1")
+    first = gpu.keep("for good", b"1")
     for burst in range(50):
-        before = lane.kept()
+        before = gpu.kept()
         own = [
-            lane.keep((burst, launch), bytes(size))
+            gpu.keep((burst, launch), bytes(size))
             for launch in range(3 if size < POOL_BYTES else 1)
         ]
         assert first not in own
-        lane.forget(before)
-    assert lane.keep("for good", b"1") == first
+        gpu.forget(before)
+    assert gpu.keep("for good", b"1") == first
     assert len(set(uploaded)) <= 4
     assert len(allocated) <= 2
 
@@ -225,13 +222,11 @@ def test_launches_come_first_where_that_is_asked_for(
     monkeypatch.setattr(gpu_session, "Card", lambda index: card)
     monkeypatch.setattr(gpu_session, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    lane, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
-    assert (
-        facts["version"] == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
-    )
-    assert lane.card.stream == (8 if is_urgent else 7)
+    gpu, facts = take_gpu(RankContext(rank=0, n=1), GpuOptions(is_urgent=is_urgent))
+    assert facts.version == "cuda 13000 with CUDA_DEVICE_MAX_CONNECTIONS=32; driver 13000; cupy 14"
+    assert gpu.card.stream == (8 if is_urgent else 7)
     assert [what for what, _, _ in made] == (["destroyed", "made"] if is_urgent else [])
-    CopyEngine(lane)
+    CopyEngine(gpu)
     priorities = {priority for what, _, priority in made if what == "made"}
     assert len(priorities) == 1
     assert (priorities.pop() < 0) == is_urgent, "a lower number is a higher priority"

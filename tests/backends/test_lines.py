@@ -12,7 +12,7 @@ import pytest
 from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import lines
-from collbench.backends.cpu.lines import fifo_wire_bytes, refuse_repeats
+from collbench.backends.cpu.lines import LineFlags, fifo_wire_bytes, refuse_repeats
 from collbench.bench.runner import plan_points
 from collbench.cli import run
 from collbench.launch.group import RankContext
@@ -38,7 +38,7 @@ class Pair:
         self.plan, self.at = plan, cpu.layout(plan, True)
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [
-            cpu.Rank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
+            cpu.CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
         ]
         for rank in self.ranks:
             rank.load(plan, True, False)
@@ -184,7 +184,7 @@ def test_an_empty_chunk_is_one_line(proto: str) -> None:
             actors(plan, 0), lambda region: np.zeros(region.size, np.uint8).view("f4")
         )
         for bound in program
-        if bound.lines is not None
+        if isinstance(bound.lines, LineFlags)
         for mark in (*bound.lines.awaited, *bound.lines.filled)
     ]
     assert {len(flags) for mark in marks for flags in mark.chunks} == {1}
@@ -197,7 +197,7 @@ def test_flags_that_would_repeat_are_refused() -> None:
     with pytest.raises(ScheduleError, match="flags of ll count them in 32 bits"):
         refuse_repeats(plan, -(-(1 << 32) // slices))
     refuse_repeats(replace(plan, proto="ll128"), 1 << 40)
-    session = cpu.Session(LocalGroup(), [plan], hot=True)
+    session = cpu.CpuSession(LocalGroup(), [plan], hot=True)
     try:
         with pytest.raises(ScheduleError, match="count them"):
             session.run(plan, Batch(iterations=1 << 31))

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from collbench.backends.base import Batch, Samples
-from collbench.backends.gpu.child import Variables
+from collbench.backends.base import Batch, Samples, Session
 from collbench.backends.nccl import backend as nccl
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
@@ -18,9 +17,9 @@ from collbench.launch.group import RankContext
 from collbench.results.record import read
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.peers import PEERS, Variables, forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-PEERS = {"nccl": nccl.KNOBS, "mpi": {}}
 SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2"]
 Forced = tuple[str, str, int, int]
 
@@ -75,7 +74,7 @@ def ways(**knobs: Any) -> list[Forced]:
 def test_what_is_forced_becomes_variables(
     forced: dict[str, Any], variables: dict[str, str]
 ) -> None:
-    assert dict(nccl.environment(case(**forced))) == variables
+    assert dict(forced_by(case(**forced))) == variables
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_what_is_forced_becomes_variables(
 )
 def test_what_nccl_lacks_is_waived(forced: dict[str, Any], reason: str) -> None:
     found = case(**forced)
-    assert reason in nccl.why_waived(found, collective(found.op).is_reduction)
+    assert reason in nccl.BACKEND.why_waived(found, collective(found.op).is_reduction)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_what_nccl_lacks_is_waived(forced: dict[str, Any], reason: str) -> None:
     ],
 )
 def test_what_nccl_has_is_not(forced: dict[str, Any]) -> None:
-    assert nccl.why_waived(case(**forced), is_reduction=True) == ""
+    assert nccl.BACKEND.why_waived(case(**forced), is_reduction=True) == ""
 
 
 def test_its_own_choice_comes_first_and_once() -> None:
@@ -155,8 +154,8 @@ def test_a_library_without_knobs_is_asked_once() -> None:
     )
 
 
-class StandIn:
-    """In place of nccl.Session: a clock that is never read, and a log of who was open when."""
+class StandIn(Session[Case]):
+    """In place of NcclSession: a clock that is never read, and a log of who was open when."""
 
     open: ClassVar[list[Variables]] = []
     log: ClassVar[list[tuple[str, Variables]]] = []
@@ -164,14 +163,14 @@ class StandIn:
     device, version = "stand-in", "stand-in"
 
     def __init__(self, group: Any, cases: Sequence[Case], *, hot: bool, options: Any) -> None:
-        (self.variables,) = {nccl.environment(case) for case in cases}
+        (self.variables,) = {forced_by(case) for case in cases}
         if ("NCCL_PROTO", "LL128") in self.variables:
             raise RefusedError("NCCL does not make a communicator: nothing", "ask why")
         self.open.append(self.variables)
         self.log.append(("open", self.variables))
 
     def run(self, case: Case, batch: Batch) -> Samples:
-        assert nccl.environment(case) == self.variables
+        assert forced_by(case) == self.variables
         assert len(self.open) <= 2  # one set of processes beside the library's own choice
         if self.refused in self.variables:
             raise RefusedError("NCCL does not do allreduce: invalid usage")
@@ -184,8 +183,8 @@ class StandIn:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
-    monkeypatch.setattr(nccl, "Session", StandIn)
-    monkeypatch.setattr(nccl, "why_not", lambda group: "")
+    monkeypatch.setattr(nccl, "NcclSession", StandIn)
+    monkeypatch.setattr(nccl.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(StandIn, "open", [])
     monkeypatch.setattr(StandIn, "log", [])
     return StandIn
@@ -348,11 +347,11 @@ class StandInError(Exception):
     """In place of the binding's NcclError."""
 
 
-def rank_without_gpu() -> nccl.Rank:
+def rank_without_gpu() -> nccl.NcclRank:
     def refuse(*_: object) -> None:
         raise StandInError("NCCL_ERROR_INVALID_USAGE: invalid usage")
 
-    rank = nccl.Rank(RankContext(rank=1, n=2))
+    rank = nccl.NcclRank(RankContext(rank=1, n=2))
     rank.nccl = SimpleNamespace(NcclError=StandInError, NcclCommunicator=refuse)
     return rank
 
@@ -371,7 +370,7 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
     def wait(deadline_s: float) -> None:
         raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
 
-    rank.lane = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
+    rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
     rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
     with pytest.raises(HangError, match="after 8 s"):
         rank._wait()
@@ -384,7 +383,7 @@ def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nccl, "why_no_gpus", lambda: "")
     monkeypatch.setattr(nccl, "load_nccl", missing)
-    assert nccl.why_not(SimpleNamespace(hosts=("a",))) == "CuPy finds no NCCL"
+    assert nccl.BACKEND.why_not(SimpleNamespace(hosts=("a",))) == "CuPy finds no NCCL"
 
 
 def test_the_binding_cannot_register_buffers() -> None:

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from collbench.backends.base import Batch
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.net.proxy import DataComm
-from collbench.launch.group import RankContext
+from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import Limits
@@ -81,8 +82,8 @@ def test_a_missing_mpirun_waives_messages_and_nothing_else(monkeypatch: pytest.M
 
     monkeypatch.setattr(cpu, "find_mpirun", missing)
     monkeypatch.setattr(cpu, "find_spec", lambda name: name)
-    plans = [resolve(case(transport=road), ONE_HOST).plan for road in ("net", "shm")]
-    assert [cpu.why_waived(plan, LocalGroup()) for plan in plans] == [
+    plans = [resolve(case(transport=data_comm), ONE_HOST).plan for data_comm in ("net", "shm")]
+    assert [cpu.BACKEND.why_waived(plan, LocalGroup()) for plan in plans] == [
         "the network is MPI's, and there is no mpirun; install it",
         "",
     ]
@@ -96,8 +97,8 @@ def test_lines_with_flags_are_for_memory(limits: Limits) -> None:
 
 def test_plans_that_take_other_roads_are_not_the_same() -> None:
     ways = [
-        resolve(case(algo="ring", transport=road), limits).plan.digest
-        for road, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))
+        resolve(case(algo="ring", transport=data_comm), limits).plan.digest
+        for data_comm, limits in (("shm", ONE_HOST), ("net", ONE_HOST), ("auto", TWO_HOSTS))
     ]
     assert len(set(ways)) == 3
 
@@ -145,15 +146,15 @@ def run(
     faults: list[Exception] = []
 
     def serve(number: int) -> None:
-        rank = cpu.Rank(RankContext(rank=number, n=plan.n))
-        rank.road = DataComm(FakeComm(world, number), OSError)
-        rank.reserve(cpu.private_bytes(plan, hot=True))
+        rank = cpu.CpuRank(RankContext(rank=number, n=plan.n))
+        rank.data_comm = DataComm(FakeComm(world, number), OSError)
+        rank.reserve(cpu.own_bytes(plan, hot=True))
         rank.load(plan, True, False)
         try:
             for answer in (
-                rank.prepare(plan.digest, True, 3, True, deadline_s),
-                rank.timed(plan.digest, True, (5, 1, False), True, deadline_s),
-                rank.prepare(plan.digest, True, 1, True, deadline_s),
+                rank.prepare(plan.digest, True, Batch(warmup=3, deadline_s=deadline_s)),
+                rank.timed(plan.digest, True, Batch(iterations=5, deadline_s=deadline_s)),
+                rank.prepare(plan.digest, True, Batch(deadline_s=deadline_s)),
             ):
                 assert answer.wrong is None, answer.wrong
         except (CollbenchError, AssertionError) as error:
@@ -228,16 +229,16 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
     plan, rank = (
         resolve(case(algo="ring", ranks=3, transport="net")).plan,
-        cpu.Rank(RankContext(rank=1, n=3)),
+        cpu.CpuRank(RankContext(rank=1, n=3)),
     )
-    rank.road = cast(
+    rank.data_comm = cast(
         DataComm,
-        SimpleNamespace(comm=None, fault=OSError, meet=lambda *args: [1], calm=lambda: None),
+        SimpleNamespace(comm=None, fault=OSError, barrier=lambda *args: [1], calm=lambda: None),
     )
-    rank.reserve(cpu.private_bytes(plan, hot=True))
+    rank.reserve(cpu.own_bytes(plan, hot=True))
     rank.load(plan, True, False)
     with pytest.raises(HangError, match="the messages of rank 1 do not leave"):
-        rank.prepare(plan.digest, True, 1, True, 1.0)
+        rank.prepare(plan.digest, True, Batch(deadline_s=1.0))
 
 
 def test_a_connection_that_mpi_loses_is_named() -> None:
@@ -258,14 +259,14 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     """
     monkeypatch.setattr(cpu, "LOADED", 6)
     plans = [
-        resolve(case(algo="ring", ranks=2, transport=road, size_bytes=64 << k)).plan
+        resolve(case(algo="ring", ranks=2, transport=data_comm, size_bytes=64 << k)).plan
         for k in range(5)
-        for road in ("shm", "net")
+        for data_comm in ("shm", "net")
     ]
     loaded: dict[str, None] = {}
 
-    class WorkerGroup:
-        def call(self, method: str, *args: Any, timeout_s: float) -> list[str]:
+    class Workers(WorkerGroup[Any]):
+        def _call(self, method: str, args: Any, timeout_s: float) -> list[object]:
             if method != "load":
                 return ["An MPI"] * 2
             plan, _, is_full = args
@@ -274,14 +275,16 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
             loaded[plan.digest] = None
             return [plan.digest] * 2
 
-    workers = WorkerGroup()
+        def close(self) -> None: ...
+
+    workers = Workers()
     group: Any = SimpleNamespace(
         kind="mpi",
         hosts=("a", "a"),
         shared_workers=lambda *args: workers,
         mpi_workers=lambda *args: workers,
     )
-    session = cpu.Session(group, plans, hot=True)
+    session = cpu.CpuSession(group, plans, hot=True)
     for plan in [*plans, *plans]:
         session._load(plan, True, 1.0)
         assert plan.digest in loaded

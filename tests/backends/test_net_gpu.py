@@ -12,17 +12,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from collbench.backends.base import GpuOptions
 from collbench.backends.cuda import backend as cuda
-from collbench.backends.cuda.backend import Rank, why_waived
+from collbench.backends.cuda.net_memory import reserve_net
+from collbench.backends.cuda.rank import CudaRank
 from collbench.backends.gpu.rank import DeviceRank
-from collbench.backends.gpu.session import GpuOptions, reserve_net
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, net_bytes
 from collbench.backends.net.proxy import DataComm
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
 from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
-from collbench.launch.group import RankContext
+from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import Limits, slot_wire_bytes
@@ -273,21 +274,21 @@ class Card:
 def test_a_rank_opens_the_memory_of_its_host_only(
     near: list[int] | None, is_peered: bool, arenas: list[int], host_arenas: list[int]
 ) -> None:
-    lane: Any = DeviceRank(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
+    gpu: Any = DeviceRank(1, 4, Card(), is_alone=False)  # type: ignore[arg-type]
     kept: dict[str, tuple[int, ...]] = {}
-    vars(lane).update(
+    vars(gpu).update(
         arena=7,
         user=8,
         keep=lambda key, data: kept.setdefault(key, struct.unpack(f"<{len(data) // 8}Q", data)),
     )
-    lane.connect(
+    gpu.connect(
         [(str(10 * rank), str(10 * rank + 1), str(10 * rank)) for rank in range(4)],
         1.0,
         is_peered=is_peered,
         near=near,
     )
-    assert (lane.arenas, lane.host_arenas) == (arenas, host_arenas)
-    assert lane.control == (7 if near or is_peered else 2010)
+    assert (gpu.arenas, gpu.host_arenas) == (arenas, host_arenas)
+    assert gpu.control == (7 if near or is_peered else 2010)
     assert len(kept["aborts"]) == (1 if near else 4)
 
 
@@ -312,8 +313,8 @@ def test_where_slots_are(
     reserved: list[tuple[int, ...]] = []
     asked_for: list[str] = []
 
-    class WorkerGroup:
-        def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+    class Workers(WorkerGroup[Any]):
+        def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
             asked_for.append(method)
             if method == "reserve":
                 reserved.append(args)
@@ -322,9 +323,7 @@ def test_where_slots_are(
         def close(self) -> None:
             pass
 
-    text, taken, refuse = reserve_net(
-        WorkerGroup(), [plan], GpuOptions(net_memory=asked), ("a", "a")
-    )
+    text, taken, refuse = reserve_net(Workers(), [plan], GpuOptions(net_memory=asked), ("a", "a"))
     assert asked_for == ["mpi", "reserve", "join"], (
         "who has no memory says so before any rank waits for it"
     )
@@ -352,12 +351,12 @@ def test_who_is_missing_at_a_meeting_is_named(missing: list[int], said: str) -> 
     """A rank whose own messages do not leave has not waited for itself."""
     memory = np.zeros(4 * 4096 + CONTROL_BYTES, np.uint8)
     outside = Outside(
-        cast(Any, SimpleNamespace(rank=1, meet=lambda *args: missing, abort=lambda: None)),
+        cast(Any, SimpleNamespace(rank=1, barrier=lambda *args: missing, abort=lambda: None)),
         memory.ctypes.data,
         CONTROL_BYTES,
         4096,
     )
-    outside.proxy, outside.is_meeting = cast(Any, SimpleNamespace()), True
+    outside.proxy, outside.is_at_barrier = cast(Any, SimpleNamespace()), True
     with pytest.raises(HangError, match=said):
         outside.wait(cast(Any, None), 1.0, 1.0)
     assert outside.is_aborted()
@@ -369,14 +368,14 @@ def test_a_soak_moves_messages_as_it_was_asked_to_or_not_at_all() -> None:
     def refuse(plan: Plan) -> None:
         raise RefusedError("An MPI takes no GPU memory")
 
-    session = object.__new__(cuda.Session)
+    session = object.__new__(cuda.CudaSession)
     vars(session).update(_refuse=refuse)
     with pytest.raises(RefusedError, match="takes no GPU memory"):
         session.soak(plan_of("allreduce", "ring", "simple", (0, 1)), [1], 0)
 
 
 def test_plans_without_messages_reserve_nothing() -> None:
-    text, taken, refuse = reserve_net(None, [], GpuOptions(net_memory="device"), ())  # type: ignore[arg-type]
+    text, taken, refuse = reserve_net(cast(Any, None), [], GpuOptions(net_memory="device"), ())
     refuse(resolve(case()).plan)
     assert (text, taken) == ("", 0)
 
@@ -387,22 +386,22 @@ def test_threads_that_mpi_does_not_allow_are_refused() -> None:
     )
     joined: list[int] = []
 
-    class WorkerGroup:
+    class Workers(WorkerGroup[Any]):
         def __init__(self, cores: int) -> None:
             self.cores = cores
 
-        def call(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
             joined.extend(args[:1] if method == "join" else ())
             return [("An MPI", "no", frozenset(range(self.cores)))] * 2
 
         def close(self) -> None:
             pass
 
-    refuse = reserve_net(WorkerGroup(0), [plan], GpuOptions(net_threads=3), "aa")[2]
+    refuse = reserve_net(Workers(0), [plan], GpuOptions(net_threads=3), "aa")[2]
     with pytest.raises(RefusedError, match="without the thread level multiple"):
         refuse(plan)
     for cores, asked, hosts in ((0, 0, "aa"), (4, 3, "aa"), (16, None, "aa"), (16, None, "ab")):
-        reserve_net(WorkerGroup(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
+        reserve_net(Workers(cores), [plan], GpuOptions(net_threads=asked), hosts)[2](plan)
     assert joined == [0, 0, 3, 4, 0], "what another host sends nobody copies"
 
 
@@ -412,11 +411,13 @@ def test_a_rank_without_memory_for_messages_keeps_nobody_waiting() -> None:
     def refuse(size: int) -> None:
         raise UnavailableError("the GPU cannot map it")
 
-    rank: Any = Rank(RankContext(rank=0, n=2, comm=SimpleNamespace()))  # which cannot be duplicated
-    rank.lane = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
+    rank: Any = CudaRank(
+        RankContext(rank=0, n=2, comm=SimpleNamespace())
+    )  # which cannot be duplicated
+    rank._gpu = SimpleNamespace(card=SimpleNamespace(own_host=refuse))
     with pytest.raises(UnavailableError, match="cannot map"):
         rank.reserve(4096, 4096, 0)
-    rank.lane.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
+    rank.gpu.card = SimpleNamespace(own_host=lambda size: SimpleNamespace(address=1 << 20))
     rank.reserve(4096, 4096, 0)
     assert rank.outside is None
 
@@ -436,7 +437,7 @@ def test_a_rank_waits_for_the_others_with_a_deadline() -> None:
 
     memory = np.zeros(2 * 4096, np.uint8)
     comm = SimpleNamespace(Dup=duplicate, Get_rank=lambda: 0, Get_size=lambda: 2)
-    rank = Rank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
+    rank = CudaRank(RankContext(rank=0, n=2, comm=comm, watchdog=SimpleNamespace(limit=limit)))
     rank.reserved = memory.ctypes.data, 4096, 4096, 0, 0
     rank.net_memory = cast(Any, SimpleNamespace(close=lambda: None))
     rank.join(2, ("a", "b"))
@@ -484,5 +485,5 @@ def test_large_messages_of_the_host_are_taken_one_by_one(
 
 def test_ranks_of_one_process_send_no_messages() -> None:
     plan = resolve(case(transport="net")).plan
-    assert "start with mpirun" in why_waived(plan, LocalGroup())
-    assert not why_waived(resolve(case()).plan, LocalGroup())
+    assert "start with mpirun" in cuda.BACKEND.why_waived(plan, LocalGroup())
+    assert not cuda.BACKEND.why_waived(resolve(case()).plan, LocalGroup())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collbench.backends.base import Batch, Samples
+from collbench.backends.base import Batch, Samples, Session
 from collbench.bench.runner import (
     STRIDE,
     Measurement,
@@ -28,7 +28,7 @@ CASES = [
 ]
 
 
-class Scripted:
+class Scripted(Session[Any]):
     """A session that returns prepared samples, or raises prepared errors."""
 
     device = version = "scripted"

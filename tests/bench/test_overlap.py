@@ -131,10 +131,11 @@ def test_a_loss_within_the_noise_is_none() -> None:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Session]]:
     kept = Session.cost, Session.raises, Session.wrong
     Session.opened, Session.closed = [], 0
-    for module in (cuda, nccl, copies):
-        monkeypatch.setattr(module, "Session", Session)
-        monkeypatch.setattr(module, "why_not", lambda group: "")
-    monkeypatch.setattr(cuda, "limits", lambda memory: Limits(memory_bytes=memory))
+    for module, name in ((cuda, "CudaSession"), (nccl, "NcclSession"), (copies, "CopySession")):
+        monkeypatch.setattr(module, name, Session)
+    for opener in (cuda.BACKEND, nccl.BACKEND, copies):
+        monkeypatch.setattr(opener, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda.BACKEND, "limits", lambda memory: Limits(memory_bytes=memory))
     monkeypatch.setattr(_run_overlap, "why_no_gpus", lambda: "")
     monkeypatch.setattr(_run_overlap, "load_cublas", lambda: None)
     monkeypatch.setattr(_run_overlap, "device_count", lambda: 2)
@@ -296,7 +297,7 @@ def test_a_session_that_does_not_open_waives_its_points(
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("no memory", "use smaller sizes")
 
-    monkeypatch.setattr(copies, "Session", refuse)
+    monkeypatch.setattr(copies, "CopySession", refuse)
     assert run(["overlap", "--channels", "8"]) == 0
     assert capfd.readouterr().out.count("waived: no memory; use smaller sizes") == 3
 

@@ -549,9 +549,9 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(
     def refuse(*args: object, **options: object) -> None:
         raise UnavailableError("8 ranks, 4 GPUs", "use fewer --ranks")
 
-    monkeypatch.setattr(cuda, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 0)
-    monkeypatch.setattr(cuda, "Session", refuse)
+    monkeypatch.setattr(cuda, "CudaSession", refuse)
     code, _, err = invoke(
         capfd,
         "sweep",

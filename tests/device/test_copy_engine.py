@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collbench.backends.cuda import backend as cuda
+from collbench.backends.base import GpuOptions
 from collbench.backends.cuda.copy_engine import ENGINE, MOVE, NOTE
-from collbench.backends.gpu.session import GpuOptions
+from collbench.backends.cuda.rank import CudaRank
 from collbench.device.compile import compile_source, kernel_source, move_widths
 from collbench.device.engine import Copy, Move, Say, Wait, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
@@ -147,18 +147,18 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
     """For every set of buffers; and it clears the counters, not the FIFOs."""
     plan = plan_of(registered("allreduce", "twoshot", World(n=2)), 0, direct=True, in_place=False)
     gpus, cleared = CopyGpus(plan, monkeypatch), []
-    ranks = [cuda.Rank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
+    ranks = [CudaRank(RankContext(rank=rank, n=2, local_rank=rank)) for rank in range(2)]
     for rank in ranks:
         own = rank.context.rank
         engine, memory = gpus.engines[own], memory_of(plan.problem, own)
-        lane: Any = engine.lane
-        rank.lane, rank.engine, rank.options = lane, engine, GpuOptions()
-        lane.card.stream, lane.card.resident_ctas, lane.card.wait = (
+        gpu: Any = engine.gpu
+        rank._gpu, rank.engine, rank.options = gpu, engine, GpuOptions()
+        gpu.card.stream, gpu.card.resident_ctas, gpu.card.wait = (
             0,
             lambda *asked: 132,
             lambda deadline_s: None,
         )
-        lane.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
+        gpu.card.clear = lambda at, size: cleared.append((at % (1 << 36), size))
         for name, value in (
             ("arenas", memory.arenas),
             ("arena", memory.own),
@@ -166,14 +166,14 @@ def test_a_rank_writes_its_launches_when_it_loads_a_plan(monkeypatch: pytest.Mon
             ("aborts", memory.aborts),
             ("is_peered", True),
         ):
-            setattr(lane, name, value)
-        lane.users = [
+            setattr(gpu, name, value)
+        gpu.users = [
             at - plan.problem.buffers(peer).in_offset for peer, at in enumerate(memory.inputs)
         ]
-        lane.user = lane.users[own]
+        gpu.user = gpu.users[own]
         assert rank.load(plan, 2, [b"", b""], False) == plan.digest
         assert sorted(rank.loaded[plan.digest].launches) == [0, 1]
-        rank.reset(plan.digest, is_filled=False)
+        rank.clear(plan.digest)
         for number in (0, 1):
             gpus.fill(own, Run(number), 0)
             rank._queue(rank.loaded[plan.digest], number, 0)

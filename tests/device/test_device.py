@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
-from collbench.backends.gpu.rank import MEETING, stride_bytes
+from collbench.backends.gpu.rank import BARRIER, stride_bytes
+from collbench.device import layout as layouts
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER
 from collbench.device.layout import (
@@ -471,7 +472,7 @@ def test_structures_are_packed_as_cpp_lays_them_out() -> None:
     assert structure("State", sizes).itemsize == STATE_BYTES
     assert structure("Report", sizes, "spin.cuh").itemsize == REPORT_BYTES == REPORT.size
     assert structure("Step", sizes).itemsize == struct.calcsize("<4H") * 6
-    assert structure("BarrierArgs", sizes, "barrier.cu").itemsize == MEETING.size
+    assert structure("BarrierArgs", sizes, "barrier.cu").itemsize == BARRIER.size
 
 
 def test_numbers_have_the_same_names() -> None:

@@ -18,11 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collbench.backends import reference
-from collbench.backends.base import Batch, Samples
+from collbench.backends.base import Batch, GpuOptions, Samples
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import session
 from collbench.backends.gpu.rank import DeviceRank
-from collbench.backends.gpu.session import GpuOptions
 from collbench.backends.nccl import backend as nccl
 from collbench.device.card import device_count
 from collbench.device.compile import copy_source, cubin, kernel_source, meet_source, pattern_source
@@ -122,7 +121,7 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
         return 0
     start = time.monotonic()
     # compiles while the reference works
-    session = cuda.Session(group, plans[first:], hot=True, options=options_for(plans[0].n))
+    session = cuda.CudaSession(group, plans[first:], hot=True, options=options_for(plans[0].n))
     inputs = [random_inputs(plan.problem, number) for number, plan in enumerate(plans)]
     wanted = [
         expected(plan, given) for plan, given in zip(plans[first:], inputs[first:], strict=True)
@@ -160,7 +159,7 @@ def run_exact(plans: Sequence[Plan], group: Group, first: int) -> int:
 def expected(plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
     """The outputs of the reference."""
     interpreted = through_fifos(plan)
-    return reference.Session(LocalGroup(), [interpreted], hot=True).once(interpreted, inputs)
+    return reference.ReferenceSession().once(interpreted, inputs)
 
 
 def why_unsound(samples: Samples, n: int) -> str:
@@ -186,7 +185,7 @@ def run_measured(group: Group, n: int, make: Callable[[int], list[Plan]] = measu
     """The measuring path with its checks, in every way to launch."""
     plans, failures = make(n), 0
     for how, (hot, options) in HOW.items():
-        session = cuda.Session(group, plans, hot=hot, options=options)
+        session = cuda.CudaSession(group, plans, hot=hot, options=options)
         for number, plan in enumerate(plans):
             samples = session.run(plan, Batch(iterations=6, aggregate=1 + number % 2))
             failures += report(
@@ -217,7 +216,7 @@ def run_spoiled(group: Group, n: int) -> int:
         for plan in measured_plans(n)
         if not plan.problem.in_place and has_element(plan, rank, index)
     ]
-    session = cuda.Session(group, plans, hot=True, options=GpuOptions(timeout_s=TIMEOUT_S))
+    session = cuda.CudaSession(group, plans, hot=True, options=GpuOptions(timeout_s=TIMEOUT_S))
     spoil(rank, index)
     for plan in plans:
         found = session.run(plan, Batch(iterations=4)).wrong
@@ -287,14 +286,14 @@ def run_nccl(group: Group, n: int) -> int:
         # NCCL multiplies by 1/n, which rounds
         if not (redop == "avg" and dtype(name).is_float and n & (n - 1))
     ]
-    why, failures, version = nccl.why_not(group), 0, ""
+    why, failures, version = nccl.BACKEND.why_not(group), 0, ""
     if why:
         say(f"SKIP {why}")
         return 0
     cases = [_case_of(what) for what in problems]
     # the second as if on several hosts: NCCL itself brings the ranks together
     for options in (GpuOptions(), GpuOptions(is_spread=True)):
-        session = nccl.Session(group, cases, hot=True, options=options)
+        session = nccl.NcclSession(group, cases, hot=True, options=options)
         for case in cases if not options.is_spread else cases[:4]:
             failures += report(str(case), why_unsound(session.run(case, Batch(iterations=4)), n))
         version = session.version

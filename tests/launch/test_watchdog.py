@@ -14,7 +14,9 @@ from typing import Any, cast
 import pytest
 
 from collbench.launch.driver import EXTENSIONS
+from collbench.launch.group import Rank, RankContext
 from collbench.launch.mpi import _MpiWorkerGroup
+from collbench.launch.server import Reply
 from tests.support.runs import ROOT, environment
 
 WORDS = "Error: rank 0 waited in vain"
@@ -72,13 +74,19 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
         yield
         watched.pop()
 
-    def perform(backend: str, method: str, args: tuple[object, ...]) -> tuple[str, Any]:
-        return "ok", list(watched)
+    class Watched(Rank):
+        def __init__(self, context: RankContext) -> None: ...
+
+        def timed(self) -> object: ...
+
+    def perform(message: object) -> Reply:
+        return Reply(list(watched))
 
     group = SimpleNamespace(
         ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform
     )
-    assert _MpiWorkerGroup(cast(Any, group), "cpu").call("timed", timeout_s=3.0) == [
+    workers = _MpiWorkerGroup(cast(Any, group), Watched, 0)
+    assert workers.call(Watched.timed, timeout_s=3.0) == [
         [("its own part of the call timed", 3.0 * (1 + EXTENSIONS))]
     ]
     assert watched == []

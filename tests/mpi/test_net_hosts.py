@@ -35,9 +35,9 @@ def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
             assert run.finish() == 0, run.stderr
             found = {(row.op, row.transport, row.status) for row in run.rows()}
             assert found == {
-                (op, road, "waived" if road == "shm" else "ok")
+                (op, data_comm, "waived" if data_comm == "shm" else "ok")
                 for op in OPS
-                for road in ("shm", "net", "shm+net")
+                for data_comm in ("shm", "net", "shm+net")
             }
             assert {
                 (row.hosts, row.ranks, row.wrong) for row in run.rows() if row.status == "ok"

@@ -180,7 +180,7 @@ def test_a_smaller_gpu_gets_fewer_channels(size_bytes: int) -> None:
 
 
 def test_a_sweep_asks_the_backend_what_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "why_not", lambda group: "")
+    monkeypatch.setattr(cuda.BACKEND, "why_not", lambda group: "")
     monkeypatch.setattr(cuda, "least_multiprocessors", lambda: 58)
     monkeypatch.setattr(cuda, "all_have_clusters", lambda: False)
     monkeypatch.setattr(cuda, "all_reach_each_other", lambda: True)

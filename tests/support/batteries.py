@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collbench.backends.base import verify_in_process
-from collbench.backends.reference import Machine
+from collbench.backends.reference import ReferenceRun
 from collbench.planning.plan import Plan, lay_out, registered
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.case import Problem
@@ -78,7 +78,7 @@ def placements(op: OpName) -> Sequence[bool]:
 
 def assert_right(plan: Plan) -> None:
     """The reference ends with what the collective's definition says."""
-    machine = Machine(plan)
+    machine = ReferenceRun(plan)
     assert verify_in_process(plan.problem, machine.buffer, machine.launch) == ()
 
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from collbench.backends import mpi
@@ -57,7 +58,7 @@ def late(
     _launch(runner, programs, deadline)
     if runner.launches >= 3:
         _, args = [call for program in programs for bound in program for call in bound.calls][-1]
-        values = args[2] if len(args) == 3 else args[1]
+        values: Any = args[2] if len(args) == 3 else args[1]
         values[0] += 1
 
 
@@ -65,7 +66,8 @@ def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method of a rank, which never returns from its third call on rank 1."""
     calls = 0
 
-    def call(rank: cpu.Rank, *args: Any) -> Any:
+    @wraps(method)  # which the driver calls by its name
+    def call(rank: cpu.CpuRank, *args: Any) -> Any:
         nonlocal calls
         calls += 1
         if rank.rank == 1 and calls == 3:
@@ -84,12 +86,12 @@ def late_to_start(found: Launcher | None) -> Any:
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
     if defect in ("load", "timed"):
-        setattr(cpu.Rank, defect, stops(getattr(cpu.Rank, defect)))
+        setattr(cpu.CpuRank, defect, stops(getattr(cpu.CpuRank, defect)))
     elif defect == "start":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:
         interpreter.arithmetic = {"element": element, "skip": skip}[defect]
-        mpi.Rank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]
+        mpi.MpiRank._call = lambda self, problem, source, target: (lambda: None, ())  # type: ignore[method-assign]
     main()

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu import rank as gpu_rank
 from collbench.backends.gpu.rank import DeviceRank
-from collbench.backends.gpu.timing import TimingOptions
+from collbench.backends.gpu.timing import first, timed
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
@@ -114,10 +115,10 @@ def main(
     gpus, card = Gpus(plan, rank), Card()
     words, slots, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.zeros(slots_offset(words) + slots, np.uint8)
-    road = data_comm_of(MPI.COMM_WORLD)
-    receivers = Receivers(int(threads), road.fault) if int(threads) else None
+    data_comm = data_comm_of(MPI.COMM_WORLD)
+    receivers = Receivers(int(threads), data_comm.fault) if int(threads) else None
     outside = card.outside = Outside(
-        road, memory.ctypes.data, words, slots, near=range(n), receivers=receivers
+        data_comm, memory.ctypes.data, words, slots, near=range(n), receivers=receivers
     )
     gpus.nets[rank], gpus.slots[rank] = memory[:words], memory[slots_offset(words) :]
     outside.proxy = outside.proxy_of(plan)
@@ -161,8 +162,8 @@ def main(
         card.queue(kernel)
 
     vars(gpu_rank)["Launch"] = Launch
-    lane: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
-    vars(lane).update(keep=lambda key, data: 0, _meet=0, timeout_s=TIMEOUT_S, outside=outside)
+    gpu: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
+    vars(gpu).update(keep=lambda key, data: 0, _barrier=0, timeout_s=TIMEOUT_S, outside=outside)
     try:
         if what == "late" and is_at_fault:
             time.sleep(3 * TIMEOUT_S)
@@ -175,15 +176,10 @@ def main(
             gpus.arenas[rank][: len(gpus.arenas[rank])] = 0
             if what in ("none", "refused"):
                 MPI.COMM_WORLD.Barrier()
-            lane.first(plan.problem, queue, SETS, lambda: lane.wait(10.0), is_checked=False)
-            how = TimingOptions(
-                isolated=isolated == "isolated",
-                iterations=9,
-                aggregate=8 if isolated != "isolated" else 1,
-            )
-            lane.timed(
-                plan.problem, queue, SETS, how, {}, lambda: lane.wait(10.0), is_checked=False
-            )
+            first(gpu, plan.problem, queue, SETS, lambda: gpu.wait(10.0), is_checked=False)
+            options = GpuOptions(isolated=isolated == "isolated")
+            batch = Batch(iterations=9, aggregate=1 if options.isolated else 8, is_checked=False)
+            timed(gpu, plan.problem, queue, SETS, batch, options, {}, lambda: gpu.wait(10.0))
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
     except HangError as error:

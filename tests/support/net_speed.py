@@ -47,10 +47,15 @@ def main(size: str, *knobs: str) -> None:
     words_bytes, slots_bytes, _ = net_bytes([plan], has_gpu_slots=False)
     memory = np.frombuffer(own_pages(slots_offset(words_bytes) + slots_bytes), np.uint8)
     memory[:] = 0
-    road = data_comm_of(world)
-    receivers = Receivers(threads, road.fault) if threads else None
+    data_comm = data_comm_of(world)
+    receivers = Receivers(threads, data_comm.fault) if threads else None
     outside = Outside(
-        road, memory.ctypes.data, words_bytes, slots_bytes, near=range(road.n), receivers=receivers
+        data_comm,
+        memory.ctypes.data,
+        words_bytes,
+        slots_bytes,
+        near=range(data_comm.n),
+        receivers=receivers,
     )
     proxy, words = outside.proxy_of(plan), outside.words
     found = []
@@ -61,7 +66,7 @@ def main(size: str, *knobs: str) -> None:
         start, turns = time.perf_counter(), 0
         while not proxy.is_idle():
             for end in proxy.ends:
-                words[end.said] = (
+                words[end.kernel_word] = (
                     min(end.limit, end.done + plan.slots) if hasattr(end, "launched") else end.done
                 )
             proxy.turn()
@@ -71,7 +76,7 @@ def main(size: str, *knobs: str) -> None:
     seconds, turns = min(found)
     sent = [end.launched for end in proxy.ends if hasattr(end, "launched")]
     mine = [message.size for launched in sent for message in launched]
-    count, total = (world.allreduce(number) / road.n for number in (len(mine), sum(mine)))
+    count, total = (world.allreduce(number) / data_comm.n for number in (len(mine), sum(mine)))
     if world.Get_rank() == 0:
         print(
             f"{plan.schedule.name}, {plan.channels} channels, {plan.slots} slots of"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from collbench.backends.base import SessionFacts
 from collbench.backends.gpu.concurrent import Beside, Marks
 from collbench.spec.pattern import Wrong
 
@@ -101,7 +102,7 @@ def repeat(
     )
 
 
-class Session:
+class Session(SessionFacts):
     """In place of a backend's session. cost: by how much a case slows computing down, and is slowed
     down; raises: instead of measuring it.
     """

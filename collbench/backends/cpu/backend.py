@@ -12,35 +12,32 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.backends.base import (
     ANSWER_S,
-    MAX_ITERATIONS,
+    CPU_BATCH,
     Answer,
+    Backend,
     Batch,
+    CpuTimedRank,
     Samples,
+    Session,
+    SessionOptions,
     compare_output,
     prepare_buffers,
-    repeat,
+    repeat_on_cpus,
     rotations,
     stride_bytes,
 )
-from collbench.backends.cpu.interpreter import (
-    LINE_WORDS,
-    YIELDS_A_LOOK,
-    Bound,
-    Runner,
-    bind,
-    flag_words,
-    patience,
-)
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
+from collbench.backends.cpu.interpreter import Bound, Runner, bind
 from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
@@ -63,7 +60,8 @@ MAX_BOUND = 50_000
 # to bind what handles one slice: twenty times what it takes on an EPYC core (see
 # actions.MAX_ACTIONS)
 SLOWEST_LOAD_S = 1e-3
-_ROADS = {
+_ONCE_S, _ONCE_LOAD_S = 10.0, 60.0  # for a single launch on given inputs, and to load its plan
+_TRANSPORTS = {
     "shm": "shared memory",
     "net": "messages of MPI",
     "shm+net": "shared memory inside a host, messages of MPI between hosts",
@@ -71,28 +69,8 @@ _ROADS = {
 _ORDERED = ("x86_64", "amd64")
 
 
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    if platform.machine().lower() not in _ORDERED:
-        return f"the cpu backend relies on the store order of x86-64, this is {platform.machine()}"
-    return ""
-
-
-def why_waived(plan: Plan, group: Group) -> str:
-    """Why this backend cannot run a plan on that group, or an empty text."""
-    if not plan.domains or group.kind != "local":
-        return ""
-    if find_spec("mpi4py") is None:
-        return f"the network is MPI's, and mpi4py is not installed; {INSTALL_HINT}"
-    try:
-        find_mpirun()
-    except UnavailableError as error:
-        return f"the network is MPI's, and {error.text}"
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class CpuLayout:
     """Where a plan's parts lie in an island's memory, in bytes; `rotations` sets of user buffers,
     each as many ranks of `stride` as an island has.
 
@@ -111,7 +89,7 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def layout(plan: Plan, hot: bool) -> Layout:
+def layout(plan: Plan, hot: bool) -> CpuLayout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
     own.
     """
@@ -127,7 +105,7 @@ def layout(plan: Plan, hot: bool) -> Layout:
         + (fifo_wire_bytes(plan) if has_lines(plan) else 0 if is_all_net(plan) else plan.fifo_bytes)
     )
     user = _aligned(tmp + ranks * _aligned(plan.tmp_bytes), 4096)
-    return Layout(
+    return CpuLayout(
         flags=flags,
         fifos=fifos,
         tmp=tmp,
@@ -154,13 +132,13 @@ def _aligned(offset: int, to: int = LINE_BYTES) -> int:
 
 
 @dataclass(slots=True)
-class _Loaded:
+class LoadedCpuPlan:
     """A plan bound to memory: a runner, the rank's programs for each set of user buffers, and what
     moves its messages.
     """
 
     plan: Plan
-    layout: Layout
+    layout: CpuLayout
     memory: "Array"
     seats: list[int]
     runner: Runner
@@ -168,7 +146,7 @@ class _Loaded:
     proxy: Proxy | None
 
 
-class Rank:
+class CpuRank(CpuTimedRank[str]):
     """One rank's part: it binds plans to its memory, the island's and its own, and runs them with
     its peers.
     """
@@ -178,23 +156,23 @@ class Rank:
         self.arena: Array = np.frombuffer(context.arena or bytearray(mmap.PAGESIZE), np.uint8)
         self.words = self.arena[: len(self.arena) // 8 * 8].data.cast("q")
         self.own: Array = np.empty(0, np.uint8)
-        self.road = data_comm_of(context.comm) if context.comm is not None else None
-        self.loaded: dict[tuple[str, bool], _Loaded] = {}
+        self.data_comm = data_comm_of(context.comm) if context.comm is not None else None
+        self.loaded: dict[tuple[str, bool], LoadedCpuPlan] = {}
         self.epoch = 0
 
     def is_aborted(self) -> bool:
-        return bool(self.arena[0]) or (self.road is not None and self.road.is_aborted())
+        return bool(self.arena[0]) or (self.data_comm is not None and self.data_comm.is_aborted())
 
     def abort(self) -> None:
         """Tell ranks that wait for messages to give up."""
-        if self.road is not None:
-            self.road.abort()
+        if self.data_comm is not None:
+            self.data_comm.abort()
 
     def close(self) -> None:
         """Give the communicator back."""
         self.loaded.clear()
-        if self.road is not None:
-            self.road.close()
+        if self.data_comm is not None:
+            self.data_comm.close()
 
     def describe(self) -> str:
         """The MPI library, its version and its switches."""
@@ -230,9 +208,9 @@ class Rank:
         }
         proxy = None
         if plan.domains:
-            assert self.road is not None
+            assert self.data_comm is not None
             proxy = Proxy(
-                self.road,
+                self.data_comm,
                 plan,
                 self.rank,
                 flags,
@@ -243,7 +221,7 @@ class Rank:
         runner = Runner(
             plan, mine, flags, self.is_aborted, proxy.turn if proxy is not None else None
         )
-        loaded = _Loaded(plan, where, memory, seats(plan.domains, plan.n), runner, [], proxy)
+        loaded = LoadedCpuPlan(plan, where, memory, seats(plan.domains, plan.n), runner, [], proxy)
         bound = (
             Binder(plan, memory[where.fifos : where.tmp]).bind
             if has_lines(plan)
@@ -256,7 +234,9 @@ class Rank:
         self.loaded[plan.digest, hot] = loaded
         return plan.digest
 
-    def _viewer(self, loaded: _Loaded, fifos: dict[int, "Array"], rotation: int) -> Any:
+    def _viewer(
+        self, loaded: LoadedCpuPlan, fifos: dict[int, "Array"], rotation: int
+    ) -> Callable[[Region], "Array"]:
         plan, where = loaded.plan, loaded.layout
         element = dtype(plan.problem.dtype).numpy()
 
@@ -280,13 +260,13 @@ class Rank:
 
         return view
 
-    def _user(self, loaded: _Loaded, rotation: int, rank: int) -> int:
+    def _user(self, loaded: LoadedCpuPlan, rotation: int, rank: int) -> int:
         """Where a rank's user memory begins."""
         where = loaded.layout
         ranks = max(loaded.seats) + 1
         return where.user + (rotation * ranks + loaded.seats[rank]) * where.stride
 
-    def _buffer(self, loaded: _Loaded, rotation: int, which: str) -> "Array":
+    def _buffer(self, loaded: LoadedCpuPlan, rotation: int, which: str) -> "Array":
         at = loaded.plan.problem.buffers(self.rank)
         offset, size = (
             (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
@@ -294,12 +274,12 @@ class Rank:
         base = self._user(loaded, rotation, self.rank) + offset
         return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
-    def _barrier(self, loaded: _Loaded, limit_s: float) -> None:
+    def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
         not after limit_s.
         """
-        if loaded.proxy is not None and self.road is not None:
-            if missing := self.road.meet(limit_s, loaded.proxy, self.is_aborted):
+        if loaded.proxy is not None and self.data_comm is not None:
+            if missing := self.data_comm.barrier(limit_s, loaded.proxy, self.is_aborted):
                 if missing == [self.rank]:
                     raise HangError(f"the messages of rank {self.rank} do not leave")
                 raise HangError(
@@ -321,7 +301,7 @@ class Rank:
                     ):
                         raise HangError(f"rank {self.rank} waited at a barrier for rank {rank}")
 
-    def _clear(self, loaded: _Loaded, launches: int, deadline_s: float) -> None:
+    def _clear(self, loaded: LoadedCpuPlan, launches: int, deadline_s: float) -> None:
         """Empty the FIFOs of a plan of which so many launches follow. What is written between this
         and a barrier, no peer sees before.
         """
@@ -334,16 +314,14 @@ class Rank:
             loaded.proxy.clear()
             loaded.proxy.expect(launches)
 
-    def prepare(
-        self, digest: str, hot: bool, warmup: int, is_checked: bool, deadline_s: float
-    ) -> Answer:
+    def prepare(self, digest: str, hot: bool, batch: Batch) -> Answer:
         """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm
         up.
         """
         busy = time.process_time()
-        loaded = self.loaded[digest, hot]
-        plan, sets = loaded.plan, loaded.layout.rotations
-        self._clear(loaded, sets + max(warmup, 1), deadline_s)
+        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
+        plan, sets, warmup = loaded.plan, loaded.layout.rotations, max(batch.warmup, 1)
+        self._clear(loaded, sets + warmup, deadline_s)
         for rotation in range(sets):
             prepare_buffers(
                 plan.problem,
@@ -355,45 +333,37 @@ class Rank:
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline_s)
         wrong = None
-        for rotation in range(sets if is_checked else 0):
+        for rotation in range(sets if batch.is_checked else 0):
             wrong = wrong or compare_output(
                 plan.problem, self.rank, self._buffer(loaded, rotation, "out")
             )
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
-        for launch in range(max(warmup, 1)):
+        for launch in range(warmup):
             loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
-        seconds = (time.perf_counter() - start) / max(warmup, 1)
+        seconds = (time.perf_counter() - start) / warmup
         return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(
-        self,
-        digest: str,
-        hot: bool,
-        how: tuple[int, int, bool],
-        is_checked: bool,
-        deadline_s: float,
-    ) -> Answer:
-        """Time launches behind a barrier; out of place, compare what the last of them left. `how`
-        is iterations, aggregate, blocking.
-        """
+    def timed(self, digest: str, hot: bool, batch: Batch) -> Answer:
+        """Time launches behind a barrier; out of place, compare what the last of them left."""
         busy = time.process_time()
-        loaded = self.loaded[digest, hot]
-        iterations, aggregate, blocking = how
+        loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         sets, launch = loaded.layout.rotations, loaded.runner.launch
-        order = [loaded.programs[number % sets] for number in range(iterations * aggregate)]
+        order = [
+            loaded.programs[number % sets] for number in range(batch.iterations * batch.aggregate)
+        ]
         if loaded.proxy is not None:
             loaded.proxy.expect(len(order))
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for number, programs in enumerate(order, start=1):
             launch(programs, deadline_s)
-            if blocking and number % aggregate == 0:
+            if batch.blocking and number % batch.aggregate == 0:
                 self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
         self._barrier(loaded, deadline_s)
         wrong = None
-        for rotation in range(sets if is_checked and not loaded.plan.problem.in_place else 0):
+        for rotation in range(sets if batch.is_checked and not loaded.plan.problem.in_place else 0):
             wrong = wrong or compare_output(
                 loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out")
             )
@@ -415,13 +385,13 @@ def shared_bytes(plan: Plan, *, hot: bool) -> int:
     return 0 if is_all_net(plan) else layout(plan, hot).total
 
 
-def private_bytes(plan: Plan, *, hot: bool) -> int:
-    """Memory of its own that a rank needs."""
+def own_bytes(plan: Plan, *, hot: bool) -> int:
+    """Memory of its own that a rank needs for a plan."""
     where = layout(plan, hot)
     return where.net + (_aligned(where.total, mmap.PAGESIZE) if is_all_net(plan) else 0)
 
 
-class Session:
+class CpuSession(Session[Plan]):
     """Drives the ranks: a plan is sent to all of them once, then each repeat is two calls.
 
     Under a launcher its ranks run all plans. Without one, those that need shared memory run in
@@ -430,33 +400,35 @@ class Session:
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
         self.device, self.version = processor_name(), f"numpy {np.__version__}"
-        self.hot, self.headline, n = hot, "", plans[0].n
-        self._known: dict[WorkerGroup, set[tuple[str, bool]]] = {}  # one crew may serve both roads
-        self._worker_groups: dict[bool, WorkerGroup] = {}
+        self.hot, n = hot, plans[0].n
+        self._known: dict[
+            WorkerGroup[CpuRank], set[tuple[str, bool]]
+        ] = {}  # one crew may serve both roads
+        self._worker_groups: dict[bool, WorkerGroup[CpuRank]] = {}
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
         if arena_bytes:
-            self._worker_groups[False] = group.shared_workers("cpu", n, arena_bytes)
-        own = [private_bytes(plan, hot=hot) for plan in plans if plan.domains]
+            self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
+        own = [own_bytes(plan, hot=hot) for plan in plans if plan.domains]
         if own:
             self._worker_groups[True] = (
                 self._worker_groups[False]
                 if group.kind == "mpi" and arena_bytes
-                else group.mpi_workers("cpu", n)
+                else group.mpi_workers(CpuRank, n)
             )
-            self._worker_groups[True].call("reserve", max(own), timeout_s=ANSWER_S)
-            library = self._worker_groups[True].call("describe", timeout_s=ANSWER_S)[0]
+            self._worker_groups[True].call(CpuRank.reserve, max(own), timeout_s=ANSWER_S)
+            library = self._worker_groups[True].call(CpuRank.describe, timeout_s=ANSWER_S)[0]
             self.version += f"; {library}"
-            roads = "; ".join(
-                f"{road}: {what}"
-                for road, what in _ROADS.items()
-                if any(plan.transport == road for plan in plans)
+            transports = "; ".join(
+                f"{name}: {what}"
+                for name, what in _TRANSPORTS.items()
+                if any(plan.transport == name for plan in plans)
             )
             self.headline = (
                 f"cpu, {n} ranks on {len(set(group.hosts))}"
-                f" host{'s' * (len(set(group.hosts)) > 1)}. {roads.replace('MPI', library)}"
+                f" host{'s' * (len(set(group.hosts)) > 1)}. {transports.replace('MPI', library)}"
             )
 
-    def _workers(self, plan: Plan) -> WorkerGroup:
+    def _workers(self, plan: Plan) -> WorkerGroup[CpuRank]:
         return self._worker_groups[bool(plan.domains)]
 
     def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
@@ -468,7 +440,7 @@ class Session:
             known.clear()
         slices = sum(connection.slices for connection in plan.connections)
         digests = workers.call(
-            "load",
+            CpuRank.load,
             plan,
             hot,
             is_full,
@@ -491,20 +463,55 @@ class Session:
                 plan,
                 sets
                 + max(batch.warmup, 1)
-                + (batch.iterations or MAX_ITERATIONS) * batch.aggregate,
+                + (batch.iterations or CPU_BATCH.most) * batch.aggregate,
             )
         self._load(plan, self.hot, batch.deadline_s)
-        return repeat(
+        return repeat_on_cpus(
             self._workers(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets
         )
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
-        self._load(plan, True, 60 + ANSWER_S)
+        self._load(plan, True, _ONCE_LOAD_S + ANSWER_S)
         return self._workers(plan).call(
-            "once", plan.digest, list(inputs), 10.0, timeout_s=10 + ANSWER_S
+            CpuRank.once, plan.digest, list(inputs), _ONCE_S, timeout_s=_ONCE_S + ANSWER_S
         )
 
     def close(self) -> None:
         for workers in dict.fromkeys(self._worker_groups.values()):
             workers.close()
+
+
+class CpuBackend(Backend):
+    """Our schedules on the CPU cores of this host, or of all hosts of a launcher."""
+
+    name = "cpu"
+
+    def why_not(self, group: Group) -> str:
+        machine = platform.machine()
+        if machine.lower() not in _ORDERED:
+            return f"the cpu backend relies on the store order of x86-64, this is {machine}"
+        return ""
+
+    def why_waived(self, plan: Plan, group: Group) -> str:
+        if not plan.domains or group.kind != "local":
+            return ""
+        if find_spec("mpi4py") is None:
+            return f"the network is MPI's, and mpi4py is not installed; {INSTALL_HINT}"
+        try:
+            find_mpirun()
+        except UnavailableError as error:
+            return f"the network is MPI's, and {error.text}"
+        return ""
+
+    def shared_bytes(self, plan: Plan, *, hot: bool) -> int:
+        return shared_bytes(plan, hot=hot)
+
+    def private_bytes(self, plan: Plan, *, hot: bool) -> int:
+        return own_bytes(plan, hot=hot)
+
+    def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CpuSession:
+        return CpuSession(group, plans, hot=options.hot)
+
+
+BACKEND = CpuBackend()

@@ -1,8 +1,7 @@
 """Runs one rank's actions over memory that all ranks share: regions become NumPy views once, then
 each launch is waits, calls and posts.
 
-Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed`
-slices read, over all launches. Each stands alone on a cache line. The order "data, then flag"
+The order "data, then flag"
 relies on x86's total store order (see cpu.why_not). Where data carries flags of its own nobody uses
 `filled` (see _lines).
 """
@@ -10,11 +9,11 @@ relies on x86's total store order (see cpu.why_not). Where data carries flags of
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.machine.host import usable_cores
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
 from collbench.planning.lowering import Action, Actor, Region, room_wanted
 from collbench.planning.plan import Plan
 from collbench.schedules.verify.check import Place
@@ -22,22 +21,13 @@ from collbench.spec.dtypes import divide, dtype, saturate, ufunc
 from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
-    from collbench.backends.cpu.lines import LineFlags
-    from collbench.backends.net.proxy import Proxy
     from collbench.spec.dtypes import Array
 
-LINE_WORDS = 8  # 64-bit words of a cache line
 BLOCK_BYTES = 1 << 17  # of a reduction at a time: its operands stay in the second-level cache
-# of a flag, some 15 us, before the core is offered to others, where every rank has a core of its
-# own
-POLLS = 50
-CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
-YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
-
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
+BoundCall = tuple[Callable[..., object], tuple[object, ...]]
 
 
-class Wait(NamedTuple):
+class FlagTarget(NamedTuple):
     """Flag `word` must reach per_launch x launch + offset."""
 
     word: int
@@ -45,27 +35,42 @@ class Wait(NamedTuple):
     offset: int
 
 
+class DataFlags(Protocol):
+    """Flags that lie beside the data of slices (see lines.py)."""
+
+    def have_arrived(self, launches: int) -> bool: ...
+
+    def set(self, launches: int) -> None: ...
+
+    def missing(self, launches: int) -> tuple[int, str] | None: ...
+
+
+class MessageProxy(Protocol):
+    """What moves the messages of a plan (see net/proxy.py)."""
+
+    def post(self, edge: int, message: "Array") -> BoundCall: ...
+
+    def free(self, edge: int) -> BoundCall: ...
+
+    def receives(self, edge: int) -> bool: ...
+
+
 class Bound(NamedTuple):
     """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data,
     where the protocol has them.
     """
 
-    waits: tuple[Wait, ...]
-    calls: tuple[Call, ...]
-    posts: tuple[Wait, ...]
-    lines: "LineFlags | None" = None
-
-
-def flag_words(plan: Plan) -> int:
-    """64-bit words of all flags."""
-    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.domains else 1)
+    waits: tuple[FlagTarget, ...]
+    calls: tuple[BoundCall, ...]
+    posts: tuple[FlagTarget, ...]
+    lines: DataFlags | None = None
 
 
 def bind(
     plan: Plan,
     actors: Sequence[Actor],
     view: Callable[[Region], "Array"],
-    proxy: "Proxy | None" = None,
+    proxy: MessageProxy | None = None,
 ) -> list[list[Bound]]:
     """The actions of each actor with their regions resolved by `view`, and their messages to other
     islands handed to the proxy.
@@ -76,41 +81,25 @@ def bind(
     ]
 
 
-def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices sent. Between islands each end has one of its own."""
-    connection = plan.connections[edge]
-    shift = (
-        0 if at_src or not plan.is_remote(connection.src, connection.dst) else len(plan.connections)
-    )
-    return 2 * (edge + shift) * LINE_WORDS
-
-
-def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices read or, at the source of a connection between islands, slices
-    that have left it.
-    """
-    return filled(plan, edge, at_src=at_src) + LINE_WORDS
-
-
 def _last(plan: Plan, actor: Actor) -> Bound:
     """The end of a launch: what was lent is back."""
     waits = tuple(
-        Wait(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
         for edge, number in actor.back
     )
     return Bound(waits, (), ())
 
 
 def _bind_action(
-    plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: "Proxy | None"
+    plan: Plan, action: Action, view: Callable[[Region], "Array"], proxy: MessageProxy | None
 ) -> Bound:
     connections = plan.connections
     waits = [
-        Wait(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        FlagTarget(filled(plan, edge, at_src=False), connections[edge].slices, number + 1)
         for edge, number in action.take
     ]
     waits += [
-        Wait(
+        FlagTarget(
             freed(plan, turn.edge, at_src=True),
             connections[turn.edge].slices,
             room_wanted(turn, connections[turn.edge].slices, plan.slots),
@@ -120,25 +109,25 @@ def _bind_action(
         if connections[turn.edge].fifo_offset >= 0
     ]
     waits += [
-        Wait(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=True), connections[edge].slices, number + 1)
         for edge, number in action.back
     ]
     posts = [
-        Wait(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
+        FlagTarget(filled(plan, edge, at_src=True), connections[edge].slices, number + 1)
         for edge, number in action.post
     ]
     posts += [
-        Wait(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
+        FlagTarget(freed(plan, edge, at_src=False), connections[edge].slices, number + 1)
         for edge, number in action.free
     ]
     calls = arithmetic(plan, action, view)
     if proxy is not None:
         calls += [proxy.post(turn.edge, view(region)) for turn, region in action.sent]
-        calls += [proxy.free(turn.edge) for turn in action.free if turn.edge in proxy.receiving]
+        calls += [proxy.free(turn.edge) for turn in action.free if proxy.receives(turn.edge)]
     return Bound(tuple(waits), tuple(calls), tuple(posts))
 
 
-def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[Call]:
+def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) -> list[BoundCall]:
     """NumPy calls that do what reference.reduce_step says, without intermediate arrays where the
     element type is its own accumulator.
     """
@@ -158,7 +147,7 @@ def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) ->
     in_itself = kind.accumulator() == kind.numpy() and all(
         address(targets[0]) != address(operand) for operand in operands[2:]
     )
-    calls: list[Call] = []
+    calls: list[BoundCall] = []
     for start in range(0, len(operands[0]), block):
         parts = [operand[start : start + block] for operand in operands]
         if in_itself:
@@ -181,7 +170,7 @@ def arithmetic(plan: Plan, action: Action, view: Callable[[Region], "Array"]) ->
     return calls
 
 
-def copy(target: "Array", source: "Array") -> Call:
+def copy(target: "Array", source: "Array") -> BoundCall:
     """The call that copies elements as they are."""
     return target.__setitem__, (..., source)
 
@@ -190,11 +179,6 @@ def address(array: "Array") -> int:
     """Where an array begins in memory."""
     found: int = array.__array_interface__["data"][0]
     return found
-
-
-def patience(n: int) -> int:
-    """How often n ranks poll a flag before they offer their core."""
-    return POLLS if n <= usable_cores() else CROWDED_POLLS
 
 
 class Runner:

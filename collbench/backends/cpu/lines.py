@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.backends.cpu.interpreter import Bound, Call, address, arithmetic, bind, copy
+from collbench.backends.cpu.interpreter import Bound, BoundCall, address, arithmetic, bind, copy
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.lowering import Action, Actor, Region, Turn
 from collbench.planning.plan import Plan
@@ -67,7 +67,7 @@ def chunk_in(memory: "Array", size: int, data_bytes: int, flag_bytes: int) -> Ch
     return Chunk(lines[:, :data_bytes], lines[:, data_bytes:].view(f"u{flag_bytes}")[:, 0])
 
 
-class Mark(NamedTuple):
+class SliceFlags(NamedTuple):
     """The flags of a slice, of each of its chunks: per_launch x launch + offset says that it is
     there. last: the last line's.
     """
@@ -82,40 +82,43 @@ class Mark(NamedTuple):
 class LineFlags(NamedTuple):
     """What an action waits for, and what it sets when its data is written."""
 
-    awaited: tuple[Mark, ...]
-    filled: tuple[Mark, ...]
+    awaited: tuple[SliceFlags, ...]
+    filled: tuple[SliceFlags, ...]
 
     def have_arrived(self, launches: int) -> bool:
         """Whether every line of every awaited slice is there. The last one is looked at first:
         mostly it says no for the price of one load.
         """
-        for mark in self.awaited:
-            wanted = mark.per_launch * launches + mark.offset
-            if mark.last[-1] != wanted:
+        for flags_of_slice in self.awaited:
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
+            if flags_of_slice.last[-1] != wanted:
                 return False
-            for flags in mark.chunks:
+            for flags in flags_of_slice.chunks:
                 if flags.tobytes() != wanted.to_bytes(flags.itemsize, "little") * len(flags):
                     return False
         return True
 
     def set(self, launches: int) -> None:
         """The second pass: every line of what was filled is there."""
-        for mark in self.filled:
-            for flags in mark.chunks:
-                flags[...] = mark.per_launch * launches + mark.offset
+        for flags_of_slice in self.filled:
+            for flags in flags_of_slice.chunks:
+                flags[...] = flags_of_slice.per_launch * launches + flags_of_slice.offset
 
     def missing(self, launches: int) -> tuple[int, str] | None:
         """The first awaited slice that is not there: its connection, and what was wanted and seen
         of it.
         """
-        for mark in self.awaited:
-            wanted = mark.per_launch * launches + mark.offset
+        for flags_of_slice in self.awaited:
+            wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
             seen, lines = (
-                sum(int(np.count_nonzero(flags == wanted)) for flags in mark.chunks),
-                sum(map(len, mark.chunks)),
+                sum(int(np.count_nonzero(flags == wanted)) for flags in flags_of_slice.chunks),
+                sum(map(len, flags_of_slice.chunks)),
             )
             if seen < lines:
-                return mark.edge, f"wanted flag {wanted} on {lines} lines, saw it on {seen}"
+                return (
+                    flags_of_slice.edge,
+                    f"wanted flag {wanted} on {lines} lines, saw it on {seen}",
+                )
         return None
 
 
@@ -156,7 +159,7 @@ class Binder:
         )
         self.element = dtype(plan.problem.dtype).numpy()
         self._chunks: dict[Region, Chunk] = {}
-        self._marks: dict[Turn, Mark] = {}
+        self._marks: dict[Turn, SliceFlags] = {}
         self._scratch: dict[int, Array] = {}
 
     def bind(self, actors: Sequence[Actor], view: "View") -> list[list[Bound]]:
@@ -197,10 +200,10 @@ class Binder:
             )
         return self._chunks[region]
 
-    def _mark(self, turn: Turn, regions: Sequence[Region]) -> Mark:
+    def _mark(self, turn: Turn, regions: Sequence[Region]) -> SliceFlags:
         if turn not in self._marks:
             flags = tuple(self.chunk(region).flags for region in regions)
-            self._marks[turn] = Mark(
+            self._marks[turn] = SliceFlags(
                 turn.edge,
                 self.plan.connections[turn.edge].slices,
                 turn.number + 1,
@@ -209,7 +212,7 @@ class Binder:
             )
         return self._marks[turn]
 
-    def _calls(self, action: Action, view: "View") -> list[Call]:
+    def _calls(self, action: Action, view: "View") -> list[BoundCall]:
         """Elements as wide as a line's data are reached where they lie; others are bytes, which
         pass through contiguous memory.
         """

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import ANSWER_S, Batch, Samples
-from collbench.backends.cuda.rank import DROP_AFTER, Rank
-from collbench.backends.gpu import concurrent
+from collbench.backends.base import Backend, Batch, GpuOptions, Samples, Session, SessionOptions
+from collbench.backends.cuda.net_memory import reserve_net
+from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
+from collbench.backends.gpu.concurrent import Beside
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
-    GpuOptions,
     GpuSession,
-    repeat,
-    reserve_net,
+    measured,
+    repeat_on_gpus,
     share_memory,
+    soak_limit_s,
     why_no_gpus,
 )
 from collbench.device.card import all_have_clusters, all_reach_each_other, least_multiprocessors
@@ -36,45 +37,17 @@ from collbench.util.errors import CollbenchError, ScheduleError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-__all__ = ["IS_GPU", "Rank", "Session", "limits", "why_not", "why_waived"]
-
-IS_GPU = True  # ranks are GPUs: a session takes Settings as a GPU backend wants them
 LOADED = 64  # plans kept on the GPUs
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
 
 
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    return why_no_gpus()
-
-
-def why_waived(plan: Plan, group: Group) -> str:
-    """Why this backend cannot run a plan on that group, or an empty text."""
-    if plan.domains and group.kind != "mpi":
-        return "messages of MPI need a process a GPU; start with mpirun -n and the number of GPUs"
-    return ""
-
-
-def limits(memory_bytes: int) -> Limits:
-    """What a GPU of this host has for one launch: a CTA a multiprocessor can always be resident."""
-    most = least_multiprocessors()
-    if not most:
-        return Limits(memory_bytes=memory_bytes)
-    return Limits(
-        ctas=most,
-        memory_bytes=memory_bytes,
-        has_clusters=all_have_clusters(),
-        has_peers=all_reach_each_other(),
-    )
-
-
-class Session(GpuSession):
+class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
     """Drives the ranks: compiles while others are measured, loads, measures."""
 
     def __init__(
         self, group: Group, plans: Sequence[Plan], *, hot: bool, options: GpuOptions
     ) -> None:
-        super().__init__(group, "cuda", plans[0].n, hot=hot, options=options)
+        super().__init__(group, CudaRank, plans[0].n, hot=hot, options=options)
         self._known: set[str] = set()
         self._compiling: dict[tuple[Source, int], Future[bytes]] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(16, usable_cores() - 1)))
@@ -114,7 +87,7 @@ class Session(GpuSession):
         for rank in range(self.n):
             key = (
                 kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop),
-                self.facts[rank]["arch"],
+                self.facts[rank].arch,
             )
             if key not in self._compiling:
                 self._compiling[key] = self._pool.submit(cubin, *key)
@@ -129,7 +102,7 @@ class Session(GpuSession):
             self._refuse(plan)
         if plan.digest in self._known:
             return
-        arch = min(fact["arch"] for fact in self.facts)
+        arch = min(fact.arch for fact in self.facts)
         if plan.problem.dtype.startswith("float8") and arch < FP8_ARCH:
             raise ScheduleError(
                 f"{plan.problem.dtype} needs compute capability {FP8_ARCH / 10}, this GPU has"
@@ -139,7 +112,7 @@ class Session(GpuSession):
         if is_full := len(self._known) >= LOADED:
             self._known.clear()
         digests = self._workers.call(
-            "load", plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
+            CudaRank.load, plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
         )
         if len(set(digests)) > 1:
             raise CollbenchError(
@@ -151,7 +124,7 @@ class Session(GpuSession):
     def run(self, plan: Plan, batch: Batch) -> Samples:
         """One repeat."""
         self._load(plan)
-        return repeat(
+        return repeat_on_gpus(
             self._workers,
             self._watch,
             plan.digest,
@@ -162,9 +135,7 @@ class Session(GpuSession):
             hot=self.hot,
         )
 
-    def beside(
-        self, plan: Plan, size: int, repeats: int
-    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
+    def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
         """Launches alone, matrix products alone, and both at once. Raises ScheduleError for
         messages, whose proxy needs the host meanwhile.
         """
@@ -175,7 +146,7 @@ class Session(GpuSession):
             )
         self._load(plan)
         data_bytes = self._sets(plan.problem) * stride_bytes(plan.problem)
-        return concurrent.measured(
+        return measured(
             self._workers, self._watch, plan.digest, data_bytes, size, repeats, self.options
         )
 
@@ -190,23 +161,58 @@ class Session(GpuSession):
                 kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, any_size=True)
                 for rank in range(self.n)
             ]
-            cubins = list(self._pool.map(cubin, sources, [fact["arch"] for fact in self.facts]))
-        limit_s = 8 * self.options.timeout_s + ANSWER_S
-        self._workers.call("reset", plan.digest, timeout_s=limit_s)
+            cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
+        limit_s = soak_limit_s(self.options)
+        self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
         answers = self._workers.call(
-            "soak", plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
+            CudaRank.soak, plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
         )
         return tuple(answer.wrong for answer in answers if answer.wrong is not None)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""
         self._load(plan)
-        self._workers.call("reset", plan.digest, False, timeout_s=START_S)
+        self._workers.call(CudaRank.clear, plan.digest, timeout_s=START_S)
         # apart: no rank may wait for another while messages are on their way
-        self._workers.call("give", plan.digest, list(inputs), timeout_s=START_S)
-        return self._workers.call("once", plan.digest, timeout_s=START_S)
+        self._workers.call(CudaRank.give, plan.digest, list(inputs), timeout_s=START_S)
+        return self._workers.call(CudaRank.once, plan.digest, timeout_s=START_S)
 
     def close(self) -> None:
         """End the ranks, and what is being compiled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         super().close()
+
+
+class CudaBackend(Backend):
+    """Our schedules on the GPUs of this host, or of all hosts of a launcher."""
+
+    name = "cuda"
+    is_gpu = True
+
+    def why_not(self, group: Group) -> str:
+        return why_no_gpus()
+
+    def why_waived(self, plan: Plan, group: Group) -> str:
+        if plan.domains and group.kind != "mpi":
+            return (
+                "messages of MPI need a process a GPU; start with mpirun -n and the number of GPUs"
+            )
+        return ""
+
+    def limits(self, memory_bytes: int) -> Limits:
+        """A CTA a multiprocessor can always be resident."""
+        most = least_multiprocessors()
+        if not most:
+            return Limits(memory_bytes=memory_bytes)
+        return Limits(
+            ctas=most,
+            memory_bytes=memory_bytes,
+            has_clusters=all_have_clusters(),
+            has_peers=all_reach_each_other(),
+        )
+
+    def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CudaSession:
+        return CudaSession(group, plans, hot=options.hot, options=options.gpu)
+
+
+BACKEND = CudaBackend()

@@ -43,10 +43,10 @@ Queue = Callable[[int], None]
 class CopyEngine:
     """A rank's streams and events, used by all its plans in turn."""
 
-    def __init__(self, lane: DeviceRank) -> None:
-        self.lane, self.runtime = lane, lane.card.runtime
+    def __init__(self, gpu: DeviceRank) -> None:
+        self.gpu, self.runtime = gpu, gpu.card.runtime
         self._streams = {
-            stream: lane.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)
+            stream: gpu.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)
         }
         self._events: list[int] = []
 
@@ -66,7 +66,7 @@ class CopyEngine:
         done_before: see engine.script. silent_after, for tests: rank 0 says nothing of slices
         beyond that on channel 0.
         """
-        lane, rank, kernel = self.lane, self.lane.rank, plan.kernel
+        gpu, rank, kernel = self.gpu, self.gpu.rank, plan.kernel
         assert kernel is not None
         commands = script(plan, rank, memory, set_offset=set_offset, done_before=done_before)
         notes = [
@@ -76,18 +76,18 @@ class CopyEngine:
             for note in command.notes
         ]
         silent = silent_after if rank == 0 and silent_after is not None else UNBOUNDED
-        table = lane.keep(
+        table = gpu.keep(
             ("notes", tuple(notes), silent), b"".join(_packed(note, silent) for note in notes)
         )
         wait, say, move = (
-            lane.card.function(cubin, f"collbench_{name}") for name in ("wait", "signal", "move")
+            gpu.card.function(cubin, f"collbench_{name}") for name in ("wait", "signal", "move")
         )
         engine = ENGINE.pack(
             memory.own + STATES_AT,
             memory.abort,
             memory.aborts,
             memory.own + REPORTS_AT,
-            int(lane.timeout_s * 1e9),
+            int(gpu.timeout_s * 1e9),
             rank,
             plan.n,
             delay_ns,
@@ -100,7 +100,7 @@ class CopyEngine:
             nonlocal told
             address, told = table + told * NOTE.size, told + count
             return Launch(
-                lane.card,
+                gpu.card,
                 function,
                 (1, 1),
                 _LANES,
@@ -141,7 +141,7 @@ class CopyEngine:
                     calls.append(
                         self._on(
                             MOVING,
-                            Launch(lane.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
+                            Launch(gpu.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
                         )
                     )
                 case Begin(found):

@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import Answer
+from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu import concurrent
+from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.hang import diagnosis
-from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import START_S, GpuOptions, GpuRank
-from collbench.backends.gpu.timing import REPLAYS, TimingOptions
+from collbench.backends.gpu.rank import Graphs, stride_bytes
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuTimedRank, repeat_limit_s
 from collbench.backends.net.gpu_proxy import (
     GpuProxy,
     Outside,
@@ -55,11 +54,12 @@ if TYPE_CHECKING:
 # launches of a soak, each with kernels that write and compare, that are queued before a host that
 # must move messages waits
 SOAKED = 16
+_LATE_TIMEOUTS = 3  # how late a rank is, where a test makes it late, in deadlines of the others
 DROP_AFTER = 2  # slices, where a test makes a rank keep silent
 
 
 @dataclass(slots=True)
-class _Loaded:
+class LoadedGpuPlan:
     """A plan on a GPU: its launches by set, its graphs."""
 
     plan: Plan
@@ -69,28 +69,28 @@ class _Loaded:
     memory: Memory
     proxy: GpuProxy | None = None
     launches: dict[int, Callable[[int], None]] = field(default_factory=dict)
-    graphs: dict[Any, Any] = field(default_factory=dict)
+    graphs: Graphs = field(default_factory=dict)
 
 
-class Rank(GpuRank):
+class CudaRank(GpuTimedRank[str]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.loaded: dict[str, _Loaded] = {}
+        self.loaded: dict[str, LoadedGpuPlan] = {}
         self.outside: Outside | None = None
 
-    def device(self, options: GpuOptions) -> dict[str, Any]:
+    def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         facts = super().device(options)
-        self.engine = CopyEngine(self.lane)
+        self.engine = CopyEngine(self.gpu)
         return facts
 
     def reserve(self, words_bytes: int, slots_bytes: int, gpu_slots_bytes: int) -> None:
         """Have memory for messages (see net_bytes). Raises UnavailableError, and so comes before
         join(), in which each rank waits for all others.
         """
-        card = self.lane.card
+        card = self.gpu.card
         self.net_memory = card.own_host(slots_offset(words_bytes) + slots_bytes)
         gpu_slots = card.allocate(gpu_slots_bytes) if gpu_slots_bytes else 0
         self.reserved = (
@@ -106,13 +106,14 @@ class Rank(GpuRank):
         A rank that does not come ends this process.
         """
         near = [rank for rank, host in enumerate(hosts) if host == hosts[self.context.rank]]
+        assert self.context.watchdog is not None
         with self.context.watchdog.limit("all ranks to open the network", START_S):
-            road = data_comm_of(self.context.comm)
+            data_comm = data_comm_of(self.context.comm)
             self.outside = Outside(
-                road,
+                data_comm,
                 *self.reserved,
                 near=near,
-                receivers=Receivers(threads, road.fault) if threads else None,
+                receivers=Receivers(threads, data_comm.fault) if threads else None,
             )
 
     def mpi(self) -> tuple[str, str, frozenset[int]]:
@@ -130,28 +131,27 @@ class Rank(GpuRank):
         """Load a plan's kernel and program, in the place of all others if it is full; returns its
         hash, which must be the same on every rank.
         """
-        lane, rank = self.lane, self.context.rank
+        gpu, rank = self.gpu, self.context.rank
         if is_full:
             self.loaded.clear()
-        function = lane.card.function(
+        function = gpu.card.function(
             cubins[rank], "collbench_move" if plan.transport == "ce" else "collbench_run"
         )
         assert plan.kernel is not None
         resident, wanted = (
-            lane.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster),
+            gpu.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster),
             ctas(plan),
         )
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(
-                f"{wanted} CTAs wait for each other, {resident} can be resident on"
-                f" {lane.card.name}",
+                f"{wanted} CTAs wait for each other, {resident} can be resident on {gpu.card.name}",
                 "use fewer --channels or --threads",
             )
         memory = self._memory(
-            plan, plan.problem, lane.keep(("program", plan.digest), pack_program(lower(plan, rank)))
+            plan, plan.problem, gpu.keep(("program", plan.digest), pack_program(lower(plan, rank)))
         )
         proxy = self.outside.proxy_of(plan) if plan.domains and self.outside is not None else None
-        loaded = self.loaded[plan.digest] = _Loaded(
+        loaded = self.loaded[plan.digest] = LoadedGpuPlan(
             plan, sets, cubins[rank], function, memory, proxy
         )
         if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
@@ -159,7 +159,7 @@ class Rank(GpuRank):
                 loaded.launches[number] = self._written(loaded, number)
         return plan.digest
 
-    def _written(self, loaded: _Loaded, number: int) -> Callable[[int], None]:
+    def _written(self, loaded: LoadedGpuPlan, number: int) -> Callable[[int], None]:
         """A launch by the copy engine on a set of user buffers."""
         silent_after = DROP_AFTER if self.options.inject == "drop" else None
         set_offset = number * stride_bytes(loaded.plan.problem)
@@ -173,20 +173,20 @@ class Rank(GpuRank):
 
     def _memory(self, plan: Plan, problem: Problem, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
-        lane, outside, buffers = (
-            self.lane,
+        gpu, outside, buffers = (
+            self.gpu,
             self.outside if plan.domains else None,
             [problem.buffers(peer) for peer in range(problem.n)],
         )
         users = [
-            lane.user if rank == self.context.rank else user
-            for rank, user in enumerate(lane.users if lane.is_peered else [0] * problem.n)
+            gpu.user if rank == self.context.rank else user
+            for rank, user in enumerate(gpu.users if gpu.is_peered else [0] * problem.n)
         ]
         memory = Memory(
-            arenas=tuple(lane.host_arenas if is_in_host(plan) else lane.arenas),
-            own=lane.arena,
-            abort=lane.control + ABORT_AT,
-            aborts=lane.aborts,
+            arenas=tuple(gpu.host_arenas if is_in_host(plan) else gpu.arenas),
+            own=gpu.arena,
+            abort=gpu.control + ABORT_AT,
+            aborts=gpu.aborts,
             inputs=tuple(user + at.in_offset for user, at in zip(users, buffers, strict=True)),
             outputs=tuple(user + at.out_offset for user, at in zip(users, buffers, strict=True)),
             program=program,
@@ -198,10 +198,10 @@ class Rank(GpuRank):
             net=outside.address,
             net_slots=outside.slots_of(plan),
             abort=outside.abort_word,
-            aborts=lane.aborts_outside(outside),
+            aborts=gpu.aborts_outside(outside),
         )
 
-    def _queue(self, loaded: _Loaded, number: int, stream: int) -> None:
+    def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
         if number not in loaded.launches:
             plan, rank = loaded.plan, self.context.rank
@@ -211,13 +211,13 @@ class Rank(GpuRank):
                 rank,
                 loaded.memory,
                 set_offset=number * stride_bytes(plan.problem),
-                timeout_ns=int(self.lane.timeout_s * 1e9),
+                timeout_ns=int(self.gpu.timeout_s * 1e9),
             )
             grid = plan.channels * len(
                 plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
             )
             loaded.launches[number] = Launch(
-                self.lane.card,
+                self.gpu.card,
                 loaded.function,
                 (grid, 1),
                 plan.kernel.threads,
@@ -226,40 +226,51 @@ class Rank(GpuRank):
             )
         loaded.launches[number](stream)
 
-    def _taken(self, digest: str) -> _Loaded:
+    def _taken(self, digest: str) -> LoadedGpuPlan:
         """A plan that is to run now."""
         loaded = self.loaded[digest]
-        self.lane.outside = self.outside if loaded.proxy is not None else None
+        self.gpu.outside = self.outside if loaded.proxy is not None else None
         if self.outside is not None:
             self.outside.proxy = loaded.proxy
         return loaded
 
-    def reset(self, digest: str, is_filled: bool = True) -> None:
+    def reset(self, digest: str) -> None:
         """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be
         running.
         """
-        lane, loaded = self.lane, self._taken(digest)
+        self._queue_clear(digest)
+        loaded = self.loaded[digest]
+        problem = loaded.plan.problem
+        self.gpu.prepare(problem, range(loaded.sets), stride_bytes(problem))
+        self.gpu.card.wait(self.gpu.timeout_s)
+
+    def clear(self, digest: str) -> None:
+        """As reset(), but user buffers stay as they are."""
+        self._queue_clear(digest)
+        self.gpu.card.wait(self.gpu.timeout_s)
+
+    def _queue_clear(self, digest: str) -> None:
+        """Queue the clearing of counters, flags and FIFOs."""
+        gpu, loaded = self.gpu, self._taken(digest)
         where = layout(loaded.plan, self.context.rank)
-        lane.card.clear(lane.control + ABORT_AT, 4)
-        lane.card.clear(
-            lane.arena + STATES_AT,
+        gpu.card.clear(gpu.control + ABORT_AT, 4)
+        gpu.card.clear(
+            gpu.arena + STATES_AT,
             (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT,
         )
         if loaded.proxy is not None and self.outside is not None:
             self.outside.clear(loaded.proxy)
         if is_in_host(loaded.plan):
-            lane.card.clear(
-                lane.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
+            gpu.card.clear(
+                gpu.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
             )
-        if is_filled:
-            lane.prepare(loaded.plan.problem, range(loaded.sets), stride_bytes(loaded.plan.problem))
-        lane.card.wait(lane.timeout_s)
 
     def first(self, digest: str, is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         loaded = self._taken(digest)
         self._misbehave()
-        return self.lane.first(
+        return timing.first(
+            self.gpu,
             loaded.plan.problem,
             partial(self._queue, loaded),
             loaded.sets,
@@ -267,15 +278,21 @@ class Rank(GpuRank):
             is_checked=is_checked,
         )
 
-    def timed(self, digest: str, how: TimingOptions, is_checked: bool) -> Answer:
+    def timed(self, digest: str, batch: Batch, work_s: float) -> Answer:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
         loaded = self._taken(digest)
-        _refuse_uncounted(loaded, (REPLAYS + 1) * how.iterations * how.aggregate)
-        queue, wait = partial(self._queue, loaded), partial(self._wait, loaded, how.work_s)
-        return self.lane.timed(
-            loaded.plan.problem, queue, loaded.sets, how, loaded.graphs, wait, is_checked=is_checked
+        _refuse_uncounted(loaded, (REPLAYS + 1) * batch.iterations * batch.aggregate)
+        return timing.timed(
+            self.gpu,
+            loaded.plan.problem,
+            partial(self._queue, loaded),
+            loaded.sets,
+            batch,
+            self.options,
+            loaded.graphs,
+            partial(self._wait, loaded, work_s),
         )
 
     def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
@@ -286,7 +303,7 @@ class Rank(GpuRank):
         _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
         queue = partial(self._queue, loaded)
         return concurrent.run(
-            self.lane,
+            self.gpu,
             loaded.plan.problem,
             queue,
             loaded.sets,
@@ -303,28 +320,28 @@ class Rank(GpuRank):
 
         Without cubins the counts must be the plan's own, and its own kernel runs.
         """
-        lane, loaded, rank = self.lane, self._taken(digest), self.context.rank
+        gpu, loaded, rank = self.gpu, self._taken(digest), self.context.rank
         plan = loaded.plan
         assert plan.kernel is not None
         stride = stride_bytes(plan.problem)
         is_copied, done = plan.transport == "ce", [0] * plan.channels
         function = (
-            lane.card.function(cubins[rank], "collbench_run")
+            gpu.card.function(cubins[rank], "collbench_run")
             if cubins and not is_copied
             else loaded.function
         )
         grid = plan.channels * len(
             plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
         )
-        lane.clear_found()
-        before, kept = lane.kept(), list[Callable[[int], None]]()
+        gpu.clear_found()
+        before, kept = gpu.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
                 if launch:
                     self._wait(loaded)
                 loaded.proxy.expect_each(counts[launch : launch + SOAKED])
             problem, number = replace(plan.problem, block_count=count), launch % loaded.sets
-            lane.prepare(problem, range(number, number + 1), stride)
+            gpu.prepare(problem, range(number, number + 1), stride)
             memory = self._memory(plan, problem, loaded.memory.program)
             if is_copied:
                 one = replace(plan, problem=problem)
@@ -345,13 +362,13 @@ class Rank(GpuRank):
                     rank,
                     memory,
                     set_offset=number * stride,
-                    timeout_ns=int(lane.timeout_s * 1e9),
+                    timeout_ns=int(gpu.timeout_s * 1e9),
                     delay_ns=delay_ns,
                     block_bytes=problem.block_bytes,
                 )
                 kept.append(
                     Launch(
-                        lane.card,
+                        gpu.card,
                         function,
                         (grid, 1),
                         plan.kernel.threads,
@@ -359,40 +376,39 @@ class Rank(GpuRank):
                         cluster=plan.kernel.cluster,
                     )
                 )
-            kept[-1](lane.card.stream)
-            lane.queue_compare(problem, range(number, number + 1), stride)
+            kept[-1](gpu.card.stream)
+            gpu.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
-        lane.forget(before)  # tables of copy engines, some for each launch
-        total, index = lane.found()
+        gpu.forget(before)  # tables of copy engines, some for each launch
+        total, index = gpu.found()
         return Answer(
             wrong=(
                 Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
             ),
             seconds=0.0,
-            busy_s=0.0,
         )
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
         """Write given inputs, behind rubbish in the output."""
-        lane, problem = self.lane, self.loaded[digest].plan.problem
-        address, _ = lane.buffer(problem, "in", 0)
-        out, size = lane.buffer(problem, "out", 0)
+        gpu, problem = self.gpu, self.loaded[digest].plan.problem
+        address, _ = gpu.buffer(problem, "in", 0)
+        out, size = gpu.buffer(problem, "out", 0)
         if size:
-            lane.card.upload(out, b"\xa5" * size)
+            gpu.card.upload(out, b"\xa5" * size)
         if len(inputs[self.context.rank]):
-            lane.card.upload(address, inputs[self.context.rank].tobytes())
+            gpu.card.upload(address, inputs[self.context.rank].tobytes())
 
     def once(self, digest: str) -> "Array":
         """One launch on what was given; this rank's output."""
-        lane, loaded = self.lane, self._taken(digest)
+        gpu, loaded = self.gpu, self._taken(digest)
         problem = loaded.plan.problem
-        out, size = lane.buffer(problem, "out", 0)
-        lane.meet()
-        lane.expect(1)
-        self._queue(loaded, 0, lane.card.stream)
+        out, size = gpu.buffer(problem, "out", 0)
+        gpu.barrier()
+        gpu.expect(1)
+        self._queue(loaded, 0, gpu.card.stream)
         self._wait(loaded)
         return np.frombuffer(
-            lane.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()
+            gpu.card.download(out, size) if size else b"", dtype(problem.dtype).numpy()
         ).copy()
 
     def _misbehave(self) -> None:
@@ -401,17 +417,17 @@ class Rank(GpuRank):
         if what in ("late", "die") and int(who or 0) == self.context.rank:
             if what == "die":
                 os.kill(os.getpid(), 9)
-            time.sleep(3 * self.lane.timeout_s)
+            time.sleep(_LATE_TIMEOUTS * self.gpu.timeout_s)
 
-    def _wait(self, loaded: _Loaded, work_s: float = 0.0) -> None:
+    def _wait(self, loaded: LoadedGpuPlan, work_s: float = 0.0) -> None:
         """Until the GPU is done, which may take so long. Raises HangError with what its CTAs were
         waiting for.
         """
         try:
-            self.lane.wait(4 * self.lane.timeout_s + work_s)
+            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError as error:
             raise (
-                error if error.suspect is not None else diagnosis(self.lane, loaded.plan) or error
+                error if error.suspect is not None else diagnosis(self.gpu, loaded.plan) or error
             ) from None
 
     def close(self) -> None:
@@ -421,7 +437,7 @@ class Rank(GpuRank):
         super().close()
 
 
-def _refuse_uncounted(loaded: _Loaded, launches: int) -> None:
+def _refuse_uncounted(loaded: LoadedGpuPlan, launches: int) -> None:
     """Raise ScheduleError for more launches, with those of first(), than kernels can count between
     two resets.
     """

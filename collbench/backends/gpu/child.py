@@ -13,12 +13,12 @@ import sys
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
 
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.group import Group, RankContext
+from collbench.launch.group import Group, Rank, RankContext, RankT, WorkerGroup
 from collbench.launch.launcher import without_launcher
-from collbench.launch.server import die_with_parent, make_part, serve
+from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
+from collbench.spec.peers import Variables
 from collbench.util.errors import HangError, RankLostError
 
 BEGIN_S = 30.0  # to start a process on a busy machine
@@ -26,22 +26,20 @@ MARGIN_S = 5.0  # what a rank may take beyond its child
 END_S = 5.0  # how long the driver may take to end a killed process that uses a GPU
 _STDERR = 2
 
-Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
 
-
-class Rank:
-    """One rank's part: its child."""
+class ParentRank(Rank):
+    """One rank's part: the child that it started."""
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
         self._process: subprocess.Popen[bytes] | None = None
 
-    def begin(self, backend: str, variables: Variables) -> None:
-        """Start the child."""
+    def begin(self, rank: str, variables: Variables) -> None:
+        """Start the child, a rank of the class of that name."""
         self.close()
         context = self.context
         mine, theirs = Pipe()
-        args = (theirs.fileno(), os.getpid(), backend, context.rank, context.n, context.local_rank)
+        args = (theirs.fileno(), os.getpid(), rank, context.rank, context.n, context.local_rank)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, *map(str, args)],
@@ -53,7 +51,7 @@ class Rank:
             )  # what libraries print is talk, not rows; Ctrl-C is for the driver alone
         self._pipe = mine
 
-    def ask(self, method: str, args: tuple[object, ...], timeout_s: float) -> Any:
+    def forward(self, method: str, args: tuple[object, ...], timeout_s: float) -> object:
         """What the child answers. Raises what it raised, RankLostError if it died, HangError if it
         does not answer in time.
         """
@@ -68,14 +66,14 @@ class Rank:
                     f"the process of rank {rank} {state}"
                     + (f" after {timeout_s:.0f} s in {method}" if state == RUNS else "")
                 )
-            kind, answer = self._pipe.recv()
+            reply: Reply = self._pipe.recv()
         except (EOFError, OSError):
             raise RankLostError(
                 f"the process of rank {rank} {_end_of(process)} in {method}"
             ) from None
-        if kind == "error":
-            raise answer
-        return answer
+        if reply.error is not None:
+            raise reply.error
+        return reply.result
 
     def close(self) -> None:
         """End the child: nothing of it is worth saving, and one that hangs obeys nothing but a
@@ -99,19 +97,17 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
     return fate(process.pid, code)
 
 
-class ChildWorkerGroup:
-    """The driver's side: a crew of the group whose ranks each hand their calls to a child of
-    theirs.
-    """
+class ChildWorkerGroup(WorkerGroup[RankT]):
+    """The driver's side: a worker group whose ranks each forward their calls to a child."""
 
-    def __init__(self, group: Group, backend: str, n: int, variables: Variables) -> None:
-        self._workers, self._is_lost = group.gpu_workers("gpu.child", n), False
-        self._workers.call("begin", backend, variables, timeout_s=BEGIN_S)
+    def __init__(self, group: Group, rank: type[RankT], n: int, variables: Variables) -> None:
+        self._workers, self._is_lost = group.gpu_workers(ParentRank, n), False
+        self._workers.call(ParentRank.begin, rank_name(rank), variables, timeout_s=BEGIN_S)
 
-    def call(self, method: str, *args: object, timeout_s: float) -> list[Any]:
+    def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:
             return self._workers.call(
-                "ask", method, args, timeout_s, timeout_s=timeout_s + MARGIN_S
+                ParentRank.forward, method, args, timeout_s, timeout_s=timeout_s + MARGIN_S
             )
         except HangError:
             self._is_lost = True
@@ -121,21 +117,16 @@ class ChildWorkerGroup:
         """End the children; those of ranks that are lost end with them."""
         if not self._is_lost:
             # under a launcher parts outlive their crew
-            self._workers.call("close", timeout_s=END_S + MARGIN_S)
+            self._workers.call(ParentRank.close, timeout_s=END_S + MARGIN_S)
         self._workers.close()
 
 
-def main(descriptor: str, parent: str, backend: str, rank: str, n: str, local_rank: str) -> None:
-    """Serve one rank of a backend for the process that holds the other end of the pipe."""
+def main(descriptor: str, parent: str, rank: str, number: str, n: str, local_rank: str) -> None:
+    """Serve one rank for the process that holds the other end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(int(parent))
-    serve(
-        Connection(int(descriptor)),
-        make_part(
-            backend,
-            RankContext(rank=int(rank), n=int(n), local_rank=int(local_rank), is_process=True),
-        ),
-    )
+    context = RankContext(rank=int(number), n=int(n), local_rank=int(local_rank), is_process=True)
+    serve(Connection(int(descriptor)), rank_class(rank)(context))
     os._exit(0)  # not in order: a library that hangs would keep the process
 
 

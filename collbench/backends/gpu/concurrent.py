@@ -8,14 +8,9 @@ whichever ended first. What is launched this module does not know.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from collbench.backends.base import ANSWER_S
-from collbench.backends.gpu.rank import DeviceRank
-from collbench.backends.gpu.session import START_S, GpuHealth, GpuOptions
-from collbench.backends.gpu.timing import QueueOne, auto_iterations
-from collbench.launch.group import WorkerGroup
+from collbench.backends.gpu.rank import DeviceRank, Graphs, QueueOne
 from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 
@@ -25,8 +20,6 @@ TURN_S = 0.001  # between two marks, roughly
 LEAST = 8  # products, and launches
 MAX_LAUNCHES = 100  # of a graph
 PATIENCE = 20  # times as long as alone may both take: launches may have to wait for whole products
-_FIRST_TURNS = 3  # of one product each, to learn how long one takes
-_FIRST_REPLAYS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,101 +62,46 @@ class Beside:
 
 
 def run(
-    lane: DeviceRank,
+    gpu: DeviceRank,
     problem: Problem,
     queue: QueueOne,
     sets: int,
     work: Work,
-    graphs: dict[Any, Any],
+    graphs: Graphs,
     wait: Callable[[float], None],
 ) -> Marks:
     """A rank's part: queue the work behind a meeting, wait for it, compare what launches left.
     wait: until the lane's stream is empty.
     """
-    card, runtime, product = lane.card, lane.card.runtime, lane.product
-    assert product is not None
-    replay = lane.graph(queue, sets, work.launches, graphs) if work.replays else None
-    begun, *events = lane.events(1 + work.turns + work.replays)
+    card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
+    assert gemm is not None
+    replay = gpu.graph(queue, sets, work.launches, graphs) if work.replays else None
+    begun, *events = gpu.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
-    lane.meet()
+    gpu.barrier()
     card.record(begun)
     if computed:
-        runtime.streamWaitEvent(product.stream, begun)
+        runtime.streamWaitEvent(gemm.stream, begun)
     # in turn: neither waits until the host has queued all of the other
     for number in range(max(work.turns, work.replays)):
         if number < work.replays and replay is not None:
             replay()
             card.record(launched[number])
         if number < work.turns:
-            product.queue(work.products)
-            runtime.eventRecord(computed[number], product.stream)
+            gemm.queue(work.products)
+            runtime.eventRecord(computed[number], gemm.stream)
     if computed:
         runtime.streamWaitEvent(card.stream, computed[-1])
     wait(work.seconds)
     return Marks(
-        computing=_times(lane, begun, computed),
-        launches=_times(lane, begun, launched),
-        wrong=lane.compare(problem, range(sets)) if launched else None,
+        computing=_times(gpu, begun, computed),
+        launches=_times(gpu, begun, launched),
+        wrong=gpu.compare(problem, range(sets)) if launched else None,
     )
 
 
-def _times(lane: DeviceRank, begun: int, events: Sequence[int]) -> tuple[float, ...]:
-    return (0.0, *(lane.card.elapsed_s(begun, event) for event in events)) if events else ()
-
-
-def measured(
-    workers: WorkerGroup,
-    watch: GpuHealth,
-    key: Any,
-    data_bytes: int,
-    size: int,
-    repeats: int,
-    options: GpuOptions,
-) -> tuple[list[Beside], list[Wrong]]:
-    """The driver's part: launches once and compared, then each repeat alone, alone and together;
-    and what was wrong in any of it.
-
-    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers,
-    data_bytes a rank, are filled anew before every repeat.
-    """
-    cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
-    limit_s = 8 * options.timeout_s + ANSWER_S
-
-    def ask(work: Work) -> tuple[Marks, ...]:
-        return tuple(workers.call("beside", key, work, timeout_s=START_S + limit_s + work.seconds))
-
-    workers.call("reset", key, timeout_s=limit_s)
-    first = workers.call("first", key, True, timeout_s=limit_s)
-    wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
-    workers.call("compute", size, timeout_s=START_S + limit_s)
-    product_s = last_of(
-        [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
-    )
-    launches = auto_iterations(max(answer.seconds for answer in first))
-    started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
-    launch_s = last_of([marks.launches for marks in started]) / launches
-    work = work_of(product_s, launch_s)
-    found: list[Beside] = []
-    ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
-    for _ in range(repeats):
-        workers.call("reset", key, timeout_s=limit_s)
-        computing, alone, both = (
-            ask(replace(work, replays=0)),
-            ask(replace(work, turns=0)),
-            ask(work),
-        )
-        wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
-        found.append(
-            Beside(
-                products=work.products,
-                launches=work.launches,
-                computing_alone=computing,
-                launches_alone=alone,
-                both=both,
-                notes=(*cached, *watch.notes()),
-            )
-        )
-    return found, wrong
+def _times(gpu: DeviceRank, begun: int, events: Sequence[int]) -> tuple[float, ...]:
+    return (0.0, *(gpu.card.elapsed_s(begun, event) for event in events)) if events else ()
 
 
 def last_of(times: Sequence[Sequence[float]]) -> float:
@@ -175,7 +113,7 @@ def last_of(times: Sequence[Sequence[float]]) -> float:
     return max(of_rank[-1] - of_rank[-2] for of_rank in times)
 
 
-def work_of(product_s: float, launch_s: float) -> Work:
+def work_of(gemm_s: float, launch_s: float) -> Work:
     """As much of both as fills the window, in turns of about TURN_S.
 
     >>> work_of(1.6e-3, 3.3e-4)
@@ -183,16 +121,16 @@ def work_of(product_s: float, launch_s: float) -> Work:
     >>> work_of(0.1, 1e-6).turns, work_of(0.1, 1e-6).launches
     (8, 100)
     """
-    product_s, launch_s = max(product_s, 1e-7), max(launch_s, 1e-7)
-    window_s = max(WINDOW_S, LEAST * product_s, LEAST * launch_s)
+    gemm_s, launch_s = max(gemm_s, 1e-7), max(launch_s, 1e-7)
+    window_s = max(WINDOW_S, LEAST * gemm_s, LEAST * launch_s)
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
     products, launches = (
-        max(1, round(turn_s / product_s)),
+        max(1, round(turn_s / gemm_s)),
         max(1, min(MAX_LAUNCHES, round(turn_s / launch_s))),
     )
     return Work(
         seconds=PATIENCE * window_s,
-        turns=math.ceil(window_s / (products * product_s)),
+        turns=math.ceil(window_s / (products * gemm_s)),
         products=products,
         replays=math.ceil(window_s / (launches * launch_s)),
         launches=launches,

@@ -8,15 +8,16 @@ is compared.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from collbench.backends.base import Answer
-from collbench.backends.gpu import concurrent
-from collbench.backends.gpu.rank import stride_bytes
+from collbench.backends.base import Answer, GpuOptions
+from collbench.backends.gpu import concurrent, timing
+from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
 from collbench.backends.gpu.session import (
-    GpuOptions,
-    GpuRank,
     GpuSession,
+    LaunchingRank,
+    measured,
+    repeat_limit_s,
     share_memory,
     why_no_gpus,
 )
@@ -32,7 +33,7 @@ from collbench.spec.pattern import Wrong
 WAYS = ("kernel", "engine", "host")
 THREADS = 512  # of a CTA
 _ANY_KIND = 4  # cudaMemcpyDefault: addresses tell where memory is
-Key = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
+CopyKey = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
 
 
 def why_not(group: Group) -> str:
@@ -40,26 +41,26 @@ def why_not(group: Group) -> str:
     return p2p.why_not(group.hosts) or why_no_gpus()
 
 
-class Rank(GpuRank):
+class CopyRank(LaunchingRank[CopyKey]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.graphs: dict[Any, Any] = {}
+        self.graphs: dict[Case, Graphs] = {}
 
-    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to."""
-        card = self.lane.card
+        card = self.gpu.card
         self.kernel = card.function(cubin(copy_source(), card.arch), "collbench_copy")
         return super().allocate(arena_bytes, user_bytes, host_bytes)
 
     def _ends(self, problem: Problem, number: int) -> tuple[int, int, int]:
         """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
-        source, size = self.lane.buffer(problem, "in", number)
+        source, size = self.gpu.buffer(problem, "in", number)
         after = (self.context.rank + 1) % self.context.n
         return (
             source,
-            self.lane.users[after]
+            self.gpu.users[after]
             + number * stride_bytes(problem)
             + problem.buffers(after).out_offset,
             size,
@@ -67,7 +68,7 @@ class Rank(GpuRank):
 
     def _queue(self, case: Case, number: int, stream: int) -> None:
         """Queue one copy."""
-        card, (source, target, size) = self.lane.card, self._ends(case.problem(), number)
+        card, (source, target, size) = self.gpu.card, self._ends(case.problem(), number)
         if case.algo == "kernel":
             args = [word.to_bytes(8, "little") for word in (target, source, size)]
             Launch(card, self.kernel, (case.channels, 1), THREADS, args)(stream)
@@ -78,28 +79,29 @@ class Rank(GpuRank):
 
     @property
     def _in_host(self) -> int:
-        return self.lane.host_arenas[self.context.rank]
+        return self.gpu.host_arenas[self.context.rank]
 
-    def _wait(self, key: Key, work_s: float = 0.0) -> None:
+    def _wait(self, key: CopyKey, work_s: float = 0.0) -> None:
         """Until every rank's copies have come."""
-        (case, sets), card = key, self.lane.card
+        (case, sets), card = key, self.gpu.card
         for number in range(sets if case.algo == "host" else 0):
             _, target, size = self._ends(case.problem(), number)
             card.runtime.memcpyAsync(target, self._in_host, size, _ANY_KIND, card.stream)
-        self.lane.meet()
-        self.lane.wait(4 * self.lane.timeout_s + work_s)
+        self.gpu.barrier()
+        self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
 
-    def reset(self, key: Key) -> None:
+    def reset(self, key: CopyKey) -> None:
         """Write inputs and poison."""
         case, sets = key
-        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
-        self.lane.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
-        self.lane.card.wait(self.lane.timeout_s)
+        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
+        self.gpu.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
+        self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: Key, is_checked: bool) -> Answer:
+    def first(self, key: CopyKey, is_checked: bool) -> Answer:
         """Copy every set of buffers once and compare."""
         case, sets = key
-        return self.lane.first(
+        return timing.first(
+            self.gpu,
             case.problem(),
             partial(self._queue, case),
             sets,
@@ -107,12 +109,12 @@ class Rank(GpuRank):
             is_checked=is_checked,
         )
 
-    def beside(self, key: Key, work: concurrent.Work) -> concurrent.Marks:
+    def beside(self, key: CopyKey, work: concurrent.Work) -> concurrent.Marks:
         """Copies beside matrix products."""
         case, sets = key
         wait: Callable[[float], None] = partial(self._wait, key)
         return concurrent.run(
-            self.lane,
+            self.gpu,
             case.problem(),
             partial(self._queue, case),
             sets,
@@ -127,13 +129,13 @@ class Rank(GpuRank):
         super().close()
 
 
-class Session(GpuSession):
+class CopySession(GpuSession[Case, CopyRank]):
     """Drives the ranks' copies."""
 
     def __init__(
         self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
     ) -> None:
-        super().__init__(group, "gpu.copies", cases[0].ranks, hot=hot, options=options)
+        super().__init__(group, CopyRank, cases[0].ranks, hot=hot, options=options)
         with self._opening():
             user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
             share_memory(
@@ -148,12 +150,10 @@ class Session(GpuSession):
         """One where host memory is the bottleneck: there is one piece of that."""
         return 1 if case.algo == "host" else self._sets(case.problem())
 
-    def beside(
-        self, case: Case, size: int, repeats: int
-    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
+    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
         """Copies alone, matrix products alone, and both at once."""
         sets = self._sets_of(case)
-        return concurrent.measured(
+        return measured(
             self._workers,
             self._watch,
             (case, sets),

@@ -19,12 +19,12 @@ _WAITED_FOR = {
 }
 
 
-def diagnosis(lane: DeviceRank, plan: Plan) -> HangError | None:
+def diagnosis(gpu: DeviceRank, plan: Plan) -> HangError | None:
     """What the CTAs of a rank that gave up were waiting for, as they reported it: of those, the one
     that was least far. None if none did.
     """
-    data = lane.card.download(lane.arena + REPORTS_AT, waiters(plan) * REPORT_BYTES)
-    program = plan.schedule.program(lane.rank)
+    data = gpu.card.download(gpu.arena + REPORTS_AT, waiters(plan) * REPORT_BYTES)
+    program = plan.schedule.program(gpu.rank)
     reports = sorted(
         (done, round_index, *rest)
         for is_set, done, round_index, *rest in REPORT.iter_unpack(data)

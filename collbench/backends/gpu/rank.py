@@ -6,18 +6,18 @@ is, this module does not know.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from collbench.backends.base import Answer
-from collbench.backends.gpu.timing import QueueOne, TimingOptions, launch_s
+from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
 from collbench.device.card import Card, Launch
 from collbench.device.compile import cubin, meet_source, pattern_source
 from collbench.device.gemm import Gemm
+from collbench.device.host_memory import Handle
 from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
@@ -28,7 +28,6 @@ from collbench.util.errors import HangError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-CACHES_TO_PASS = 2  # sets of user buffers pass the L2 cache this many times before one comes again
 # of small buffers, which come back while they are still in the cache: rows say in-cache
 MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
@@ -36,27 +35,33 @@ HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queu
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-MEETING = struct.Struct("<7Q")  # of barrier.cu
+BARRIER = struct.Struct("<7Q")  # of barrier.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
-Kept = tuple[dict[Any, int], int, int]
+Kept = tuple[dict[Hashable, int], int, int]
+Exported = tuple[int, int, int, bytes]  # an allocation, as other ranks open it (see Card.export)
+# of a rank: its arena, its user buffers, and its host memory where it has some
+ExportedMemory = tuple[Exported, Exported, Handle | None]
+QueueOne = Callable[[int, int], None]  # (set, stream)
+
+
+class Graph(Protocol):
+    """A captured graph, as CuPy has it."""
+
+    def launch(self, stream: object) -> None: ...
+
+
+Graphs = dict[tuple[object, ...], Graph]  # of what is launched, by how it is
 
 
 def stride_bytes(problem: Problem) -> int:
     """Bytes of user memory that one rank's buffers take."""
-    return (
-        -(-max(problem.buffers(rank).total_bytes for rank in range(problem.n)) // GRAIN_BYTES)
-        * GRAIN_BYTES
-    )
+    return base.stride_bytes(problem, GRAIN_BYTES)
 
 
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
     """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
-    return (
-        1
-        if hot
-        else max(1, min(MAX_SETS, -(-CACHES_TO_PASS * cache_bytes // stride_bytes(problem))))
-    )
+    return 1 if hot else base.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
 
 
 class DeviceRank:
@@ -69,20 +74,18 @@ class DeviceRank:
         self.host_arenas: list[int] = []
         self.users: list[int] = []
         self._pool = self._pool_end = 0
-        self._known: dict[Any, int] = {}
+        self._known: dict[Hashable, int] = {}
         self._patterns: dict[int, tuple[int, int]] = {}
         self._events: list[int] = []
-        self._meetings: dict[int, Launch] = {}
+        self._barriers: dict[int, Launch] = {}
         self.timeout_s = 10.0
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
         # what is computed beside launches, where that is measured
-        self.product: Gemm | None = None
+        self.gemm: Gemm | None = None
 
-    def allocate(
-        self, arena_bytes: int, user_bytes: int, host_bytes: int = 0
-    ) -> tuple[Any, Any, Any]:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
         """Allocate the arena (control words, flags, FIFOs), the user buffers, and host memory for
         such an arena; returns what others need to reach them.
         """
@@ -90,8 +93,8 @@ class DeviceRank:
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
         self._new_pool(POOL_BYTES)
-        meet = cubin(meet_source(), card.arch)
-        self._meet = card.function(meet, "collbench_barrier")
+        barrier = cubin(meet_source(), card.arch)
+        self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
@@ -110,7 +113,7 @@ class DeviceRank:
 
     def connect(
         self,
-        exported: Sequence[tuple[Any, Any, Any]],
+        exported: Sequence[ExportedMemory],
         timeout_s: float,
         assemble: Callable[[int], None] | None = None,
         *,
@@ -154,7 +157,7 @@ class DeviceRank:
             else self.host_arenas or [self.arena]
         )
         me = self.rank if len(controls) == self.n else 0
-        self.control, self._ranks_met = controls[me], len(controls)
+        self.control, self._barrier_ranks = controls[me], len(controls)
         self.aborts = self.keep(
             "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
         )
@@ -164,7 +167,7 @@ class DeviceRank:
         )
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
 
-    def keep(self, key: Any, data: bytes) -> int:
+    def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
         if key not in self._known:
             size = -(-len(data) // 256) * 256
@@ -189,35 +192,35 @@ class DeviceRank:
         self.tables = self.card.allocate(size)
         self._pool, self._pool_end = self.tables, self.tables + size
 
-    def meet(self, hold_ns: int = HOLD_NS) -> None:
+    def barrier(self, hold_ns: int = HOLD_NS) -> None:
         """Queue a meeting of all ranks."""
         if self.outside is not None:
-            self._meet_outside(self.outside)
+            self._queue_outside_barrier(self.outside)
             return
         if self.assemble is not None:
             self.assemble(self.card.stream)
-        if hold_ns not in self._meetings:
-            args = MEETING.pack(
+        if hold_ns not in self._barriers:
+            args = BARRIER.pack(
                 self.control + MEETING_AT,
                 self._peers,
                 self.control + ABORT_AT,
                 self.aborts,
                 int(self.timeout_s * 1e9),
                 hold_ns,
-                self._ranks_met,
+                self._barrier_ranks,
             )
-            self._meetings[hold_ns] = Launch(self.card, self._meet, (1, 1), 32, [args])
-        self._meetings[hold_ns](self.card.stream)
+            self._barriers[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        self._barriers[hold_ns](self.card.stream)
 
-    def _meet_outside(self, outside: Outside) -> None:
+    def _queue_outside_barrier(self, outside: Outside) -> None:
         """Queue a kernel that waits for this rank's host, which meets the others when it has queued
         what follows.
         """
-        if OUTSIDE not in self._meetings:
-            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.meeting_table()))
+        if OUTSIDE not in self._barriers:
+            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
-            args = MEETING.pack(
-                outside.meeting_word,
+            args = BARRIER.pack(
+                outside.barrier_word,
                 peers,
                 outside.abort_word,
                 self.aborts_outside(outside),
@@ -225,9 +228,9 @@ class DeviceRank:
                 0,
                 2,
             )
-            self._meetings[OUTSIDE] = Launch(self.card, self._meet, (1, 1), 32, [args])
-        self._meetings[OUTSIDE](self.card.stream)
-        outside.is_meeting = True
+            self._barriers[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
+        self._barriers[OUTSIDE](self.card.stream)
+        outside.is_at_barrier = True
 
     def aborts_outside(self, outside: Outside) -> int:
         """The table of everybody's abort words, each of which is this rank's own."""
@@ -252,7 +255,7 @@ class DeviceRank:
         )
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
-    def _table(self, values: "Array", *key: Any) -> int:
+    def _table(self, values: "Array", *key: Hashable) -> int:
         return self.keep(key, values.tobytes())
 
     def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
@@ -357,7 +360,7 @@ class DeviceRank:
         return Wrong(rank=self.rank, count=total, index=index, got=got, wanted=wanted)
 
     def _wrong_at(
-        self, problem: Problem, number: int, index: int, kind: Any
+        self, problem: Problem, number: int, index: int, kind: np.dtype[np.generic]
     ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
@@ -378,7 +381,7 @@ class DeviceRank:
     # Launches
 
     def graph(
-        self, queue: QueueOne, sets: int, launches: int, graphs: dict[Any, Any]
+        self, queue: QueueOne, sets: int, launches: int, graphs: Graphs
     ) -> Callable[[], None]:
         """So many launches as one graph, kept in graphs: what queues it in the stream."""
         key = (sets, launches)
@@ -386,7 +389,7 @@ class DeviceRank:
             graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
         return self.launch_of(graphs[key])
 
-    def launch_of(self, graph: Any) -> Callable[[], None]:
+    def launch_of(self, graph: Graph) -> Callable[[], None]:
         """What queues a graph in the stream."""
         return partial(graph.launch, self.card.as_cupy(self.card.stream))
 
@@ -394,50 +397,6 @@ class DeviceRank:
         """Queue so many launches one by one, on the sets in turn."""
         for number in range(launches):
             queue(number % sets, stream)
-
-    def first(
-        self,
-        problem: Problem,
-        queue: QueueOne,
-        sets: int,
-        wait: Callable[[], None],
-        *,
-        is_checked: bool,
-    ) -> Answer:
-        """Run every set of buffers once, compare, and say roughly how long a launch takes."""
-        self.events(2)
-        start, stop = self._events[:2]
-        self.meet()
-        self.card.record(start)
-        self.expect(sets)
-        for number in range(sets):
-            queue(number, self.card.stream)
-        self.card.record(stop)
-        wait()
-        wrong = self.compare(problem, range(sets)) if is_checked else None
-        return Answer(wrong=wrong, seconds=self.card.elapsed_s(start, stop) / sets, busy_s=0.0)
-
-    def timed(
-        self,
-        problem: Problem,
-        queue: QueueOne,
-        sets: int,
-        how: TimingOptions,
-        graphs: dict[Any, Any],
-        wait: Callable[[], None],
-        *,
-        is_checked: bool,
-    ) -> Answer:
-        """Time launches; out of place, compare what the last of them left in every set that they
-        used.
-        """
-        seconds = launch_s(self, queue, sets, how, graphs, wait)
-        wrong = (
-            self.compare(problem, range(min(sets, how.launches)))
-            if is_checked and not problem.in_place
-            else None
-        )
-        return Answer(wrong=wrong, seconds=seconds, busy_s=0.0)
 
     def events(self, count: int) -> Sequence[int]:
         """So many events with a time, always the same ones."""
@@ -457,7 +416,8 @@ class DeviceRank:
         self.card.wait(deadline_s)
         if self.is_aborted():
             (missing,) = struct.unpack(
-                "<Q", self.card.download(self.control + MEETING_AT + (self._ranks_met + 1) * 8, 8)
+                "<Q",
+                self.card.download(self.control + MEETING_AT + (self._barrier_ranks + 1) * 8, 8),
             )
             if missing:
                 raise HangError(
@@ -471,6 +431,6 @@ class DeviceRank:
         return self.card.download(self.control + ABORT_AT, 4) != bytes(4)
 
     def close(self) -> None:
-        if self.product is not None:
-            self.product.close()
+        if self.gemm is not None:
+            self.gemm.close()
         self.card.close()

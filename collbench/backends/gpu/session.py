@@ -1,60 +1,80 @@
-"""What GPU backends share on both sides: options, a rank that takes its GPU, a session that opens,
-a repeat, what disturbed it.
+"""What GPU backends share on both sides: a rank that takes its GPU, a session that opens, a repeat,
+launches concurrent with matrix multiplications, and what disturbed them.
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Generic, TypeVar
 
-from collbench.backends.base import ANSWER_S, Batch, Samples
-from collbench.backends.gpu.child import ChildWorkerGroup, Variables
-from collbench.backends.gpu.rank import DeviceRank, sets_of, stride_bytes
-from collbench.backends.gpu.timing import REPLAYS, TimingOptions, auto_iterations
-from collbench.backends.net.gpu_proxy import may_be_on_gpu, net_bytes
-from collbench.backends.net.receivers import may_take_threads, receivers_for
+from collbench.backends.base import (
+    ANSWER_S,
+    GPU_BATCH,
+    REPLAYS,
+    Answer,
+    Batch,
+    GpuOptions,
+    Job_contra,
+    Key_contra,
+    Samples,
+    SessionFacts,
+    auto_iterations,
+    cache_notes,
+    samples_of,
+)
+from collbench.backends.gpu.child import ChildWorkerGroup
+from collbench.backends.gpu.concurrent import Beside, Marks, Work, last_of, work_of
+from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, sets_of, stride_bytes
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
-from collbench.launch.group import Group, RankContext, WorkerGroup
+from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
 from collbench.machine.host import has_nvidia_gpus
-from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
-from collbench.util.errors import CollbenchError, RefusedError, UnavailableError
+from collbench.spec.pattern import Wrong
+from collbench.spec.peers import Variables
+from collbench.util.errors import CollbenchError, UnavailableError
 
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers
 # its clocks
 SLOWER = 2
 START_S = 120.0  # for contexts, allocations and first compilations
 _CUDA_SWITCHES = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING")
-LaunchMode = Literal["graph", "stream"]
-NetMemory = Literal["auto", "host", "device"]
+# Deadlines of ranks that a call may meet one after the other, each of which ends with an answer.
+_WAITS_OF_A_REPEAT, _WAITS_OF_A_SOAK = 4, 8
+_FIRST_TURNS = 3  # of one matrix multiplication each, to learn how long one takes
+_FIRST_REPLAYS = 2
+
+
+def repeat_limit_s(timeout_s: float) -> float:
+    """How long ranks may wait for each other in a call of a repeat."""
+    return _WAITS_OF_A_REPEAT * timeout_s
+
+
+def soak_limit_s(options: GpuOptions) -> float:
+    """How long a call may take that queues launches of many sizes, or more than one stream."""
+    return _WAITS_OF_A_SOAK * options.timeout_s + ANSWER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuOptions:
-    """How GPUs are used: which (none: all), how launches are queued and timed, how long a wait may
-    last.
+class GpuFacts:
+    """What the driver wants to know of a rank's GPU.
 
-    is_spread: ranks are on several hosts, so that none can reach all others' memory. inject: a
-    fault, for tests. is_urgent: launches get multiprocessors before what other streams of the GPU
-    have. net_memory: where slots of messages lie; auto: on the GPU if MPI says that it takes its
-    memory, where a processor need not look at them. net_threads: of a rank, that receive large
-    messages (None: _receivers.py).
+    arch: ten times the compute capability. pids: the processes of ours that use it. buffers: a note
+    on how a library holds user buffers, or an empty text.
     """
 
-    gpus: tuple[int, ...] = ()
-    launch: LaunchMode = "graph"
-    isolated: bool = False
-    timeout_s: float = 10.0
-    is_spread: bool = False
-    inject: str = ""
-    is_urgent: bool = False
-    net_memory: NetMemory = "auto"
-    net_threads: int | None = None
+    name: str
+    uuid: str
+    arch: int
+    cache_bytes: int
+    pids: tuple[int, ...]
+    version: str
+    buffers: str = ""
 
 
 def why_no_gpus() -> str:
@@ -66,7 +86,7 @@ def why_no_gpus() -> str:
     return ""
 
 
-def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, dict[str, Any]]:
+def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, GpuFacts]:
     """The GPU of a rank's number on its host, or the only one that its launcher shows it; and what
     the driver wants to know of it.
     """
@@ -87,18 +107,17 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, dic
     if options.is_urgent:
         card.hurry()
     runtime = card.runtime
-    facts = {
-        "name": card.name,
-        "uuid": card.uuid,
-        "arch": card.arch,
-        "ctas": card.multiprocessors,
-        "cache": card.cache_bytes,
-        "pids": (os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
-        "version": (
+    facts = GpuFacts(
+        name=card.name,
+        uuid=card.uuid,
+        arch=card.arch,
+        cache_bytes=card.cache_bytes,
+        pids=(os.getpid(), os.getppid()) if context.is_process else (os.getpid(),),
+        version=(
             f"cuda {runtime.runtimeGetVersion()}{_switches()}; driver {runtime.driverGetVersion()};"
             f" cupy {card.cupy.__version__}"
         ),
-    }
+    )
     return (
         DeviceRank(
             context.rank, context.n, card, is_alone=context.comm is None and not context.is_process
@@ -107,28 +126,35 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, dic
     )
 
 
-class GpuRank:
+class GpuRank(Rank):
     """One rank's part, as far as all GPU backends have it alike."""
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
+        self._gpu: DeviceRank | None = None
 
-    def device(self, options: GpuOptions) -> dict[str, Any]:
+    @property
+    def gpu(self) -> DeviceRank:
+        """The rank's GPU, once it has taken it."""
+        assert self._gpu is not None
+        return self._gpu
+
+    def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         self.faults, self.options = cuda_errors(), options
-        self.lane, facts = take_gpu(self.context, options)
+        self._gpu, facts = take_gpu(self.context, options)
         return facts
 
-    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> Any:
+    def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to and read."""
-        return self.lane.allocate(arena_bytes, user_bytes, host_bytes)
+        return self.gpu.allocate(arena_bytes, user_bytes, host_bytes)
 
     def connect(
         self,
-        exported: Sequence[Any],
+        exported: Sequence[ExportedMemory],
         timeout_s: float,
         is_peered: bool,
-        hosts: Sequence[Hashable] = (),
+        hosts: Sequence[str],
     ) -> None:
         """Reach the others' memory; hosts: of the ranks, if there are several."""
         near = (
@@ -136,19 +162,48 @@ class GpuRank:
             if hosts
             else None
         )
-        self.lane.connect(exported, timeout_s, is_peered=is_peered, near=near)
+        self.gpu.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def compute(self, size: int) -> None:
-        """Make the product that beside() queues. It takes seconds, in which no other rank may wait
-        in a meeting.
+        """Make the matrix multiplication that concurrent() queues. It takes seconds, in which no
+        other rank may wait at a barrier.
         """
-        if self.lane.product is None:
-            self.lane.product = Gemm(self.lane.card, size)
+        if self.gpu.gemm is None:
+            self.gpu.gemm = Gemm(self.gpu.card, size)
 
     def close(self) -> None:
         """Give memory back."""
-        if hasattr(self, "lane"):
-            self.lane.close()
+        if self._gpu is not None:
+            self._gpu.close()
+
+
+class LaunchingRank(GpuRank, Generic[Key_contra]):
+    """A rank that launches what a key names."""
+
+    @abstractmethod
+    def reset(self, key: Key_contra) -> None:
+        """Clear what launches have left, and write inputs and poison. No kernel of any rank may be
+        running.
+        """
+
+    @abstractmethod
+    def first(self, key: Key_contra, is_checked: bool) -> Answer:
+        """Run every set of buffers once and compare."""
+
+    @abstractmethod
+    def beside(self, key: Key_contra, work: Work) -> Marks:
+        """Launches concurrent with matrix multiplications."""
+
+
+class GpuTimedRank(LaunchingRank[Key_contra]):
+    """One whose launches can be timed by themselves."""
+
+    @abstractmethod
+    def timed(self, key: Key_contra, batch: Batch, work_s: float) -> Answer:
+        """Time the batch's launches, which should take so long altogether, and compare."""
+
+
+GpuRankT = TypeVar("GpuRankT", bound=GpuRank)
 
 
 def _switches() -> str:
@@ -158,27 +213,25 @@ def _switches() -> str:
 
 
 def open_ranks(
-    group: Group, backend: str, n: int, options: GpuOptions, variables: Variables = ()
-) -> tuple[WorkerGroup, list[dict[str, Any]]]:
-    """A crew with a GPU a rank, no two the same, and what each is; in new processes with those
-    environment variables if there are any.
+    group: Group, rank: type[GpuRankT], n: int, options: GpuOptions, variables: Variables = ()
+) -> tuple[WorkerGroup[GpuRankT], list[GpuFacts]]:
+    """A worker group with a GPU a rank, no two the same, and what each is; in new processes with
+    those environment variables if there are any.
     """
     count = len(options.gpus) or device_count()
     if group.kind == "local" and n > count:
         raise UnavailableError(f"{n} ranks, {count} GPUs", "use fewer --ranks")
-    workers = (
-        ChildWorkerGroup(group, backend, n, variables)
-        if variables
-        else group.gpu_workers(backend, n)
+    workers: WorkerGroup[GpuRankT] = (
+        ChildWorkerGroup(group, rank, n, variables) if variables else group.gpu_workers(rank, n)
     )
     try:
-        facts: list[dict[str, Any]] = workers.call("device", options, timeout_s=START_S)
+        facts = workers.call(GpuRank.device, options, timeout_s=START_S)
     except CollbenchError:
         workers.close()
         raise
     if is_shared(facts):
         workers.close()
-        uuids = ", ".join(fact["uuid"] for fact in facts)
+        uuids = ", ".join(fact.uuid for fact in facts)
         raise UnavailableError(
             f"two ranks share a GPU: {uuids}",
             "start one rank a GPU, or give each its own with --gpus",
@@ -186,21 +239,21 @@ def open_ranks(
     return workers, facts
 
 
-def is_shared(facts: Sequence[dict[str, Any]]) -> bool:
+def is_shared(facts: Sequence[GpuFacts]) -> bool:
     """Whether two ranks have the same GPU: their kernels would wait for each other's turn."""
-    return len({fact["uuid"] for fact in facts}) < len(facts)
+    return len({fact.uuid for fact in facts}) < len(facts)
 
 
-def describe(facts: Sequence[dict[str, Any]]) -> tuple[str, str]:
+def describe(facts: Sequence[GpuFacts]) -> tuple[str, str]:
     """The GPUs in words, and the versions of what drives them."""
-    names = list(dict.fromkeys(fact["name"] for fact in facts))
+    names = list(dict.fromkeys(fact.name for fact in facts))
     return ", ".join(
-        f"{sum(fact['name'] == name for fact in facts)} x {name}" for name in names
-    ), str(facts[0]["version"])
+        f"{sum(fact.name == name for fact in facts)} x {name}" for name in names
+    ), facts[0].version
 
 
 def share_memory(
-    workers: WorkerGroup,
+    workers: WorkerGroup[GpuRank],
     arena_bytes: int,
     user_bytes: int,
     options: GpuOptions,
@@ -214,99 +267,23 @@ def share_memory(
 
     hosts: of the ranks, if there are several and each rank reaches only those of its own.
     """
-    exported = workers.call("allocate", arena_bytes, user_bytes, host_bytes, timeout_s=START_S)
-    workers.call(
-        "connect",
-        exported,
-        options.timeout_s,
-        is_peered,
-        *([hosts] if hosts else []),
-        timeout_s=START_S,
+    exported = workers.call(
+        GpuRank.allocate, arena_bytes, user_bytes, host_bytes, timeout_s=START_S
     )
-
-
-def reserve_net(
-    workers: WorkerGroup, plans: Sequence[Plan], options: GpuOptions, hosts: Sequence[str]
-) -> tuple[str, int, Callable[[Plan], None]]:
-    """Let ranks, on those hosts, have memory for the messages of plans, and threads to receive
-    large ones of their host.
-
-    Returns what is to be said of it, the bytes of a rank, and what raises RefusedError for a plan
-    that cannot run as it was asked for.
-    """
-    if not plans:
-        return "", 0, lambda plan: None
-    told = workers.call("mpi", timeout_s=START_S)
-    not_on_gpu = next((why for _, why, _ in told if why), "")
-    may_have_threads = all(cores for _, _, cores in told)
-    is_on_gpu = not not_on_gpu and options.net_memory != "host"
-    words, slots, gpu_slots = net_bytes(plans, has_gpu_slots=is_on_gpu)
-    receivers, said = 0, ""
-    if any(
-        may_take_threads(plan, hosts) and not (is_on_gpu and may_be_on_gpu(plan)) for plan in plans
-    ):
-        receivers, said = _threads_to_receive(
-            [cores for _, _, cores in told], hosts, options.net_threads
-        )
-    workers.call("reserve", words, slots, gpu_slots, timeout_s=START_S)
-    workers.call("join", receivers, hosts, timeout_s=START_S)
-    where = " and ".join(name for name, size in (("GPU", gpu_slots), ("host", slots)) if size)
-
-    def refuse(plan: Plan) -> None:
-        if options.net_threads and not may_have_threads:
-            raise RefusedError(
-                f"{told[0][0]} was started without the thread level multiple: no other thread may"
-                " receive",
-                "leave out --net-threads",
-            )
-        if options.net_memory == "device" and (not_on_gpu or not may_be_on_gpu(plan)):
-            lines = f"a processor looks at the lines of {plan.proto}, which it cannot in GPU memory"
-            raise RefusedError(not_on_gpu or lines, "use --net-memory host")
-
-    return (
-        f"; {told[0][0]}, messages in {where} memory{said and f', {said}'}",
-        words + slots + gpu_slots,
-        refuse,
-    )
-
-
-def _threads_to_receive(
-    cores: Sequence[frozenset[int]], hosts: Sequence[str], asked: int | None
-) -> tuple[int, str]:
-    """How many threads of a rank receive, and that in words; cores: that each rank may use, several
-    the same ones, none if MPI allows no threads.
-
-    >>> (
-    ...     _threads_to_receive([frozenset(range(32))] * 2, "aa", None),
-    ...     _threads_to_receive([frozenset({0}), frozenset({1})], "aa", None),
-    ... )
-    ((4, '4 threads receive'), (0, 'no threads receive (1 core a rank)'))
-    """
-    near = [
-        [one for one, at in zip(cores, hosts, strict=True) if at == host] for host in set(hosts)
-    ]
-    spare = min(len(frozenset().union(*found)) // len(found) for found in near)
-    if not all(cores):
-        return 0, "no threads receive (MPI's thread level)"
-    count = receivers_for(spare) if asked is None else asked
-    if not count:
-        return 0, "no threads receive" + (
-            f" ({spare} core{'s' * (spare != 1)} a rank)" if asked is None else ""
-        )
-    return count, f"{count} thread{'s receive' if count > 1 else ' receives'}"
+    workers.call(GpuRank.connect, exported, options.timeout_s, is_peered, hosts, timeout_s=START_S)
 
 
 class GpuHealth:
     """Looks at the GPUs between repeats, and says what may have disturbed one."""
 
-    def __init__(self, facts: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, facts: Sequence[GpuFacts]) -> None:
         self._uuids, self._pids = (
-            [fact["uuid"] for fact in facts],
-            {pid for fact in facts for pid in fact["pids"]},
+            [fact.uuid for fact in facts],
+            {pid for fact in facts for pid in fact.pids},
         )
         self._last = gpus.conditions(self._uuids, self._pids)
-        self.cache_bytes: int = facts[0]["cache"]
-        self.iterations: dict[Any, int] = {}  # of what was timed, by key
+        self.cache_bytes: int = facts[0].cache_bytes
+        self.iterations: dict[Hashable, int] = {}  # of what was timed, by key
 
     def notes(self) -> tuple[str, ...]:
         """What happened since the last look."""
@@ -314,13 +291,13 @@ class GpuHealth:
         return gpus.disturbances(before, self._last)
 
 
-class GpuSession:
+class GpuSession(SessionFacts, Generic[Job_contra, GpuRankT]):
     """The driver's side, as far as all GPU backends have it alike: ranks with a GPU each."""
 
     def __init__(
         self,
         group: Group,
-        backend: str,
+        rank: type[GpuRankT],
         n: int,
         *,
         hot: bool,
@@ -328,8 +305,12 @@ class GpuSession:
         variables: Variables = (),
     ) -> None:
         self.hot, self.options, self.n = hot, options, n
-        self._workers, self.facts = open_ranks(group, backend, n, options, variables)
+        self._workers, self.facts = open_ranks(group, rank, n, options, variables)
         self.device, self.version = describe(self.facts)
+
+    @abstractmethod
+    def beside(self, job: Job_contra, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+        """Launches alone, multiplications of matrices of that size alone, and both at once."""
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -345,17 +326,17 @@ class GpuSession:
 
     def _sets(self, problem: Problem) -> int:
         """Sets of user buffers of each rank."""
-        return sets_of(problem, self.facts[0]["cache"], hot=self.hot)
+        return sets_of(problem, self.facts[0].cache_bytes, hot=self.hot)
 
     def close(self) -> None:
         """End the ranks."""
         self._workers.close()
 
 
-def repeat(
-    workers: WorkerGroup,
+def repeat_on_gpus(
+    workers: WorkerGroup[GpuTimedRank[Key_contra]],
     watch: GpuHealth,
-    key: Any,
+    key: Key_contra,
     problem: Problem,
     batch: Batch,
     sets: int,
@@ -366,40 +347,89 @@ def repeat(
     """One repeat: clear and fill, run every set of buffers once and compare, time, compare
     again.
     """
-    limit_s = 4 * options.timeout_s + batch.deadline_s + ANSWER_S
-    workers.call("reset", key, timeout_s=limit_s)
-    first = workers.call("first", key, batch.is_checked, timeout_s=limit_s)
+    limit_s = repeat_limit_s(options.timeout_s) + batch.deadline_s + ANSWER_S
+    workers.call(GpuTimedRank.reset, key, timeout_s=limit_s)
+    first = workers.call(GpuTimedRank.first, key, batch.is_checked, timeout_s=limit_s)
     launch_s = max(answer.seconds for answer in first)
-    iterations = batch.iterations or watch.iterations.get(key) or auto_iterations(launch_s)
+    known = watch.iterations.get(key)
+    iterations = batch.iterations or known or auto_iterations(launch_s, GPU_BATCH)
     while True:
         work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
-        how = TimingOptions(
-            launch=options.launch,
-            isolated=options.isolated,
-            iterations=iterations,
-            aggregate=batch.aggregate,
-            work_s=work_s,
+        timed = workers.call(
+            GpuTimedRank.timed,
+            key,
+            replace(batch, iterations=iterations),
+            work_s,
+            timeout_s=limit_s + work_s,
         )
-        timed = workers.call("timed", key, how, batch.is_checked, timeout_s=limit_s + work_s)
-        wanted = auto_iterations(max(answer.seconds for answer in timed))
+        wanted = auto_iterations(max(answer.seconds for answer in timed), GPU_BATCH)
         if batch.iterations or key in watch.iterations or wanted <= iterations:
             break
         # launched one by one for the first time, small ones took ten times as long as in a graph
         watch.iterations[key] = iterations = wanted
-        workers.call("reset", key, timeout_s=limit_s)
-    wrong = [a.wrong or b.wrong for a, b in zip(first, timed, strict=True)]
-    is_cached = sets * stride_bytes(problem) < watch.cache_bytes
-    notes = ["hot"] if hot else (["in-cache"] if is_cached else [])
-    notes += (
-        ["isolated"]
-        if options.isolated
-        else ["pipelined"]
-        if collective(problem.op).is_rooted
-        else []
+        workers.call(GpuTimedRank.reset, key, timeout_s=limit_s)
+    notes = cache_notes(sets * stride_bytes(problem), watch.cache_bytes, hot=hot)
+    if options.isolated:
+        notes.append("isolated")
+    elif collective(problem.op).is_rooted:
+        notes.append("pipelined")
+    return samples_of(first, timed, iterations, [*notes, *watch.notes()])
+
+
+def measured(
+    workers: WorkerGroup[LaunchingRank[Key_contra]],
+    watch: GpuHealth,
+    key: Key_contra,
+    data_bytes: int,
+    size: int,
+    repeats: int,
+    options: GpuOptions,
+) -> tuple[list[Beside], list[Wrong]]:
+    """The driver's part: launches once and compared, then each repeat alone, alone and together;
+    and what was wrong in any of it.
+
+    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers,
+    data_bytes a rank, are filled anew before every repeat.
+    """
+    cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
+    limit_s = soak_limit_s(options)
+
+    def ask(work: Work) -> tuple[Marks, ...]:
+        return tuple(
+            workers.call(
+                LaunchingRank.beside, key, work, timeout_s=START_S + limit_s + work.seconds
+            )
+        )
+
+    workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
+    first = workers.call(LaunchingRank.first, key, True, timeout_s=limit_s)
+    wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
+    workers.call(LaunchingRank.compute, size, timeout_s=START_S + limit_s)
+    gemm_s = last_of(
+        [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
     )
-    return Samples(
-        seconds=tuple(answer.seconds for answer in timed),
-        iterations=iterations,
-        wrong=tuple(found for found in wrong if found is not None),
-        notes=(*notes, *watch.notes()),
-    )
+    launches = auto_iterations(max(answer.seconds for answer in first), GPU_BATCH)
+    started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
+    launch_s = last_of([marks.launches for marks in started]) / launches
+    work = work_of(gemm_s, launch_s)
+    found: list[Beside] = []
+    ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
+    for _ in range(repeats):
+        workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
+        computing, alone, both = (
+            ask(replace(work, replays=0)),
+            ask(replace(work, turns=0)),
+            ask(work),
+        )
+        wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
+        found.append(
+            Beside(
+                products=work.products,
+                launches=work.launches,
+                computing_alone=computing,
+                launches_alone=alone,
+                both=both,
+                notes=(*cached, *watch.notes()),
+            )
+        )
+    return found, wrong

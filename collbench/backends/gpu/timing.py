@@ -1,52 +1,63 @@
-"""How launches on GPUs are timed: in a graph behind a meeting of all ranks, one by one on a stream,
-or each behind a meeting of its own.
+"""How launches on GPUs are timed: in a graph behind a barrier of all ranks, one by one on a stream,
+or each behind a barrier of its own.
 
-Whose launches they are, this module does not know; a lane (_gpu.py) queues, meets and waits.
+Whose launches they are, this module does not know; a DeviceRank queues, synchronises and waits.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
+from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
+from collbench.backends.gpu.rank import DeviceRank, Graphs, QueueOne
 from collbench.backends.net.gpu_proxy import BURST
+from collbench.spec.case import Problem
 
-if TYPE_CHECKING:
-    from collbench.backends.gpu.rank import DeviceRank
-
-TARGET_S, MIN_ITERATIONS, MAX_ITERATIONS = 0.004, 4, 100  # launches of one graph
-REPLAYS = 3  # that count, behind one that does not
-
-QueueOne = Callable[[int, int], None]  # (set, stream)
+_EVENTS_A_TIME = 2  # one before what is timed, and one behind it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimingOptions:
-    """How launches are timed: in a graph or one by one on a stream, each behind a meeting or back
-    to back.
+def first(
+    gpu: DeviceRank,
+    problem: Problem,
+    queue: QueueOne,
+    sets: int,
+    wait: Callable[[], None],
+    *,
+    is_checked: bool,
+) -> Answer:
+    """Run every set of buffers once, compare, and say roughly how long a launch takes."""
+    start, stop = gpu.events(_EVENTS_A_TIME)
+    gpu.barrier()
+    gpu.card.record(start)
+    gpu.expect(sets)
+    for number in range(sets):
+        queue(number, gpu.card.stream)
+    gpu.card.record(stop)
+    wait()
+    wrong = gpu.compare(problem, range(sets)) if is_checked else None
+    return Answer(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
 
-    work_s: what they should take altogether, beyond which a deadline begins.
+
+def timed(
+    gpu: DeviceRank,
+    problem: Problem,
+    queue: QueueOne,
+    sets: int,
+    batch: Batch,
+    options: GpuOptions,
+    graphs: Graphs,
+    wait: Callable[[], None],
+) -> Answer:
+    """Time launches; out of place, compare what the last of them left in every set that they
+    used.
     """
-
-    launch: str = "graph"
-    isolated: bool = False
-    iterations: int = 20
-    aggregate: int = 1
-    work_s: float = 0.0
-
-    @property
-    def launches(self) -> int:
-        """How many each timed go has, on the sets of buffers in turn."""
-        return self.iterations * (1 if self.isolated else self.aggregate)
-
-
-def auto_iterations(seconds: float) -> int:
-    """Launches of a graph if one takes that long.
-
-    >>> auto_iterations(3e-6), auto_iterations(1e-4), auto_iterations(1.0)
-    (100, 40, 4)
-    """
-    return max(MIN_ITERATIONS, min(MAX_ITERATIONS, round(TARGET_S / max(seconds, 1e-9))))
+    launches = batch.iterations * (1 if options.isolated else batch.aggregate)
+    if options.isolated:
+        seconds = _time_isolated(gpu, queue, sets, launches, wait)
+    else:
+        seconds = _time_together(gpu, queue, sets, launches, options, graphs, wait)
+    is_compared = batch.is_checked and not problem.in_place
+    wrong = gpu.compare(problem, range(min(sets, launches))) if is_compared else None
+    return Answer(wrong=wrong, seconds=seconds)
 
 
 def burst_sizes(launches: int) -> list[int]:
@@ -59,44 +70,43 @@ def burst_sizes(launches: int) -> list[int]:
     return [BURST] * full + [rest] * bool(rest)
 
 
-def launch_s(
-    lane: "DeviceRank",
+def _time_together(
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
-    how: TimingOptions,
-    graphs: dict[Any, Any],
+    launches: int,
+    options: GpuOptions,
+    graphs: Graphs,
     wait: Callable[[], None],
 ) -> float:
-    """Mean seconds of a launch on this rank."""
-    if how.isolated:
-        return _time_isolated(lane, queue, sets, how, wait)
-    launches, events = how.launches, lane.events(2 * (REPLAYS + 1))
+    """Mean seconds of a launch on this rank, launches following each other."""
+    events = gpu.events(_EVENTS_A_TIME * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
-    if lane.outside is not None:
+    if gpu.outside is not None:
         times = [
-            _timed_in_bursts(lane, queue, sets, launches, how.launch, graphs, *pair, wait)
+            _timed_in_bursts(gpu, queue, sets, launches, options, graphs, *pair, wait)
             for pair in pairs
         ]
-    elif how.launch == "graph":
-        replay = _timed_graph(lane, queue, sets, launches, graphs, *pairs[0])
-        times = [_replayed(lane, replay, *pairs[0], wait) for _ in pairs]
+    elif options.launch == "graph":
+        replay = _timed_graph(gpu, queue, sets, launches, graphs, *pairs[0])
+        times = [_replayed(gpu, replay, *pairs[0], wait) for _ in pairs]
     else:
         for start, stop in pairs:
-            lane.meet()
-            lane.card.record(start)
-            lane.each(queue, sets, launches, lane.card.stream)
-            lane.card.record(stop)
+            gpu.barrier()
+            gpu.card.record(start)
+            gpu.each(queue, sets, launches, gpu.card.stream)
+            gpu.card.record(stop)
         wait()
-        times = [lane.card.elapsed_s(*pair) for pair in pairs]
+        times = [gpu.card.elapsed_s(*pair) for pair in pairs]
     return sum(times[1:]) / REPLAYS / launches
 
 
 def _timed_graph(
-    lane: "DeviceRank",
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
     launches: int,
-    graphs: dict[Any, Any],
+    graphs: Graphs,
     start: int,
     stop: int,
 ) -> Callable[[], None]:
@@ -108,31 +118,31 @@ def _timed_graph(
     key = (sets, launches, "timed")
 
     def body(stream: int) -> None:
-        lane.meet(hold_ns=0)
-        lane.card.record_by_graph(start)
-        lane.each(queue, sets, launches, stream)
-        lane.card.record_by_graph(stop)
+        gpu.barrier(hold_ns=0)
+        gpu.card.record_by_graph(start)
+        gpu.each(queue, sets, launches, stream)
+        gpu.card.record_by_graph(stop)
 
     if key not in graphs:
-        graphs[key] = lane.card.capture(body)
-    return lane.launch_of(graphs[key])
+        graphs[key] = gpu.card.capture(body)
+    return gpu.launch_of(graphs[key])
 
 
 def _replayed(
-    lane: "DeviceRank", replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
+    gpu: DeviceRank, replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
 ) -> float:
     replay()
     wait()
-    return lane.card.elapsed_s(start, stop)
+    return gpu.card.elapsed_s(start, stop)
 
 
 def _timed_in_bursts(
-    lane: "DeviceRank",
+    gpu: DeviceRank,
     queue: QueueOne,
     sets: int,
     launches: int,
-    how: str,
-    graphs: dict[Any, Any],
+    options: GpuOptions,
+    graphs: Graphs,
     start: int,
     stop: int,
     wait: Callable[[], None],
@@ -143,38 +153,37 @@ def _timed_in_bursts(
     bursts = burst_sizes(launches)
     runs = [
         (
-            lane.graph(queue, sets, size, graphs)
-            if how == "graph"
-            else partial(lane.each, queue, sets, size, lane.card.stream)
+            gpu.graph(queue, sets, size, graphs)
+            if options.launch == "graph"
+            else partial(gpu.each, queue, sets, size, gpu.card.stream)
         )
         for size in bursts
     ]
-    lane.meet()
-    lane.card.record(start)
+    gpu.barrier()
+    gpu.card.record(start)
     for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
         if number:
             wait()
-        lane.expect(size)
+        gpu.expect(size)
         run()
-    lane.card.record(stop)
+    gpu.card.record(stop)
     wait()
-    return lane.card.elapsed_s(start, stop)
+    return gpu.card.elapsed_s(start, stop)
 
 
 def _time_isolated(
-    lane: "DeviceRank", queue: QueueOne, sets: int, how: TimingOptions, wait: Callable[[], None]
+    gpu: DeviceRank, queue: QueueOne, sets: int, launches: int, wait: Callable[[], None]
 ) -> float:
-    events = lane.events(2 * how.iterations)
-    for number in range(how.iterations):
-        lane.meet()
-        lane.card.record(events[2 * number])
-        lane.expect(1)
-        queue(number % sets, lane.card.stream)
-        lane.card.record(events[2 * number + 1])
-        if lane.outside is not None:
+    """Mean seconds of a launch on this rank, each behind a barrier of its own."""
+    events = gpu.events(_EVENTS_A_TIME * launches)
+    pairs = list(zip(events[::2], events[1::2], strict=True))
+    for number, (start, stop) in enumerate(pairs):
+        gpu.barrier()
+        gpu.card.record(start)
+        gpu.expect(1)
+        queue(number % sets, gpu.card.stream)
+        gpu.card.record(stop)
+        if gpu.outside is not None:
             wait()
     wait()
-    return (
-        sum(lane.card.elapsed_s(events[2 * k], events[2 * k + 1]) for k in range(how.iterations))
-        / how.iterations
-    )
+    return sum(gpu.card.elapsed_s(*pair) for pair in pairs) / launches

@@ -6,37 +6,46 @@ runs in new processes (_apart), one session for each set of variables.
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from collbench.backends.base import Answer, Batch, Samples
-from collbench.backends.gpu import concurrent
-from collbench.backends.gpu.rank import stride_bytes
+from collbench.backends.base import (
+    Answer,
+    Batch,
+    GpuOptions,
+    Peer,
+    Samples,
+    Session,
+    SessionOptions,
+)
+from collbench.backends.gpu import concurrent, timing
+from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
-    GpuOptions,
-    GpuRank,
+    GpuFacts,
     GpuSession,
-    repeat,
+    GpuTimedRank,
+    measured,
+    repeat_limit_s,
+    repeat_on_gpus,
     share_memory,
     why_no_gpus,
 )
-from collbench.backends.gpu.timing import TimingOptions
-from collbench.backends.nccl.knobs import KNOBS, environment, registration, why_waived
+from collbench.backends.nccl.knobs import registration, why_waived
 from collbench.device.card import load_cupy
 from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.pattern import Wrong
+from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-__all__ = ["IS_GPU", "IS_PEER", "KNOBS", "Rank", "Session", "environment", "why_not", "why_waived"]
-
-IS_PEER = True
-IS_GPU = True
+NcclModule: TypeAlias = Any  # cupy.cuda.nccl, its communicator and its id: CuPy has no types
+NcclKey = tuple[Problem, int]  # what is launched, and how many sets of user buffers there are
 _TYPES = {
     "int8": 0,
     "uint8": 1,
@@ -52,7 +61,7 @@ _TYPES = {
 _OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 
 
-def load_nccl() -> Any:
+def load_nccl() -> NcclModule:
     """CuPy's binding of NCCL. Raises UnavailableError."""
     load_cupy()
     try:
@@ -68,29 +77,17 @@ def load_nccl() -> Any:
     return nccl
 
 
-def why_not(group: Group) -> str:
-    """Why this backend cannot run on that group, or an empty text."""
-    why = why_no_gpus()
-    if why:
-        return why
-    try:
-        load_nccl()
-    except UnavailableError as error:
-        return error.message
-    return ""
-
-
-class Rank(GpuRank):
+class NcclRank(GpuTimedRank[NcclKey]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.comm: Any = None
-        self.graphs: dict[Any, Any] = {}
+        self.comm: NcclModule = None
+        self.graphs: Graphs = {}
         self.graphs_of: Problem | None = None
         self._word: int | None = None
 
-    def device(self, options: GpuOptions) -> dict[str, Any]:
+    def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         facts = super().device(options)
         self.nccl = load_nccl()
@@ -100,25 +97,26 @@ class Rank(GpuRank):
             for name, value in sorted(os.environ.items())
             if name.startswith("NCCL_")
         ]
-        facts["version"] += f"; nccl {_version(version)}" + (
-            f" with {' '.join(variables)}" if variables else ""
+        text = f"{facts.version}; nccl {_version(version)}"
+        return replace(
+            facts,
+            version=f"{text} with {' '.join(variables)}" if variables else text,
+            buffers=registration(version, launch, os.environ),
         )
-        facts["buffers"] = registration(version, launch, os.environ)
-        return facts
 
-    def unique_id(self) -> Any:
+    def unique_id(self) -> NcclModule:
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
     def connect(
         self,
-        exported: Sequence[Any],
+        exported: Sequence[ExportedMemory],
         timeout_s: float,
         is_peered: bool,
-        hosts: Sequence[Hashable] = (),
+        hosts: Sequence[str],
     ) -> None:
         """Reach the others' memory, or leave it to NCCL where ranks are on several hosts."""
-        self.lane.connect(
+        self.gpu.connect(
             exported,
             timeout_s,
             self._assemble if self.options.is_spread else None,
@@ -128,16 +126,16 @@ class Rank(GpuRank):
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
         if self._word is None:
-            self._word = self.lane.keep("assembled", bytes(8))
+            self._word = self.gpu.keep("assembled", bytes(8))
         self.comm.allReduce(self._word, self._word, 1, _TYPES["int32"], _OPS["min"], stream)
 
-    def join(self, unique_id: Any) -> None:
+    def join(self, unique_id: NcclModule) -> None:
         """Make the communicator, with all others."""
-        with self._asked("make a communicator"):
+        with self._refusals("make a communicator"):
             self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
 
     @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
+    def _refusals(self, what: str) -> Iterator[None]:
         """NCCL's errors as ours. Raises RefusedError."""
         try:
             yield
@@ -191,25 +189,26 @@ class Rank(GpuRank):
     def _queue(
         self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int
     ) -> None:
-        source, _ = self.lane.buffer(problem, "in", number)
-        target, _ = self.lane.buffer(problem, "out", number)
+        source, _ = self.gpu.buffer(problem, "in", number)
+        target, _ = self.gpu.buffer(problem, "out", number)
         if self.options.inject != "drop" or self.context.rank != 0:
             call(source, target, stream)
 
-    def reset(self, key: tuple[Problem, int]) -> None:
+    def reset(self, key: NcclKey) -> None:
         """Write inputs and poison."""
         problem, sets = key
-        self.lane.card.clear(self.lane.control + ABORT_AT, 4)
-        self.lane.prepare(problem, range(sets), stride_bytes(problem))
-        self.lane.card.wait(self.lane.timeout_s)
+        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
+        self.gpu.prepare(problem, range(sets), stride_bytes(problem))
+        self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: tuple[Problem, int], is_checked: bool) -> Answer:
+    def first(self, key: NcclKey, is_checked: bool) -> Answer:
         """Run every set of buffers once and compare."""
         problem, sets = key
         if self.options.inject == f"die:{self.context.rank}":
             os.kill(os.getpid(), 9)
-        with self._asked(f"do {problem.op}"):
-            return self.lane.first(
+        with self._refusals(f"do {problem.op}"):
+            return timing.first(
+                self.gpu,
                 problem,
                 partial(self._queue, problem, self._call(problem)),
                 sets,
@@ -217,27 +216,27 @@ class Rank(GpuRank):
                 is_checked=is_checked,
             )
 
-    def timed(self, key: tuple[Problem, int], how: TimingOptions, is_checked: bool) -> Answer:
+    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> Answer:
         """Time launches and compare."""
         problem, sets = key
-        queue = partial(self._queue, problem, self._call(problem))
-        with self._asked(f"do {problem.op}"):
-            return self.lane.timed(
+        with self._refusals(f"do {problem.op}"):
+            return timing.timed(
+                self.gpu,
                 problem,
-                queue,
+                partial(self._queue, problem, self._call(problem)),
                 sets,
-                how,
+                batch,
+                self.options,
                 self._graphs(problem),
-                partial(self._wait, how.work_s),
-                is_checked=is_checked,
+                partial(self._wait, work_s),
             )
 
-    def beside(self, key: tuple[Problem, int], work: concurrent.Work) -> concurrent.Marks:
+    def beside(self, key: NcclKey, work: concurrent.Work) -> concurrent.Marks:
         """Launches beside matrix products."""
         problem, sets = key
-        with self._asked(f"do {problem.op}"):
+        with self._refusals(f"do {problem.op}"):
             return concurrent.run(
-                self.lane,
+                self.gpu,
                 problem,
                 partial(self._queue, problem, self._call(problem)),
                 sets,
@@ -246,7 +245,7 @@ class Rank(GpuRank):
                 self._wait,
             )
 
-    def _graphs(self, problem: Problem) -> dict[Any, Any]:
+    def _graphs(self, problem: Problem) -> Graphs:
         """The graphs of that problem; those of others are forgotten."""
         if self.graphs_of != problem:
             self.graphs, self.graphs_of = {}, problem
@@ -254,7 +253,7 @@ class Rank(GpuRank):
 
     def _wait(self, work_s: float = 0.0) -> None:
         try:
-            self.lane.wait(4 * self.lane.timeout_s + work_s)
+            self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError:
             # NCCL's kernels have no deadline: without this the GPU could not even give memory back
             self.comm.abort()
@@ -275,18 +274,18 @@ def _version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-class Session(GpuSession):
-    """Drives the ranks of the library's collectives. All its cases have the same environment()."""
+class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
+    """Drives the ranks of the library's collectives. All its cases have the same forced_by()."""
 
     def __init__(
         self, group: Group, cases: Sequence[Case], *, hot: bool, options: GpuOptions
     ) -> None:
-        variables = environment(cases[0])
+        variables = forced_by(cases[0])
         super().__init__(
-            group, "nccl", cases[0].ranks, hot=hot, options=options, variables=variables
+            group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )
         self._notes = (
-            self.facts[0]["buffers"],
+            self.facts[0].buffers,
             *(("processes",) if variables and group.kind == "local" else ()),
         )
         with self._opening():
@@ -299,15 +298,14 @@ class Session(GpuSession):
                 ),
                 options,
             )
-            self._workers.call(
-                "join", self._workers.call("unique_id", timeout_s=START_S)[0], timeout_s=START_S
-            )
+            unique_id = self._workers.call(NcclRank.unique_id, timeout_s=START_S)[0]
+            self._workers.call(NcclRank.join, unique_id, timeout_s=START_S)
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat."""
         problem = case.problem()
         sets = self._sets(problem)
-        samples = repeat(
+        samples = repeat_on_gpus(
             self._workers,
             self._watch,
             (problem, sets),
@@ -319,13 +317,11 @@ class Session(GpuSession):
         )
         return replace(samples, notes=(*samples.notes, *self._notes))
 
-    def beside(
-        self, case: Case, size: int, repeats: int
-    ) -> tuple[list[concurrent.Beside], list[Wrong]]:
+    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
         """Launches alone, matrix products alone, and both at once."""
         problem = case.problem()
         sets = self._sets(problem)
-        found, wrong = concurrent.measured(
+        found, wrong = measured(
             self._workers,
             self._watch,
             (problem, sets),
@@ -335,3 +331,28 @@ class Session(GpuSession):
             self.options,
         )
         return [replace(one, notes=(*one.notes, *self._notes)) for one in found], wrong
+
+
+class NcclBackend(Peer):
+    """The NCCL that CuPy finds."""
+
+    name = "nccl"
+    is_gpu = True
+
+    def why_not(self, group: Group) -> str:
+        if why := why_no_gpus():
+            return why
+        try:
+            load_nccl()
+        except UnavailableError as error:
+            return error.message
+        return ""
+
+    def why_waived(self, case: Case, is_reduction: bool) -> str:
+        return why_waived(case)
+
+    def open(self, group: Group, cases: Sequence[Case], options: SessionOptions) -> NcclSession:
+        return NcclSession(group, cases, hot=options.hot, options=options.gpu)
+
+
+BACKEND = NcclBackend()

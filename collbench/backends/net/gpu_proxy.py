@@ -24,7 +24,6 @@ import mmap
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from collbench.backends.net.proxy import FIRST_TAG, Connector, DataComm, SendConnector
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
@@ -41,6 +40,7 @@ from collbench.device.layout import (
 from collbench.device.messages import Message, messages
 from collbench.device.program import lower
 from collbench.launch.launcher import described_library, library_name
+from collbench.launch.mpi_types import Buffer, Comm, MpiModule
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.plan import Plan
 from collbench.util.errors import HangError, RankLostError
@@ -62,16 +62,16 @@ class _GpuSendConnector(SendConnector):
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         peer: int,
         tag: int,
         words: tuple[int, int],
-        slots: Any,
+        slots: Buffer,
         slot_bytes: int,
         plan: Plan,
     ) -> None:
         super().__init__(comm, peer, tag, words[0], plan.slots)
-        self.said, self.limit, self.first = words[1], 0, 0
+        self.kernel_word, self.limit, self.first = words[1], 0, 0
         self.launched: Sequence[Message] = ()
         self.whole = [
             slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
@@ -88,7 +88,7 @@ class _GpuSendConnector(SendConnector):
 
     def turn(self, words: "memoryview[int]") -> None:
         """Send what was filled, and say what has left."""
-        filled = words[self.said]
+        filled = words[self.kernel_word]
         while self.posted < filled:
             self.send()
         if self.pending:
@@ -112,11 +112,11 @@ class _LineSendConnector(_GpuSendConnector):
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         peer: int,
         tag: int,
         words: tuple[int, int],
-        slots: Any,
+        slots: Buffer,
         slot_bytes: int,
         plan: Plan,
     ) -> None:
@@ -150,16 +150,16 @@ class _GpuRecvConnector(Connector):
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         peer: int,
         tag: int,
         words: tuple[int, int],
-        slots: Any,
+        slots: Buffer,
         slot_bytes: int,
         plan: Plan,
     ) -> None:
         super().__init__(comm, peer, tag, words[0])
-        self.said, self.limit = words[1], 0
+        self.kernel_word, self.limit = words[1], 0
         self.whole = [
             slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
         ]
@@ -171,7 +171,7 @@ class _GpuRecvConnector(Connector):
     def turn(self, words: "memoryview[int]") -> None:
         """Receive into free slots, and say what has come."""
         if self.posted < self.limit:
-            free = min(self.limit, words[self.said] + len(self.whole))
+            free = min(self.limit, words[self.kernel_word] + len(self.whole))
             while self.posted < free:
                 self.pending.append(
                     self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag)
@@ -194,7 +194,7 @@ class _DirectRecvConnector(_GpuRecvConnector):
 
     def turn(self, words: "memoryview[int]") -> None:
         """Take a message if there is one and a slot for it, and say what has come."""
-        if self.posted < self.limit and self.posted < words[self.said] + len(self.whole):
+        if self.posted < self.limit and self.posted < words[self.kernel_word] + len(self.whole):
             message, slot = (
                 self.comm.Improbe(self.peer, self.tag),
                 self.whole[self.posted % len(self.whole)],
@@ -219,15 +219,15 @@ class GpuProxy:
 
     def __init__(
         self,
-        road: DataComm,
+        data_comm: DataComm,
         plan: Plan,
         rank: int,
         words: "memoryview[int]",
-        slots: Any,
+        slots: Buffer,
         near: Collection[int] = (),
         receivers: Receivers | None = None,
     ) -> None:
-        self.fault, self.plan, self.rank, self.words = road.fault, plan, rank, words
+        self.fault, self.plan, self.rank, self.words = data_comm.fault, plan, rank, words
         where, program, slot_bytes = (
             net_layout(plan, rank),
             lower(plan, rank),
@@ -247,22 +247,24 @@ class GpuProxy:
                         else (channel, peer, rank, end.port)
                     )
                 ]
-                heard = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
+                words_at = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
                 first = channel * where.slots_stride + k * where.fifo_bytes
                 mine, its_words = (
                     slots[first : first + plan.slots * slot_bytes],
-                    (heard // _WORD, (heard + LINE_BYTES) // _WORD),
+                    (words_at // _WORD, (words_at + LINE_BYTES) // _WORD),
                 )
-                outlet = _LineSendConnector if plan.proto != "simple" else _GpuSendConnector
-                inlet = (
+                sender = _LineSendConnector if plan.proto != "simple" else _GpuSendConnector
+                receiver = (
                     _DirectRecvConnector
                     if peer in near and slot_bytes >= TAKEN_FROM
                     else _GpuRecvConnector
                 )
                 kind: type[_GpuSendConnector] | type[_GpuRecvConnector] = (
-                    outlet if is_sending else inlet
+                    sender if is_sending else receiver
                 )
-                made = kind(road.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan)
+                made = kind(
+                    data_comm.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan
+                )
                 if isinstance(made, _DirectRecvConnector) and is_worth_threads(plan):
                     made.receivers = receivers
                 self.ends.append(made)
@@ -318,7 +320,7 @@ class Outside:
 
     def __init__(
         self,
-        road: DataComm,
+        data_comm: DataComm,
         address: int,
         words_bytes: int,
         slots_bytes: int,
@@ -334,8 +336,8 @@ class Outside:
         near: the ranks of this host, whose messages to host memory this process copies; receivers:
         threads for the large ones, until close().
         """
-        self.road, self.address, self.slots, self.gpu_slots = (
-            road,
+        self.data_comm, self.address, self.slots, self.gpu_slots = (
+            data_comm,
             address,
             address + slots_offset(words_bytes),
             gpu_slots,
@@ -345,9 +347,9 @@ class Outside:
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
         self.proxy: GpuProxy | None = None
         self._near, self._receivers = near, receivers
-        self.is_meeting = False
-        self._met = self._looks = 0
-        self._is_told = False
+        self.is_at_barrier = False
+        self._barriers_done = self._looks = 0
+        self._is_abort_passed_on = False
 
     @property
     def abort_word(self) -> int:
@@ -355,15 +357,15 @@ class Outside:
         return self.address + ABORT_AT
 
     @property
-    def meeting_word(self) -> int:
+    def barrier_word(self) -> int:
         """Where the kernel of a meeting has its words."""
         return self.address + MEETING_AT
 
-    def meeting_table(self) -> tuple[int, int]:
+    def barrier_table(self) -> tuple[int, int]:
         """Where the kernel sets words when it has come: one that it waits for itself, and one that
         nobody looks at.
         """
-        return self.meeting_word, self.meeting_word + LINE_BYTES
+        return self.barrier_word, self.barrier_word + LINE_BYTES
 
     def slots_of(self, plan: Plan) -> int:
         """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not
@@ -374,9 +376,15 @@ class Outside:
     def proxy_of(self, plan: Plan) -> GpuProxy:
         """A proxy for a plan."""
         if self.slots_of(plan) != self.slots:
-            return GpuProxy(self.road, plan, self.road.rank, self.words, self._gpu_slots)
+            return GpuProxy(self.data_comm, plan, self.data_comm.rank, self.words, self._gpu_slots)
         return GpuProxy(
-            self.road, plan, self.road.rank, self.words, self._slots, self._near, self._receivers
+            self.data_comm,
+            plan,
+            self.data_comm.rank,
+            self.words,
+            self._slots,
+            self._near,
+            self._receivers,
         )
 
     def clear(self, proxy: GpuProxy) -> None:
@@ -385,9 +393,9 @@ class Outside:
         ctypes.memset(self.address + CONTROL_BYTES, 0, where.words_end - CONTROL_BYTES)
         if not may_be_on_gpu(proxy.plan):  # flags of earlier launches
             ctypes.memset(self.slots, 0, where.slots_bytes)
-        self.road.calm()  # a rank may have refused a plan, after which the sweep goes on
+        self.data_comm.calm()  # a rank may have refused a plan, after which the sweep goes on
         self.words[ABORT_AT // _WORD] = 0
-        self._is_told = False
+        self._is_abort_passed_on = False
         proxy.clear()
 
     def is_aborted(self) -> bool:
@@ -397,9 +405,9 @@ class Outside:
     def abort(self) -> None:
         """End the waits of the rank's kernels, and let the other ranks do so."""
         self.words[ABORT_AT // _WORD] = 1
-        if not self._is_told:
-            self._is_told = True
-            self.road.abort()
+        if not self._is_abort_passed_on:
+            self._is_abort_passed_on = True
+            self.data_comm.abort()
 
     def turns(self) -> None:
         """Some turns of the proxy, and now and then a look at the other ranks. Raises
@@ -418,20 +426,20 @@ class Outside:
         """Pass on what ended, here or elsewhere; whether anything did."""
         if self.is_aborted():
             self.abort()
-        elif self.road.is_aborted():
-            self._is_told = True
+        elif self.data_comm.is_aborted():
+            self._is_abort_passed_on = True
             self.words[ABORT_AT // _WORD] = 1
         return self.is_aborted()
 
-    def wait(self, card: Card, deadline_s: float, meeting_s: float) -> None:
+    def wait(self, card: Card, deadline_s: float, barrier_s: float) -> None:
         """Meet if kernels do, and give turns until the stream is empty and all messages have left.
         Raises HangError, RankLostError.
         """
         assert self.proxy is not None
         end = time.monotonic() + deadline_s
         try:
-            if self.is_meeting:
-                self._meet(meeting_s)
+            if self.is_at_barrier:
+                self._barrier(barrier_s)
             card.wait(deadline_s, self.turns)
             while not self.proxy.is_idle() and not self.is_aborted():
                 self.turns()
@@ -443,24 +451,24 @@ class Outside:
         self.look()
 
     def _holds_back(self) -> str:
-        return f"the messages of rank {self.road.rank} do not leave"
+        return f"the messages of rank {self.data_comm.rank} do not leave"
 
-    def _meet(self, limit_s: float) -> None:
+    def _barrier(self, limit_s: float) -> None:
         """All hosts are here: let the kernel of the meeting go on."""
         assert self.proxy is not None
-        self.is_meeting = False
-        self._met += 1
-        missing = self.road.meet(limit_s, self.proxy, self.look)
+        self.is_at_barrier = False
+        self._barriers_done += 1
+        missing = self.data_comm.barrier(limit_s, self.proxy, self.look)
         if missing and self.is_aborted():
-            raise HangError(f"rank {self.road.rank} was told to stop")
-        if missing == [self.road.rank]:
+            raise HangError(f"rank {self.data_comm.rank} was told to stop")
+        if missing == [self.data_comm.rank]:
             raise HangError(self._holds_back())
         if missing:
             raise HangError(
-                f"rank {self.road.rank} waited for rank {missing[0]} to begin",
+                f"rank {self.data_comm.rank} waited for rank {missing[0]} to begin",
                 suspect=((-1,), missing[0]),
             )
-        self.words[MEETING_AT // _WORD + _OUTSIDE] = self._met
+        self.words[MEETING_AT // _WORD + _OUTSIDE] = self._barriers_done
 
     def close(self) -> bool:
         """Give the communicator back. Returns whether the memory may be given back, too: not while
@@ -470,7 +478,7 @@ class Outside:
             self._receivers.close()
         is_quiet = self.proxy is None or not any(end.pending for end in self.proxy.ends)
         if is_quiet:
-            self.road.close()
+            self.data_comm.close()
         return is_quiet
 
 
@@ -504,11 +512,11 @@ def _host_bytes(address: int, size: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * max(1, size)).from_address(address)).cast("B")
 
 
-def _gpu_bytes(address: int, size: int) -> Any:
+def _gpu_bytes(address: int, size: int) -> Buffer:
     """Memory of a GPU, as an MPI takes it that knows of GPUs."""
     from mpi4py import MPI
 
-    kind: Any = getattr(MPI, "buffer", None) or MPI.memory  # its name before mpi4py 4
+    kind: MpiModule = getattr(MPI, "buffer", None) or MPI.memory  # its name before mpi4py 4
     return kind.fromaddress(address, size)
 
 
@@ -536,14 +544,14 @@ def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
     # MVAPICH's switch
     if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":
         return ""
-    name, asked = (
+    name, wanted = (
         library_name(MPI.Get_library_version()),
         getattr(loaded, "MPIX_Query_cuda_support", None),
     )
-    if asked is None:
+    if wanted is None:
         return f"{name} does not say whether it takes GPU memory"
     return (
         ""
-        if asked()
+        if wanted()
         else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"
     )

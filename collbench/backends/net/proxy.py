@@ -20,9 +20,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collbench.backends.cpu.interpreter import YIELDS_A_LOOK, Call, filled, freed, patience
+from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
+from collbench.launch.mpi_types import Comm, Request
 from collbench.planning.lowering import Turn, room_wanted
 from collbench.planning.plan import Plan
 from collbench.util.errors import RankLostError
@@ -30,8 +31,9 @@ from collbench.util.errors import RankLostError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-_MEET_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
+_BARRIER_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
+BoundCall = tuple[Callable[..., object], tuple[object, ...]]  # as the interpreter calls it
 
 
 class DataComm:
@@ -39,11 +41,11 @@ class DataComm:
     and so is close(). fault: what MPI raises.
     """
 
-    def __init__(self, comm: Any, fault: type[Exception]) -> None:
+    def __init__(self, comm: Comm, fault: type[Exception]) -> None:
         self.comm, self.fault = comm.Dup(), fault
         self.rank, self.n = comm.Get_rank(), comm.Get_size()
         self._turn, self._given_up = 0, -1
-        self._notices: list[Any] = []  # requests, which keep what they send
+        self._notices: list[Request] = []  # requests, which keep what they send
 
     def is_aborted(self) -> bool:
         """Whether another rank gave up what goes on now."""
@@ -65,7 +67,7 @@ class DataComm:
                     self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG)
                 )
 
-    def meet(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
+    def barrier(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
         """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError
         if MPI lost one.
 
@@ -74,8 +76,8 @@ class DataComm:
         """
         others = [rank for rank in range(self.n) if rank != self.rank]
         try:
-            tokens = [self.comm.Isend(bytearray(), rank, _MEET_TAG) for rank in others]
-            missing = {rank: self.comm.Irecv(bytearray(), rank, _MEET_TAG) for rank in others}
+            tokens = [self.comm.Isend(bytearray(), rank, _BARRIER_TAG) for rank in others]
+            missing = {rank: self.comm.Irecv(bytearray(), rank, _BARRIER_TAG) for rank in others}
             deadline, polls = time.monotonic() + limit_s, 0
             while True:
                 proxy.turn()
@@ -98,7 +100,7 @@ class DataComm:
         self.comm.Free()
 
 
-def data_comm_of(comm: Any) -> DataComm:
+def data_comm_of(comm: Comm) -> DataComm:
     """The road of a communicator of mpi4py."""
     from mpi4py import MPI
 
@@ -118,10 +120,10 @@ class Connector:
     before are; word: the flag that says so.
     """
 
-    def __init__(self, comm: Any, peer: int, tag: int, word: int) -> None:
+    def __init__(self, comm: Comm, peer: int, tag: int, word: int) -> None:
         self.comm, self.peer, self.tag, self.word = comm, peer, tag, word
         self.posted = self.done = 0
-        self.pending: deque[Any] = deque()
+        self.pending: deque[Request] = deque()
 
     def settle(self, flags: "memoryview[int]") -> None:
         """Count what came or went since the last time."""
@@ -137,7 +139,7 @@ class SendConnector(Connector):
     memory.
     """
 
-    def __init__(self, comm: Any, peer: int, tag: int, word: int, slots: int) -> None:
+    def __init__(self, comm: Comm, peer: int, tag: int, word: int, slots: int) -> None:
         super().__init__(comm, peer, tag, word)
         self.slots = slots
 
@@ -154,7 +156,7 @@ class _RecvConnector(Connector):
     """
 
     def __init__(
-        self, comm: Any, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int
+        self, comm: Comm, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int
     ) -> None:
         super().__init__(comm, peer, tag, word)
         self.slots = slots
@@ -201,20 +203,20 @@ class Proxy:
 
     def __init__(
         self,
-        road: DataComm,
+        data_comm: DataComm,
         plan: Plan,
         rank: int,
         flags: "memoryview[int]",
         slot: Callable[[int, int], "Array"],
     ) -> None:
-        self.fault, self.rank, self.flags = road.fault, rank, flags
+        self.fault, self.rank, self.flags = data_comm.fault, rank, flags
         self.sending: dict[int, SendConnector] = {}
         self.receiving: dict[int, _RecvConnector] = {}
         for edge in ends(plan, rank):
             connection = plan.connections[edge]
             if rank == connection.src:
                 self.sending[edge] = SendConnector(
-                    road.comm,
+                    data_comm.comm,
                     connection.dst,
                     FIRST_TAG + edge,
                     freed(plan, edge, at_src=True),
@@ -224,17 +226,21 @@ class Proxy:
                 slots = [slot(edge, number) for number in range(plan.slots)]
                 word = filled(plan, edge, at_src=False)
                 self.receiving[edge] = _RecvConnector(
-                    road.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices
+                    data_comm.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices
                 )
         self._ends: tuple[Connector, ...] = (*self.sending.values(), *self.receiving.values())
 
-    def post(self, edge: int, message: "Array") -> Call:
+    def post(self, edge: int, message: "Array") -> BoundCall:
         """What the interpreter calls when a message is filled."""
         return self.sending[edge].post, (message.view("u1"),)
 
-    def free(self, edge: int) -> Call:
+    def free(self, edge: int) -> BoundCall:
         """What the interpreter calls when a slot is read."""
         return self.receiving[edge].free, ()
+
+    def receives(self, edge: int) -> bool:
+        """Whether this rank receives the messages of a connection."""
+        return edge in self.receiving
 
     def clear(self) -> None:
         """Forget the counts of earlier launches, between two meetings of all ranks."""

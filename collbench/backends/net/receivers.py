@@ -19,8 +19,8 @@ import sys
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
+from collbench.launch.mpi_types import Buffer, MatchedMessage, Request
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.plan import Plan
 
@@ -60,9 +60,9 @@ class Received:
 
     __slots__ = ("error", "into", "message", "request")
 
-    def __init__(self, message: Any, into: Any) -> None:
+    def __init__(self, message: MatchedMessage, into: Buffer) -> None:
         self.message, self.into = message, into
-        self.request: Any = None
+        self.request: Request = None
         self.error: Exception | None = None
 
     def Test(self) -> bool:  # noqa: N802  a name of mpi4py
@@ -83,7 +83,7 @@ class Receivers:
         for thread in self._threads:
             thread.start()
 
-    def receive(self, message: Any, into: Any) -> Received:
+    def receive(self, message: MatchedMessage, into: Buffer) -> Received:
         """Let a thread receive a message that was found."""
         one = Received(message, into)
         self._handed.put(one)

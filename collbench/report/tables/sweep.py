@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from collbench.bench.runner import is_peer
 from collbench.bench.sweep import UNASKED
 from collbench.results.record import Record
 from collbench.results.statistics import best, interval
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.peers import is_peer
 from collbench.util.units import format_rate, format_size, format_time_us, rate_gbs, to_us
 
 WIDE_COLUMNS = 120

@@ -13,54 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from collbench.backends.gpu.child import ChildWorkerGroup, Rank
+from collbench.backends.gpu.child import ChildWorkerGroup, ParentRank
 from collbench.launch.group import RankContext
 from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from collbench.launch.local import LocalGroup
+from collbench.launch.server import rank_name
 from collbench.util.errors import HangError, RankLostError, RefusedError
+from tests.support.child_rank import ChildRank
 from tests.support.runs import environment, needs_mpi, under_mpirun
 
 ROOT = Path(__file__).resolve().parents[2]
-# A stand-in backend. Children find it because their variables put its folder on Python's path.
-STANDIN = """
-import os, signal, time
-from collbench.util.errors import RefusedError
-
-class Rank:
-    def __init__(self, context):
-        self.context = context
-    def tell(self, *names):
-        values = [os.environ.get(name) for name in names]
-        return self.context.rank, self.context.n, self.context.is_process, os.getpid(), values
-    def sleep(self, seconds, who):
-        if self.context.rank == who:
-            time.sleep(seconds)
-    def die(self, who):
-        if self.context.rank == who:
-            os.kill(os.getpid(), signal.SIGKILL)
-    def refuse(self):
-        raise RefusedError("no such thing", "ask for another")
-    def say(self):
-        print("talk", flush=True)
-"""
+# What the children find on their path, and so their parent's variables have reached them.
+Workers = ChildWorkerGroup[ChildRank]
+VARIABLES = ("NCCL_ALGO", "Ring"), ("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture
-def variables(tmp_path: Path) -> tuple[tuple[str, str], ...]:
-    (tmp_path / "standin.py").write_text(STANDIN)
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import collbench.backends\ncollbench.backends.__path__.append({str(tmp_path)!r})\n"
-    )
-    return ("NCCL_ALGO", "Ring"), ("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-
-
-@pytest.fixture
-def workers(
-    variables: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChildWorkerGroup]:
+def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    made = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
+    made = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
     yield made
     made.close()
 
@@ -73,14 +45,14 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def pids(workers: ChildWorkerGroup) -> list[int]:
-    return [pid for *_, pid, _ in workers.call("tell", timeout_s=30)]
+def pids(workers: Workers) -> list[int]:
+    return [pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)]
 
 
 def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
-    workers: ChildWorkerGroup,
+    workers: Workers,
 ) -> None:
-    told = workers.call("tell", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "PMI_RANK", timeout_s=30)
+    told = workers.call(ChildRank.tell, "NCCL_ALGO", "NCCL_NVLS_ENABLE", "PMI_RANK", timeout_s=30)
     assert [(rank, n, is_process) for rank, n, is_process, *_ in told] == [
         (0, 2, True),
         (1, 2, True),
@@ -89,67 +61,65 @@ def test_every_rank_is_a_process_with_the_variables_and_without_the_launchers(
     assert len({os.getpid(), *(pid for *_, pid, _ in told)}) == 3
 
 
-def test_closing_ends_them(variables: tuple[tuple[str, str], ...]) -> None:
-    workers = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
+def test_closing_ends_them() -> None:
+    workers = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
     found = pids(workers)
     workers.close()
     assert not any(map(is_alive, found))
 
 
-def test_what_a_child_raises_comes_through_and_ends_nothing(workers: ChildWorkerGroup) -> None:
+def test_what_a_child_raises_comes_through_and_ends_nothing(workers: Workers) -> None:
     with pytest.raises(RefusedError, match="no such thing") as found:
-        workers.call("refuse", timeout_s=30)
+        workers.call(ChildRank.refuse, timeout_s=30)
     assert found.value.hint == "ask for another"
     assert len(pids(workers)) == 2
 
 
-def test_a_child_that_dies_is_named(workers: ChildWorkerGroup) -> None:
-    workers.call("tell", timeout_s=30)
+def test_a_child_that_dies_is_named(workers: Workers) -> None:
+    workers.call(ChildRank.tell, timeout_s=30)
     with pytest.raises(HangError, match=r"the process of rank 1 was killed by SIGKILL in die"):
-        workers.call("die", 1, timeout_s=30)
+        workers.call(ChildRank.die, 1, timeout_s=30)
 
 
-def test_a_child_that_hangs_is_given_up_and_killed(variables: tuple[tuple[str, str], ...]) -> None:
-    workers = ChildWorkerGroup(LocalGroup(), "standin", 2, variables)
+def test_a_child_that_hangs_is_given_up_and_killed() -> None:
+    workers = ChildWorkerGroup(LocalGroup(), ChildRank, 2, VARIABLES)
     before = pids(workers)
     with pytest.raises(
         HangError, match=r"the process of rank 1 does not answer after 0 s in sleep"
     ):
-        workers.call("sleep", 60.0, 1, timeout_s=0.3)
+        workers.call(ChildRank.sleep, 60.0, 1, timeout_s=0.3)
     assert not is_alive(before[1])
     workers.close()
     assert not is_alive(before[0])
 
 
-def test_a_stopped_child_is_told_from_a_slow_one(workers: ChildWorkerGroup) -> None:
+def test_a_stopped_child_is_told_from_a_slow_one(workers: Workers) -> None:
     before = pids(workers)
     os.kill(before[0], signal.SIGSTOP)
     with pytest.raises(HangError, match=r"the process of rank 0 is stopped \(SIGSTOP\)"):
-        workers.call("tell", timeout_s=0.3)
+        workers.call(ChildRank.tell, timeout_s=0.3)
 
 
-def test_a_dead_child_stays_lost(variables: tuple[tuple[str, str], ...]) -> None:
-    rank = Rank(RankContext(rank=0, n=1))
-    rank.begin("standin", variables)
+def test_a_dead_child_stays_lost() -> None:
+    rank = ParentRank(RankContext(rank=0, n=1))
+    rank.begin(rank_name(ChildRank), VARIABLES)
     with pytest.raises(RankLostError):
-        rank.ask("die", (0,), 30.0)
+        rank.forward("die", (0,), 30.0)
     rank.close()
     rank.close()
 
 
-def test_children_go_with_their_parent_and_leave_stdout_alone(
-    variables: tuple[tuple[str, str], ...],
-) -> None:
-    code = f"""
-import os
-from collbench.backends.gpu.child import ChildWorkerGroup
-from collbench.launch.local import LocalGroup
-
-workers = ChildWorkerGroup(LocalGroup(), 'standin', 2, {variables!r})
-workers.call('say', timeout_s=30)
-print(*(told[3] for told in workers.call('tell', timeout_s=30)), flush=True)
-os.kill(os.getpid(), 9)
-"""
+def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
+    code = (
+        "import os\n"
+        "from collbench.backends.gpu.child import ChildWorkerGroup\n"
+        "from collbench.launch.local import LocalGroup\n"
+        "from tests.support.child_rank import ChildRank\n"
+        f"workers = ChildWorkerGroup(LocalGroup(), ChildRank, 2, {VARIABLES!r})\n"
+        "workers.call(ChildRank.say, timeout_s=30)\n"
+        "print(*(pid for *_, pid, _ in workers.call(ChildRank.tell, timeout_s=30)), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -171,25 +141,24 @@ UNDER_MPIRUN = """
 import sys
 from collbench.backends.gpu.child import ChildWorkerGroup
 from collbench.launch.mpi import MpiGroup
+from tests.support.child_rank import ChildRank
 
 group = MpiGroup()
 if group.rank != 0:
     sys.exit(group.serve())
 for algo in ("Ring", "Tree"):
-    workers = ChildWorkerGroup(group, "standin", 2, (("NCCL_ALGO", algo), *{variables!r}))
+    workers = ChildWorkerGroup(group, ChildRank, 2, (("NCCL_ALGO", algo), *{variables!r}))
     names = "NCCL_ALGO", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"
-    print(*workers.call("tell", *names, timeout_s=30), sep="\\n", flush=True)
+    print(*workers.call(ChildRank.tell, *names, timeout_s=30), sep="\\n", flush=True)
     workers.close()
 group.close(0)
 """
 
 
 @needs_mpi
-def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(
-    variables: tuple[tuple[str, str], ...], tmp_path: Path
-) -> None:
+def test_under_a_launcher_each_rank_has_a_child_that_is_no_rank_of_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(variables[1:])))
+    script.write_text(UNDER_MPIRUN.replace("{variables!r}", repr(VARIABLES[1:])))
     done = subprocess.run(
         under_mpirun(2, [sys.executable, str(script)]),
         capture_output=True,

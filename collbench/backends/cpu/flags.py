@@ -1,0 +1,41 @@
+"""The words by which ranks on CPUs synchronise: where each flag is, and how a rank polls.
+
+Flags are whole numbers that only grow: of connection e, `filled` counts slices sent and `freed`
+slices read, over all launches. Each has a cache line of its own.
+"""
+
+from collbench.machine.host import usable_cores
+from collbench.planning.plan import Plan
+
+LINE_WORDS = 8  # 64-bit words of a cache line
+# of a flag, some 15 us, before the core is offered to others, where every rank has a core of its
+# own
+POLLS = 50
+CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
+YIELDS_A_LOOK = 64  # offers between two looks at the clock and the abort word
+
+
+def flag_words(plan: Plan) -> int:
+    """64-bit words of all flags."""
+    return 2 * len(plan.connections) * LINE_WORDS * (2 if plan.domains else 1)
+
+
+def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices sent. Between islands each end has one of its own."""
+    connection = plan.connections[edge]
+    shift = (
+        0 if at_src or not plan.is_remote(connection.src, connection.dst) else len(plan.connections)
+    )
+    return 2 * (edge + shift) * LINE_WORDS
+
+
+def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
+    """The word that counts slices read or, at the source of a connection between islands, slices
+    that have left it.
+    """
+    return filled(plan, edge, at_src=at_src) + LINE_WORDS
+
+
+def patience(n: int) -> int:
+    """How often n ranks poll a flag before they offer their core."""
+    return POLLS if n <= usable_cores() else CROWDED_POLLS

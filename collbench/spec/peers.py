@@ -1,0 +1,84 @@
+"""The libraries whose own collectives are measured as peers of ours, and what of our knobs they can
+be forced to, by which variables of the environment.
+
+Only names and numbers: nothing here loads a library. NCCL reads most of these variables once a
+process, so each set of them needs new processes. Sources: NCCL's guide (Environment Variables) and
+its code of 2.32.
+"""
+
+from collections.abc import Mapping
+
+from collbench.spec.case import Case
+
+Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
+
+# Inside one host NCCL's Tree is a chain in ring order: its double binary tree joins hosts. So
+# `tree`, which is a tree of GPUs, has no counterpart.
+NCCL_ALGOS = {"ring": "Ring", "chain": "Tree"}
+NCCL_PROTOS = {"simple": "Simple", "ll": "LL", "ll128": "LL128"}
+_BUFFSIZES = {"simple": "NCCL_BUFFSIZE", "ll": "NCCL_LL_BUFFSIZE", "ll128": "NCCL_LL128_BUFFSIZE"}
+# the last two would win over the first two
+_CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
+# By library: the values that it has for a knob of ours; none named: any number.
+PEERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "mpi": {},
+    "nccl": {
+        "algo": tuple(NCCL_ALGOS),
+        "proto": tuple(NCCL_PROTOS),
+        "channels": (),
+        "buffsize": (),
+    },
+}
+
+
+def is_peer(backend: str) -> bool:
+    """Whether a backend is a library with its own algorithms."""
+    return backend in PEERS
+
+
+def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:
+    """The knobs of ours that a library can be forced to, each with the values that it has (none
+    named: any number).
+    """
+    return PEERS[peer]
+
+
+def forced_by(case: Case) -> Variables:
+    """The variables that force a library to do as the case says; nothing if it is its own choice,
+    or no library.
+
+    Without a protocol the size is that of every protocol's FIFO, whichever NCCL then takes.
+
+    >>> forced_by(
+    ...     Case(
+    ...         op="allreduce",
+    ...         backend="nccl",
+    ...         algo="chain",
+    ...         proto="ll",
+    ...         buffsize=1 << 20,
+    ...         ranks=2,
+    ...         size_bytes=8,
+    ...     )
+    ... )
+    (('NCCL_ALGO', 'Tree'), ('NCCL_PROTO', 'LL'), ('NCCL_LL_BUFFSIZE', '1048576'))
+    >>> forced_by(
+    ...     Case(op="allreduce", backend="nccl", algo="library", proto="", ranks=2, size_bytes=8)
+    ... )
+    ()
+    """
+    if case.backend != "nccl":
+        return ()
+    variables: list[tuple[str, str]] = []
+    if case.algo in NCCL_ALGOS:
+        variables.append(("NCCL_ALGO", NCCL_ALGOS[case.algo]))
+    if case.proto in NCCL_PROTOS:
+        variables.append(("NCCL_PROTO", NCCL_PROTOS[case.proto]))
+    if case.channels:
+        variables += [(name, str(case.channels)) for name in _CHANNELS]
+    if case.buffsize:
+        variables += [
+            (name, str(case.buffsize))
+            for proto, name in _BUFFSIZES.items()
+            if case.proto in ("", proto)
+        ]
+    return tuple(variables)
