@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from collbench.backends.gpu.hang import REPORT
 from collbench.backends.gpu.rank import BARRIER, stride_bytes
-from collbench.device import layout as layouts
 from collbench.device import program as programs
 from collbench.device.compile import DTYPE_NUMBER
 from collbench.device.layout import (
