@@ -134,7 +134,7 @@ def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[st
     """The error for a value that is none of the choices."""
     return _bad(
         param,
-        f"'{value}' is not known (choose from: {', '.join(choices)})",
+        f"'{value}' is not one of {', '.join(choices)}",
         did_you_mean(value, choices) or "choose one of these",
     )
 

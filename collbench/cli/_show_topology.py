@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from collbench.cli._options import is_terminal, width
+from collbench.cli._rules import Options
 from collbench.launch.launcher import launcher
 from collbench.machine.topology.model import Topology
 from collbench.report.topology import tables
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its
 # driver has to be loaded
 _GATHER_S = 60.0
+_VIEWS = ("tree", "rates", "p2p", "links", "rings")
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
 
 
@@ -35,119 +37,79 @@ class Found:
     recordings: "Sequence[Recording]" = ()
 
 
-def show(
-    *,
-    file: str | None,
-    machine: str | None,
-    record: str | None,
-    tree: bool,
-    rates: bool,
-    p2p: bool,
-    links: bool,
-    rings: bool,
-    is_json: bool,
-    is_xml: bool,
-    svg: str | None,
-    color: str,
-    is_measured: bool,
-    save: str | None,
-) -> int:
+def show(options: Options) -> int:
     """The whole command; returns the exit code."""
-    if save is not None and not is_measured:
-        raise UsageError("--save writes what --measure finds", "give both")
-    if is_measured and (file is not None or machine is not None):
-        raise UsageError(
-            f"--measure measures this machine, {'--from' if file is not None else '--machine'}"
-            " shows another",
-            "give one of them",
-        )
-    views = [
-        name
-        for name, is_asked in (
-            ("tree", tree),
-            ("rates", rates),
-            ("p2p", p2p),
-            ("links", links),
-            ("rings", rings),
-        )
-        if is_asked
-    ]
-    to_stdout = (
-        ("--json", is_json),
-        ("--xml", is_xml),
-        ("--svg -", svg == "-"),
-        ("--record -", record == "-"),
-        ("--save -", save == "-"),
-    )
-    documents = [name for name, is_asked in to_stdout if is_asked]
-    _refuse_senseless(
-        file,
-        machine,
-        record,
-        views,
-        [*documents, *(["--measure"] if is_measured and documents else [])],
-    )
-    found = _find(file, machine)
+    views = [name for name in _VIEWS if options[name]]
+    documents = _on_stdout(options)
+    _refuse_mixed(documents, views, is_measured=options["is_measured"])
+    found = _find(options["file"], options["machine"])
     if found is None:  # a rank that has told rank 0 all it knows
         return 0
-    if save is not None and not found.topology.gpus:
-        raise UnavailableError(
-            "--save keeps rates between GPUs, and this machine shows none",
-            "leave --save out to measure two ranks on processors",
-        )
+    save, record, svg = options["save"], options["record"], options["svg"]
     if save is not None:
-        _refuse_unwritable(save, "--save")
+        _check_save(save, found.topology)
     if record is not None:
         _write_recording(record, found.recordings)
     if svg is not None:
         from collbench.report.topology.drawing import svg as drawing
 
         _write(svg, drawing(found.topology), "--svg")
-    if is_json or is_xml:
-        click.echo(_document(found.topology, is_json=is_json), nl=False)
+    if options["is_json"] or options["is_xml"]:
+        click.echo(_document(found.topology, is_json=options["is_json"]), nl=False)
     is_shown = bool(views) or not (documents or svg or record)
-    _say(found.topology, has_headline=is_shown)
-    if is_measured:
-        from collbench.cli._measure_pairs import measure_pairs
-        from collbench.machine.formats import topology_json
-
+    _remark(found.topology, has_headline=is_shown)
+    if options["is_measured"]:
         if views:
-            _show_views(found, views, color)
+            _show_views(found, views, options["color"])
             click.echo()
-        measured = measure_pairs(found.topology)
-        if save is not None:
-            _write(save, topology_json.write(measured), "--save")
+        _measure(found.topology, save)
     elif is_shown:
-        _show_views(found, views, color)
+        _show_views(found, views, options["color"])
     return 0
 
 
-def _refuse_senseless(
-    file: str | None,
-    machine: str | None,
-    record: str | None,
-    views: Sequence[str],
-    documents: Sequence[str],
-) -> None:
-    """Raise UsageError for options that contradict each other."""
-    if file is not None and machine is not None:
-        raise UsageError("--from and --machine are two machines", "give one of them")
-    if record is not None and (file is not None or machine is not None):
+def _on_stdout(options: Options) -> list[str]:
+    """The documents that go to stdout, as they were asked for."""
+    asked = {
+        "--json": options["is_json"],
+        "--xml": options["is_xml"],
+        **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
+    }
+    return [name for name, is_asked in asked.items() if is_asked]
+
+
+def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
+    """Raise UsageError where something else would stand in a document on stdout."""
+    parts = [*documents, *(["--measure"] if is_measured and documents else [])]
+    if len(parts) > 1:
         raise UsageError(
-            f"--record records this machine, {'--from' if file is not None else '--machine'} shows"
-            " another",
-            "give one of them",
-        )
-    if len(documents) > 1:
-        raise UsageError(
-            f"{' and '.join(documents)} would stand in one another",
+            f"{' and '.join(parts)} would mix on stdout",
             "stdout takes one document; --svg, --record and --save take a file",
         )
-    if documents and views:
+    if parts and views:
         raise UsageError(
-            f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it",
+            f"{parts[0]} writes a document to stdout, where --{views[0]} would mix with it",
             "start the command twice",
         )
+
+
+def _check_save(save: str, topology: Topology) -> None:
+    """Raise UnavailableError where --save would have nothing to keep, or no file to keep it in."""
+    if not topology.gpus:
+        raise UnavailableError(
+            "--save keeps rates between GPUs, and this machine has none",
+            "leave --save out to measure two ranks on CPUs",
+        )
+    _refuse_unwritable(save, "--save")
+
+
+def _measure(topology: Topology, save: str | None) -> None:
+    from collbench.cli._measure_pairs import measure_pairs
+    from collbench.machine.formats import topology_json
+
+    measured = measure_pairs(topology)
+    if save is not None:
+        _write(save, topology_json.write(measured), "--save")
 
 
 def _find(file: str | None, machine: str | None) -> Found | None:
@@ -189,7 +151,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from None
+        raise UsageError(f"cannot read {file}: {error}", "give another file with --from") from None
 
 
 def _gathered() -> "list[Recording] | None":
@@ -255,7 +217,7 @@ def _named(file: str, option: str) -> Iterator[None]:
         ) from None
 
 
-def _say(topology: Topology, *, has_headline: bool) -> None:
+def _remark(topology: Topology, *, has_headline: bool) -> None:
     """What machine this is, unless the views say it of several hosts, and what a reader must
     know.
     """

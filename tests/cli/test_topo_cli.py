@@ -117,19 +117,15 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        (["--from", "a.xml", "--machine", "dgx-1v"], "--from and --machine are two machines"),
-        (
-            ["--record", "a.json", "--from", "a.xml"],
-            "--record records this machine, --from shows another",
-        ),
-        (
-            ["--record", "a.json", "--machine", "dgx-1v"],
-            "--record records this machine, --machine shows another",
-        ),
-        (["--json", "--xml"], "--json and --xml would stand in one another"),
-        (["--xml", "--svg", "-"], "--xml and --svg - would stand in one another"),
-        (["--json", "--measure"], "--json and --measure would stand in one another"),
-        (["--measure", "--save", "-"], "--save - and --measure would stand in one another"),
+        (["--from", "a.xml", "--machine", "dgx-1v"], "--machine: --from gives another machine"),
+        (["--record", "a.json", "--from", "a.xml"], "--record: for this machine only"),
+        (["--record", "a.json", "--machine", "dgx-1v"], "--record: for this machine only"),
+        (["--measure", "--machine", "dgx-1v"], "--measure: for this machine only"),
+        (["--save", "a.json"], "--save: nothing is measured"),
+        (["--json", "--xml"], "--json and --xml would mix on stdout"),
+        (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
+        (["--json", "--measure"], "--json and --measure would mix on stdout"),
+        (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
