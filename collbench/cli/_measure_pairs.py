@@ -1,5 +1,5 @@
-"""Carry out `topo --measure`: every pair of GPUs, or two ranks on processors, beside what their
-wires should carry.
+"""Carry out `topo --measure`: every pair of GPUs, or two ranks on CPUs, and the rates that their
+links should reach.
 """
 
 import time
@@ -20,8 +20,8 @@ from collbench.util.errors import UsageError
 
 
 def measure_pairs(topology: Topology) -> Topology:
-    """Measure, show, and give back the topology with what stores reached in the place of expected
-    rates.
+    """Measure, show, and return the topology with the rates that stores reached instead of the
+    expected ones.
 
     However it ends, what was measured until then is shown.
     """
@@ -62,8 +62,8 @@ def measure_pairs(topology: Topology) -> Topology:
 def _show(
     topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]
 ) -> None:
-    """What pairs reached, and those that fall behind. ids: the nodes of the ranks, where they are
-    GPUs.
+    """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
+    nodes of the ranks, where they are GPUs.
     """
     expected = {
         (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
@@ -75,6 +75,6 @@ def _show(
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
         click.echo(
-            f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g}"
-            f" {unit}, the median is {middle:.4g}"
+            f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
+            f" {pair.value:.4g} {unit}, the median is {middle:.4g}"
         )

@@ -18,6 +18,7 @@ from collbench.util.units import parse_size
 T = TypeVar("T")
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
+MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 MAX_S = 1_000_000  # of a timeout or a soak, eleven days; and a factor between sizes
 
 
@@ -163,6 +164,15 @@ def positive(text: str) -> int:
     """A whole number from 1 on. Raises UsageError."""
     if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"'{text}' is not a whole number from 1 on", "for example 1 or 8")
+    return int(text)
+
+
+def rank_count(text: str) -> int:
+    """A number of ranks. Raises UsageError."""
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
+        raise UsageError(
+            f"'{text}' is not a number of ranks from 1 to {MAX_RANKS}", "for example 4"
+        )
     return int(text)
 
 

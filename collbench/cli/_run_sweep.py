@@ -23,7 +23,7 @@ from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import width
-from collbench.cli._rank0 import group_here, lead
+from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import refuse
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import ON_GPUS, RULES, on_gpus
@@ -102,7 +102,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
         return _drive(group, sweep, settings, options, csv, links)
 
-    return lead(group, drive)
+    return drive_on_rank0(group, drive)
 
 
 def _remark(text: str) -> None:

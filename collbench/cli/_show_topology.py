@@ -1,4 +1,4 @@
-"""Carry out `collbench topo`: find the topology, then write documents, or show views of it."""
+"""Carry out `collbench topo`: get the topology, then write documents, or show views of it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from collbench.util.errors import UnavailableError, UsageError
 if TYPE_CHECKING:
     from collbench.machine.discovery import Recording
 
-# until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its
+# until every host has sent its recording; NVML takes a second or two for eight GPUs, longer if its
 # driver has to be loaded
 _GATHER_S = 60.0
 _VIEWS = ("tree", "rates", "p2p", "links", "rings")
@@ -30,7 +30,7 @@ _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ShownTopology:
     """A topology, and the recordings that it was made from, if it was."""
 
     topology: Topology
@@ -42,29 +42,29 @@ def show(options: Options) -> int:
     views = [name for name in _VIEWS if options[name]]
     documents = _on_stdout(options)
     _refuse_mixed(documents, views, is_measured=options["is_measured"])
-    found = _find(options["file"], options["machine"])
-    if found is None:  # a rank that has told rank 0 all it knows
+    shown = _find(options["file"], options["machine"])
+    if shown is None:  # a rank other than 0, which has sent its recording
         return 0
     save, record, svg = options["save"], options["record"], options["svg"]
     if save is not None:
-        _check_save(save, found.topology)
+        _check_save(save, shown.topology)
     if record is not None:
-        _write_recording(record, found.recordings)
+        _write_recording(record, shown.recordings)
     if svg is not None:
         from collbench.report.topology.drawing import svg as drawing
 
-        _write(svg, drawing(found.topology), "--svg")
+        _write(svg, drawing(shown.topology), "--svg")
     if options["is_json"] or options["is_xml"]:
-        click.echo(_document(found.topology, is_json=options["is_json"]), nl=False)
+        click.echo(_document(shown.topology, is_json=options["is_json"]), nl=False)
     is_shown = bool(views) or not (documents or svg or record)
-    _remark(found.topology, has_headline=is_shown)
+    _remark(shown.topology, has_headline=is_shown)
     if options["is_measured"]:
         if views:
-            _show_views(found, views, options["color"])
+            _show_views(shown, views, options["color"])
             click.echo()
-        _measure(found.topology, save)
+        _measure(shown.topology, save)
     elif is_shown:
-        _show_views(found, views, options["color"])
+        _show_views(shown, views, options["color"])
     return 0
 
 
@@ -112,7 +112,7 @@ def _measure(topology: Topology, save: str | None) -> None:
         _write(save, topology_json.write(measured), "--save")
 
 
-def _find(file: str | None, machine: str | None) -> Found | None:
+def _find(file: str | None, machine: str | None) -> ShownTopology | None:
     """The topology that is asked for; None on ranks other than 0."""
     under = launcher()
     if file is not None or machine is not None:
@@ -125,25 +125,25 @@ def _find(file: str | None, machine: str | None) -> Found | None:
     return (
         None
         if recordings is None
-        else Found(topology=discovery.topology_of(recordings), recordings=recordings)
+        else ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
     )
 
 
-def _of_machine(name: str) -> Found:
+def _of_machine(name: str) -> ShownTopology:
     from collbench.machine.formats import described
     from collbench.machine.topology.machines import machine_topology
 
-    return Found(topology=described(name) or machine_topology(name))
+    return ShownTopology(topology=described(name) or machine_topology(name))
 
 
-def _of_file(file: Path) -> Found:
+def _of_file(file: Path) -> ShownTopology:
     from collbench.machine import discovery, formats
 
     try:
-        return Found(topology=formats.read(file))
+        return ShownTopology(topology=formats.read(file))
     except formats.IsRecording:
         recordings = discovery.loads(_text(file), str(file))
-    return Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _text(file: Path) -> str:
@@ -164,7 +164,7 @@ def _gathered() -> "list[Recording] | None":
     with alarmed(_GATHER_S):
         watchdog = Watchdog(mpi.COMM_WORLD)
     unlink_segments()
-    with watchdog.limit("all hosts to say what they are", _GATHER_S):
+    with watchdog.limit("the recordings of all hosts", _GATHER_S):
         recordings = discovery.gather(mpi.COMM_WORLD)
     leave_mpi(mpi)
     return recordings
@@ -227,12 +227,12 @@ def _remark(topology: Topology, *, has_headline: bool) -> None:
         click.echo(f"# {note}", err=True)
 
 
-def _show_views(found: Found, views: Sequence[str], color: str) -> None:
+def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
     """The views asked for, one below the other; else the headline and the matrix."""
     out = sys.stdout
     is_coloured = color == "always" or (color == "auto" and is_terminal(out))
     paint = _painted if is_coloured else plain
-    topology = found.topology
+    topology = shown.topology
     views = views or (["p2p"] if topology.p2p and not topology.links else [])
     if not views:
         echo(matrix(topology, width(out), paint), out, is_coloured)
@@ -241,7 +241,7 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         "tree": ("Tree", lambda: tree(topology, paint)),
         "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
-        "links": ("Links", lambda: _links(found, width(out), paint)),
+        "links": ("Links", lambda: _links(shown, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
     }
     for place, view in enumerate(views):
@@ -254,19 +254,19 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         echo([*above, *lines()], out, is_coloured)
 
 
-def _links(found: Found, columns: int, paint: Paint) -> list[str]:
-    """NVLinks one by one where a recording tells of them, then the other links; else the links of
+def _links(shown: ShownTopology, columns: int, paint: Paint) -> list[str]:
+    """NVLinks one by one where a recording has them, then the other links; else the links of
     the model.
     """
-    if not any(recording.gpus for recording in found.recordings):
-        return tables.links(found.topology, columns=columns)
+    if not any(recording.gpus for recording in shown.recordings):
+        return tables.links(shown.topology, columns=columns)
     from collbench.machine import discovery
 
     lines: list[str] = []
-    for recording in found.recordings:
-        lines += [f"{recording.hostname or 'host'}:"] if len(found.recordings) > 1 else []
+    for recording in shown.recordings:
+        lines += [f"{recording.hostname or 'host'}:"] if len(shown.recordings) > 1 else []
         lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
-    return [*lines, *tables.links(found.topology, without=("nvlink",), columns=columns)]
+    return [*lines, *tables.links(shown.topology, without=("nvlink",), columns=columns)]
 
 
 def _rings(topology: Topology, columns: int) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from collbench.cli._command import Command, given
-from collbench.cli._options import Whole, width
+from collbench.cli._options import MAX_RANKS, Whole, width
 from collbench.cli._rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.collectives import OPS, OpName, collective
@@ -15,7 +15,6 @@ from collbench.spec.world import World, host_numbers
 from collbench.util.errors import UsageError, unknown
 
 _DRAWN_RANKS = 16
-_MAX_RANKS = 4096
 
 
 _RULES = (
@@ -37,7 +36,7 @@ _RULES = (
 )
 @click.option(
     "--ranks",
-    type=Whole(2, _MAX_RANKS),
+    type=Whole(2, MAX_RANKS),
     default=4,
     show_default=True,
     help="Number of ranks, for example 8.",

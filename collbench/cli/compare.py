@@ -194,27 +194,28 @@ def _one(loaded: "Loaded", options: Options) -> int:
 
 
 def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
-    """The files, with what a reader must know of them on stderr; what one file alone repeats is
-    taken together.
+    """The files, with remarks about them on stderr; repeats that one file alone has in several rows
+    are taken together.
     """
     from collbench.analysis.load import load_all
 
-    found = load_all(files)
-    for loaded in found:
-        for said in loaded.said:
-            click.echo(f"{loaded.name}: {said}", err=True)
-    if len(found) > 1:
-        return found
+    loaded = load_all(files)
+    for one in loaded:
+        for remark in one.said:
+            click.echo(f"{one.name}: {remark}", err=True)
+    if len(loaded) > 1:
+        return loaded
     from collbench.analysis.join import together
 
-    frame, again = together(found[0].frame)
+    (one,) = loaded
+    frame, again = together(one.frame)
     if again:
         click.echo(
-            f"{found[0].name}: {again} rows measure what a row before them does: their repeats are"
+            f"{one.name}: {again} rows measure what a row before them does: their repeats are"
             " taken together",
             err=True,
         )
-    return [replace(found[0], frame=frame)]
+    return [replace(one, frame=frame)]
 
 
 def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
@@ -237,17 +238,17 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
     from collbench.analysis.baselines import BEHIND, normal, reference
     from collbench.report.tables.baselines import normal_lines
 
-    found = reference(against, frame)
+    base = reference(against, frame)
     behind = BEHIND if fail_below is None else 1 / (1 + fail_below / 100)
-    verdicts = normal(frame, found.frame, behind)
-    click.echo("\n".join(normal_lines(verdicts, frame, found, behind)))
+    verdicts = normal(frame, base.frame, behind)
+    click.echo("\n".join(normal_lines(verdicts, frame, base, behind)))
     if fail_below is None or not verdicts:
         return 0 if verdicts else CHANGED_CODE
     failed = int(frame["status"].isin(["wrong", "error"]).sum())
     if failed:
         click.echo(f"{failed} rows are wrong or failed", err=True)
     if is_late := any(verdict.is_behind for verdict in verdicts):
-        click.echo(f"slower than {found.name} by more than {fail_below:g}%", err=True)
+        click.echo(f"slower than {base.name} by more than {fail_below:g}%", err=True)
     return CHANGED_CODE if is_late or failed else 0
 
 
@@ -312,40 +313,40 @@ def _compare(new: "Loaded", base: "Loaded", place: int, options: Options) -> int
     from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
 
-    found = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
+    changes = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
     color = options["color"]
     is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
     if place:
         click.echo()
     for line in lines(
-        found,
+        changes,
         (new.name, base.name),
         width(sys.stdout),
         show_all=options["show_all"],
         is_colored=is_colored,
     ):
         click.echo(line, color=is_colored)
-    if not len(found.rows):
+    if not len(changes.rows):
         return CHANGED_CODE
     if options["plot"] is not None:
         plot(options["plot"], [new, base])
     limit = options["fail_below"]
-    return 0 if limit is None else _gate(found, new.name, base.name, limit)
+    return 0 if limit is None else _gate(changes, new.name, base.name, limit)
 
 
-def _gate(found: "Changes", new: str, base: str, percent: float) -> int:
+def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:
     """The exit code of --fail-below, with what a reader must know of it on stderr."""
     from collbench.analysis.changes import SAME
 
-    if percent < 100 * found.resolution and found.resolution > 1.001 * SAME:
+    if percent < 100 * changes.resolution and changes.resolution > 1.001 * SAME:
         click.echo(
             f"{base}: single rows show a slowdown of {percent:g}% only where their"
             " intervals are narrower: more --repeats",
             err=True,
         )
-    if missing := found.not_compared.get("only in base", 0):
+    if missing := changes.not_compared.get("only in base", 0):
         click.echo(f"{new} lacks {missing} rows of {base}: they are not judged", err=True)
-    if not found.is_worse_by(percent):
+    if not changes.is_worse_by(percent):
         return 0
     click.echo(
         f"slower than {base} by more than {percent:g}%, or wrong where it was right", err=True

@@ -23,6 +23,7 @@ from collbench.cli._options import (
     Whole,
     natural,
     positive,
+    rank_count,
     some_bytes,
 )
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -74,7 +75,7 @@ _WHAT = (
     click.option(
         "--ranks",
         "-g",
-        type=ListOf("ranks", positive),
+        type=ListOf("ranks", rank_count),
         help=(
             "Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8);"
             " under a launcher, its ranks if they are several."

@@ -38,7 +38,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, topology: Topology, *recordings: Any)
     monkeypatch.setattr(
         _show_topology,
         "_find",
-        lambda *_: _show_topology.Found(topology=topology, recordings=recordings),
+        lambda *_: _show_topology.ShownTopology(topology=topology, recordings=recordings),
     )
 
 
@@ -230,7 +230,7 @@ def test_links_of_a_recording_have_their_counters(
 
 def test_ranks_but_the_first_are_silent(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _show_topology, "_of_machine", lambda name: _show_topology.Found(topology=dgx1v())
+        _show_topology, "_of_machine", lambda name: _show_topology.ShownTopology(topology=dgx1v())
     )
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")
