@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from collbench.cli._options import ListOf, flag
+from collbench.cli._options import ListOf, flag, remark
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 
 
@@ -42,7 +42,7 @@ class Command(click.Command):
         if name not in self._former_names:
             return arg
         current = self._former_names[name]
-        click.echo(f"# {name} is now called {current}; the next release drops {name}.", err=True)
+        remark(f"{name} is now called {current}; the next release drops {name}.")
         return current + equals + value
 
     def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:

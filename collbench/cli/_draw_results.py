@@ -5,8 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from collbench.cli._options import remark
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
     """
     if _ending(target) not in ENDINGS:
         raise UsageError(
-            "--plot draws png or svg, by the ending of the file, not"
+            "--plot draws png and svg, by the ending of the file, not"
             f" {target.suffix or 'a file without an ending'}",
             "for example results.svg",
         )
@@ -79,11 +78,8 @@ def plot(target: Path, sides: Sequence["Loaded"]) -> None:
         target.write_bytes(data)
     except OSError as error:
         raise _unwritten(target, error) from None
-    click.echo(
-        f"# wrote {target}"
-        + (f": the first {MOST_GROUPS} of {groups} problems" if groups > MOST_GROUPS else ""),
-        err=True,
-    )
+    is_cut = groups > MOST_GROUPS
+    remark(f"wrote {target}" + f": the first {MOST_GROUPS} of {groups} problems" * is_cut)
 
 
 def _ending(target: Path) -> str:

@@ -183,6 +183,13 @@ def some_bytes(text: str) -> int:
     return size_bytes
 
 
+def remark(text: str) -> None:
+    """Print what a reader must know beside the data: a line on stderr, on one rank."""
+    under = launcher()
+    if under is None or under.rank == 0:
+        click.echo(f"# {text}", err=True)
+
+
 def width(stream: IO[str]) -> int:
     """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
     return (

@@ -8,6 +8,7 @@ import click
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
+from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
@@ -75,11 +76,7 @@ def _drive(asked: Asked, group: Group, csv: str | None) -> int:
     writer = Writer(sys.stdout if csv == "-" else Path(csv), COLUMNS) if csv is not None else None
     rows: list[Overlap] = []
     if asked.ranks == 1:
-        click.echo(
-            "# One GPU: nothing travels between ranks, so no collective is measured, only plain"
-            " copies.",
-            err=True,
-        )
+        remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
         click.echo("\n".join(heading(asked)), file=out)
         with closing(measure(asked, group)) as measured:

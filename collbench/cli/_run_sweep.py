@@ -22,7 +22,7 @@ from collbench.bench.runner import (
 from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._links import MODEL, RankLinks, recorded
-from collbench.cli._options import width
+from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import refuse
 from collbench.cli._show_sweep import show_points, show_rows
@@ -89,7 +89,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         return 0
     settings, sweep = _settings(options), _sweep(options, under.size if under else 0)
     if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
-        _remark(
+        remark(
             f"One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
             " would without."
         )
@@ -103,10 +103,6 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         return _drive(group, sweep, settings, options, csv, links)
 
     return drive_on_rank0(group, drive)
-
-
-def _remark(text: str) -> None:
-    click.echo(f"# {text}", err=True)
 
 
 def _has_one_gpu(options: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -163,7 +159,7 @@ def _drive(
         _leave_known_out(measurement, csv)
     if options.get("dry_run"):
         if csv is not None:
-            _remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
+            remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
         estimate = sum(estimate_s(point, settings, machine()) for point in measurement.points)
         show_points(points, measurement.points, estimate)
         return 0
@@ -190,7 +186,7 @@ def _leave_known_out(measurement: Measurement, csv: Path) -> None:
         ]
     )
     measurement.points = [point for point in points if measurement.key_of(point) not in known]
-    _remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
+    remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
 
 
 def _measure(
@@ -204,7 +200,7 @@ def _measure(
             getattr(session, "headline", "") for session in measurement.sessions.values()
         ):
             if headline:
-                _remark(headline)
+                remark(headline)
         records = show_rows(measurement, writer, table, out, color)
     finally:
         measurement.close()
@@ -232,7 +228,7 @@ def _remark_on_cores(points: Sequence[Point], group: Group) -> None:
     here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
     cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
     if here > cores:
-        _remark(
+        remark(
             f"{here} ranks share {cores} CPU core{'s' * (cores > 1)}: they wait for each other's"
             f" turn, so times are longer and vary more than with --ranks {max(2, cores)}."
         )
@@ -270,7 +266,7 @@ def _remark_on_peer(peer: str, sweep: Sweep, points: Sequence[Point], given: Seq
     if lost:
         remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
     if remarks:
-        _remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
+        remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
 
 
 def _exit_code(records: Sequence[Record]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.cli._options import is_terminal, width
+from collbench.cli._options import is_terminal, remark, width
 from collbench.cli._rules import Options
 from collbench.launch.launcher import launcher
 from collbench.machine.topology.model import Topology
@@ -57,7 +57,7 @@ def show(options: Options) -> int:
     if options["is_json"] or options["is_xml"]:
         click.echo(_document(shown.topology, is_json=options["is_json"]), nl=False)
     is_shown = bool(views) or not (documents or svg or record)
-    _remark(shown.topology, has_headline=is_shown)
+    _remark_on(shown.topology, has_headline=is_shown)
     if options["is_measured"]:
         if views:
             _show_views(shown, views, options["color"])
@@ -189,7 +189,7 @@ def _write(file: str, text: str, option: str) -> None:
         return
     with _named(file, option):
         Path(file).write_text(text, encoding="utf-8")
-    click.echo(f"# wrote {file}", err=True)
+    remark(f"wrote {file}")
 
 
 def _refuse_unwritable(file: str, option: str) -> None:
@@ -217,14 +217,14 @@ def _named(file: str, option: str) -> Iterator[None]:
         ) from None
 
 
-def _remark(topology: Topology, *, has_headline: bool) -> None:
+def _remark_on(topology: Topology, *, has_headline: bool) -> None:
     """What machine this is, unless the views say it of several hosts, and what a reader must
     know.
     """
     if has_headline and len(topology.hosts) == 1:
-        click.echo(f"# {heading(alike(topology)[0])}", err=True)
+        remark(heading(alike(topology)[0]))
     for note in topology.notes:
-        click.echo(f"# {note}", err=True)
+        remark(note)
 
 
 def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from collbench.cli._command import Command, given
-from collbench.cli._options import MAX_RANKS, Whole, width
+from collbench.cli._options import MAX_RANKS, Whole, remark, width
 from collbench.cli._rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.collectives import OPS, OpName, collective
@@ -135,7 +135,7 @@ def _draw(name: str, world: World, op: OpName) -> None:
             " hosts"
         )
     if world.n > _DRAWN_RANKS:
-        click.echo(f"# Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.", err=True)
+        remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
     click.echo(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):

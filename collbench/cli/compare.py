@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collbench.cli._command import Command, given
-from collbench.cli._options import ListOf, OneOf, Profile, bars, is_terminal, width
+from collbench.cli._options import ListOf, OneOf, Profile, bars, is_terminal, remark, width
 from collbench.cli._rules import Options, refuse
 from collbench.results.record import ACROSS
 from collbench.util.catalog import results
@@ -148,6 +148,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     Examples:
       collbench compare results.csv
       collbench compare new.csv base.csv
+      collbench compare local.csv mpirun.csv --across group
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4
       collbench compare results.csv --plot results.svg
@@ -201,8 +202,8 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
 
     loaded = load_all(files)
     for one in loaded:
-        for remark in one.said:
-            click.echo(f"{one.name}: {remark}", err=True)
+        for said in one.said:
+            click.echo(f"{one.name}: {said}", err=True)
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
@@ -280,7 +281,7 @@ def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
     sides = _loaded(files)
     text = page(*sides, is_forced=is_forced)
     _write(text, target, "html")
-    click.echo(f"# {len(text.encode()) / 1e6:.2g} MB", err=True)
+    remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0
 
 
@@ -304,7 +305,7 @@ def _write(text: str, target: str, option: str) -> None:
         raise UnavailableError(
             f"cannot write {target}: {error.strerror}", f"give another file with --{option}"
         ) from None
-    click.echo(f"# wrote {target}", err=True)
+    remark(f"wrote {target}")
 
 
 def _compare(new: "Loaded", base: "Loaded", place: int, options: Options) -> int:
