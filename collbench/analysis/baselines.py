@@ -20,7 +20,7 @@ from collbench.analysis.load import Loaded, load
 from collbench.analysis.rows import conditions_of
 from collbench.bench.sweep import UNASKED
 from collbench.util import catalog
-from collbench.util.errors import UsageError
+from collbench.util.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def reference(name: str, frame: "pd.DataFrame") -> Loaded:
     known = f"shipped: {', '.join(shipped)}"
     if name:
         if name not in shipped and not Path(name).exists() and name != "-":
-            raise UsageError(f"there is no reference '{name}'", f"{known}; or give a file")
+            raise unknown("file or reference", name, shipped)
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
     wanted, forms, ranks = models(frame), _forms(frame), set(frame["ranks"])
     found = []

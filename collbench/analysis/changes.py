@@ -15,6 +15,7 @@ certain.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -123,9 +124,11 @@ def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     return tuple(found)
 
 
-def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -> Changes:
+def compare(
+    new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False, across: Collection[str] = ()
+) -> Changes:
     """Join two sweeps (the columns of record.COLUMNS) and judge every row and every algorithm.
-    is_forced: unlike machines too.
+    is_forced: unlike machines too. across: columns that may differ (record.ACROSS).
 
     Raises UsageError for unlike machines. Memory and time grow with the rows; 100,000 take about
     two seconds.
@@ -133,10 +136,10 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
     why = unlike(new, base)
     if why and not is_forced:
         raise UsageError("; ".join(why), "compare sweeps of like machines, or say --force")
-    joined = join(new, base)
+    joined = join(new, base, across)
     rows, sides = joined.compared, joined.sides
     said = (*joined.said, *why)
-    around = differences(new, base, rows)
+    around = differences(new, base, rows, across)
     if not len(rows):
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
@@ -150,9 +153,9 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
             between_spread=math.nan,
             shift=math.nan,
             drift=math.nan,
-            said=(*said, *apart(new, base)),
+            said=(*said, *apart(new, base, across)),
         )
-    is_alike = not why and way_of(new, base) == "knobs"
+    is_alike = not why and not across and way_of(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
     found = noise(
         sides,

@@ -7,7 +7,7 @@ the fastest of each backend stands for them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.noise import Array, Sides, median_variance
-from collbench.results.record import CONDITIONS, KEY
+from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
-from collbench.util.errors import CollbenchError
+from collbench.util.errors import CollbenchError, UsageError
 
 Way = Literal["knobs", "problem", "knobs but ranks"]
 _PROBLEM = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
@@ -69,14 +69,21 @@ def _untold(frame: pd.DataFrame) -> set[str]:
     }
 
 
-def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
-    """Match rows; everything that is not compared is counted."""
+def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> Joined:
+    """Match rows; everything that is not compared is counted. across: columns of ACROSS that may
+    differ between the files.
+
+    Raises UsageError if a file has several values there for the same point.
+    """
     way = way_of(new, base)
-    names = names_to_match(new, base, way)
+    names = names_to_match(new, base, way, across)
     said: list[str] = []
     sides = []
     for frame, title in ((new, "new"), (base, "base")):
-        taken, told = _one_a_key(_keyed(frame, way), names, way, title)
+        keyed = _keyed(frame, way)
+        if way != "problem":
+            _refuse_several(keyed, names, across, title)
+        taken, told = _one_a_key(keyed, names, way, title)
         sides.append(taken)
         said += told
     if way == "problem":
@@ -103,12 +110,28 @@ def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
     )
 
 
-def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
+def _refuse_several(
+    frame: pd.DataFrame, names: Sequence[str], across: Collection[str], title: str
+) -> None:
+    """Raise UsageError where rows of one file differ only in what may differ between the files."""
+    for name in across:
+        values = frame.drop_duplicates([*names, name])
+        again = values[values.duplicated(list(names), keep=False)]
+        if len(again):
+            raise UsageError(
+                f"the {title} file has several values of {name} for one point:"
+                f" {_few(sorted(again[name].unique()))}",
+                f"give files with one value of {name} each, or leave it out of --across",
+            )
+
+
+def names_to_match(
+    new: pd.DataFrame, base: pd.DataFrame, way: Way, across: Collection[str] = ()
+) -> list[str]:
     """The columns to match by."""
-    if way == "knobs":
-        return [*KEY, "conditions"]
-    if way == "knobs but ranks":
-        return [*(name for name in KEY if name not in _OF_RANKS), "conditions"]
+    if way != "problem":
+        without = {*across, *(_OF_RANKS if way == "knobs but ranks" else ())}
+        return [*(name for name in KEY if name not in without), "conditions"]
     untold = _untold(new) | _untold(base)
     return [name for name in _PROBLEM if name not in untold]
 
@@ -269,16 +292,21 @@ def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
     return count.astype(np.float64), median, square
 
 
-def apart(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
+def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -> tuple[str, ...]:
     """The columns to match by in which two files have no value in common: why nothing could be
-    compared.
+    compared, and the option that compares them still.
     """
     found = []
-    for name in names_to_match(new, base, way_of(new, base)):
+    differing = []
+    for name in names_to_match(new, base, way_of(new, base), across):
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
                 found.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+                differing.append(name)
+    if differing and set(differing) <= set(ACROSS):
+        asked = [name for name in ACROSS if name in {*across, *differing}]
+        found.append(f"to compare them still: --across {','.join(asked)}")
     return tuple(found)
 
 
@@ -294,12 +322,14 @@ def _few(values: Sequence[object]) -> str:
 
 
 def differences(
-    new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame
+    new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame, across: Collection[str] = ()
 ) -> tuple[tuple[str, str, str], ...]:
-    """What differs around the numbers: name, of the new file, of the base."""
+    """What differs around the numbers, and in the columns that may: name, of the new file, of the
+    base.
+    """
     found = [
         (name, *_texts(new, base, name))
-        for name in ("host", "device")
+        for name in (*across, "host", "device")
         if _texts(new, base, name)[0] != _texts(new, base, name)[1]
     ]
     versions = [versions_of(frame) for frame in (new, base)]
@@ -335,7 +365,7 @@ def differences(
 
 def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
     ours, theirs = (
-        ", ".join(sorted({text for text in frame[name].unique() if text})) or "-"
+        ", ".join(sorted({str(value) for value in frame[name].unique() if value})) or "-"
         for frame in (new, base)
     )
     return ours, theirs

@@ -2,7 +2,6 @@
 fast.
 """
 
-import io
 import os
 import sys
 from importlib import import_module
@@ -11,32 +10,42 @@ import click
 
 from collbench import __version__
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, HangError, UnavailableError, UsageError
+from collbench.util.errors import CollbenchError, HangError, UnavailableError, unknown
 
 # name -> (module, what it does in a line)
 _COMMANDS = {
     "sweep": ("collbench.cli.sweep", "Measure collectives over algorithms, knobs and sizes."),
     "topo": (
         "collbench.cli.topo",
-        "Show what is wired to what, how fast that is, and what limits it.",
+        "Show how the devices of a machine are linked, how fast, and what limits them.",
     ),
     "overlap": (
         "collbench.cli.overlap",
-        "Measure what communication costs the computing beside it, on GPUs.",
+        "Measure how much communication slows concurrent computation down, on GPUs.",
     ),
     "compare": (
         "collbench.cli.compare",
-        "Say what is best in a file of results, and what changed between files.",
+        "Show what is best in a file of results, and what changed between files.",
     ),
-    "algos": ("collbench.cli.algos", "Say what serves what, or draw one algorithm's schedule."),
+    "algos": (
+        "collbench.cli.algos",
+        "List which algorithm serves which collective, or draw one algorithm's schedule.",
+    ),
 }
-# what else is asked for under a launcher, help included, its first rank alone answers
-_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
+# Under a launcher every rank runs these; of all else, help included, only rank 0 does.
+_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
 INTERRUPTED = 130
 
 
 class _Commands(click.Group):
     """Commands by name, imported on use; the list needs no import."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS:
+            raise unknown("command", args[0], _COMMANDS)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -52,14 +61,20 @@ class _Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="collbench")
-def cli() -> None:
-    """How fast the ranks of a machine can talk to each other, why not faster, and what to change.
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """How fast the ranks of a machine can communicate, what limits them, and what to change.
 
-    collbench runs its own collectives, every knob of which can be turned, and verifies every
-    result.
+    collbench runs its own collectives, whose knobs are all options, and verifies every result.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
@@ -78,11 +93,11 @@ def run(args: list[str]) -> int:
     """
     if sys.stdout is None:
         return complain(UnavailableError("stdout is closed", "send it to a file, or to /dev/null"))
-    found = launcher()
+    under = launcher()
     if (
-        found is not None
-        and found.rank > 0
-        and (not _BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
+        under is not None
+        and under.rank > 0
+        and (not _RUN_BY_ALL_RANKS & set(args[:1]) or {"-h", "--help"} & set(args))
     ):
         return 0
     try:
@@ -105,32 +120,30 @@ def run(args: list[str]) -> int:
 
 
 def complain(error: BaseException) -> int:
-    """Print what ended a command, on one rank, and return the exit code."""
-    text, code = _described(error)
-    found = launcher()
-    if found is None or found.rank == 0:
+    """Print what ended a command, in two lines and on one rank; return the exit code."""
+    under = launcher()
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        text, code = "Interrupted. What was measured before is kept.", INTERRUPTED
+    else:
+        ours = _as_ours(error)
+        message, hint = (" ".join(text.splitlines()) for text in (ours.message, ours.hint))
+        text = f"Error: {message}\nHint: {hint or ours.general_hint}"
+        code = ours.exit_code
+    if under is None or under.rank == 0:
         click.echo(text, err=True)
     return code
 
 
-def _described(error: BaseException) -> tuple[str, int]:
+def _as_ours(error: BaseException) -> CollbenchError:
+    """What ended a command as an error of ours."""
     if isinstance(error, CollbenchError):
-        return (
-            f"Error: {error.message}" + (f"\nHint: {error.hint}" if error.hint else ""),
-            error.exit_code,
-        )
+        return error
     if isinstance(error, click.ClickException):
-        message = io.StringIO()
-        error.show(message)
-        return message.getvalue().rstrip("\n"), UsageError.exit_code
-    if isinstance(error, MemoryError):
-        return (
-            f"Error: {str(error) or 'out of memory'}\nHint: use smaller sizes or fewer ranks",
-            UnavailableError.exit_code,
-        )
+        from collbench.cli._command import of_click
+
+        return of_click(error)
     if isinstance(error, OSError):
-        return (
-            f"Error: {error.filename or 'output'}: {error.strerror or error}",
-            UnavailableError.exit_code,
+        return UnavailableError(
+            f"{error.filename or 'output'}: {error.strerror or error}", "give another file"
         )
-    return "Interrupted. What was measured before is kept.", INTERRUPTED
+    return UnavailableError(str(error) or "out of memory", "use smaller sizes or fewer ranks")

@@ -1,12 +1,11 @@
-"""`compare --plot`: what must hold before any work, and the picture at its end."""
+"""`compare --plot`: the checks before any work, and the picture at its end."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from collbench.cli._options import remark
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
     """
     if _ending(target) not in ENDINGS:
         raise UsageError(
-            "--plot draws png and svg, told by the ending of the file, not"
-            f" {target.suffix or 'a file without one'}",
+            "--plot draws png and svg, by the ending of the file, not"
+            f" {target.suffix or 'a file without an ending'}",
             "for example results.svg",
         )
     if len(files) > 2:
@@ -72,17 +71,15 @@ def plot(target: Path, sides: Sequence["Loaded"]) -> None:
         raise UsageError(
             "nothing to draw: no row has a time"
             if len(sides) == 1
-            else "nothing to draw: the files measured nothing alike"
+            else "nothing to draw: the files have no configuration in common",
+            "run compare without --plot to see what the files hold",
         )
     try:
         target.write_bytes(data)
     except OSError as error:
         raise _unwritten(target, error) from None
-    click.echo(
-        f"# wrote {target}"
-        + (f": the first {MOST_GROUPS} of {groups} problems" if groups > MOST_GROUPS else ""),
-        err=True,
-    )
+    is_cut = groups > MOST_GROUPS
+    remark(f"wrote {target}" + f": the first {MOST_GROUPS} of {groups} problems" * is_cut)
 
 
 def _ending(target: Path) -> str:

@@ -1,4 +1,4 @@
-"""Which wires the ranks of a sweep are on: those of this machine's GPUs, or of a described one; and
+"""Which links the ranks of a sweep have: those of this machine's GPUs, or of a described one; and
 what they mean for its rows.
 """
 
@@ -17,9 +17,7 @@ MODEL = "model"
 
 
 class RankLinks:
-    """The wires under each backend of a sweep. `recorded`: what was found out of this machine, or
-    None.
-    """
+    """The links that each backend of a sweep uses. `recorded`: those of this machine, or None."""
 
     def __init__(
         self,
@@ -29,65 +27,54 @@ class RankLinks:
         gpus: Sequence[int],
         recorded: Topology | None,
     ) -> None:
-        told = described(machine) if machine is not None else None
+        given = described(machine) if machine is not None else None
         self._group = group
-        self._topologies: dict[str, Topology] = {}
-        self._gpus: dict[str, tuple[str, ...]] = {}
+        self._ceilings: dict[str, Ceilings] = {}
         for backend in backends:
-            found = (
-                told if backend == MODEL else (told or recorded) if _is_on_gpus(backend) else None
-            )
-            if found is not None:
-                self._topologies[backend] = found
-                self._gpus[backend] = (
-                    tuple(gpu.id for gpu in found.gpus)
-                    if backend == MODEL
-                    else _gpus_of_ranks(found, group, gpus)
-                )
-        self._yardsticks = {
-            backend: Ceilings(topology, self._gpus[backend])
-            for backend, topology in self._topologies.items()
-        }
+            if backend == MODEL and given is not None:
+                self._ceilings[backend] = Ceilings(given, tuple(gpu.id for gpu in given.gpus))
+            elif _is_on_gpus(backend) and (topology := given or recorded) is not None:
+                self._ceilings[backend] = Ceilings(topology, _gpus_of_ranks(topology, group, gpus))
 
     @property
     def are_known(self) -> bool:
-        """Whether any backend has wires."""
-        return bool(self._topologies)
+        """Whether the links of any backend are known."""
+        return bool(self._ceilings)
 
     def ceilings(self, case: Case) -> Ceilings | None:
-        """What the case's rows are measured by."""
-        return self._yardsticks.get(case.backend)
+        """The ceilings of the case's rows."""
+        return self._ceilings.get(case.backend)
 
     def orders(self, case: Case) -> Orders:
         """The rank orders that the case's algorithm should follow; none where the numbering of the
         ranks does.
         """
-        ceilings = self._yardsticks.get(case.backend)
+        ceilings = self._ceilings.get(case.backend)
         return ceilings.orders_for(case) if ceilings is not None else ()
 
     def hosts(self, case: Case) -> tuple[int, ...]:
-        """The hosts of the case's ranks where a described machine says that they are on several."""
+        """The hosts of the case's ranks where a described machine has several."""
         return (
-            self._yardsticks[MODEL].hosts(case.ranks)
-            if case.backend == MODEL and MODEL in self._yardsticks
+            self._ceilings[MODEL].hosts(case.ranks)
+            if case.backend == MODEL and MODEL in self._ceilings
             else ()
         )
 
     @property
     def has_hosts(self) -> bool:
         """Whether any backend has ranks on several hosts."""
-        described = [self._yardsticks[MODEL]] if MODEL in self._yardsticks else []
-        return bool(host_numbers(self._group.hosts)) or any(
-            ceilings.hosts(len(ceilings.gpus)) for ceilings in described
+        model = self._ceilings.get(MODEL)
+        return bool(host_numbers(self._group.hosts)) or (
+            model is not None and bool(model.hosts(len(model.gpus)))
         )
 
     def algorithm(self, case: Case) -> str:
-        """What `auto` means: on wires that the model prices, the lowest price; else `auto`, which a
-        table of measured numbers decides.
+        """What `auto` means: where the model prices the links, the algorithm of the lowest price;
+        else `auto`, which a table of measured numbers decides.
         """
         return (
-            self._yardsticks[MODEL].cheapest(case)
-            if case.backend == MODEL and MODEL in self._yardsticks
+            self._ceilings[MODEL].cheapest(case)
+            if case.backend == MODEL and MODEL in self._ceilings
             else "auto"
         )
 
@@ -120,12 +107,12 @@ def _is_on_gpus(backend: str) -> bool:
 
 
 def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:
-    """What the hosts of the ranks have, if GPUs are in the sweep. Under a launcher all ranks must
-    call it; only rank 0 gets an answer.
+    """The topology of the ranks' hosts, if GPUs are in the sweep. Under a launcher all ranks must
+    call it; only rank 0 gets the topology.
     """
     if not any(_is_on_gpus(backend) for backend in options.get("backend", ())):
         return None
     from collbench.machine.discovery import gather, record, topology_of
 
-    found = [record()] if group.kind == "local" else gather(group.comm)  # type: ignore[attr-defined]
-    return topology_of(found) if found else None
+    recordings = [record()] if group.kind == "local" else gather(group.comm)  # type: ignore[attr-defined]
+    return topology_of(recordings) if recordings else None

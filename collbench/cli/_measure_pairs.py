@@ -1,5 +1,5 @@
-"""Carry out `topo --measure`: every pair of GPUs, or two ranks on processors, beside what their
-wires should carry.
+"""Carry out `topo --measure`: every pair of GPUs, or two ranks on CPUs, and the rates that their
+links should reach.
 """
 
 import time
@@ -10,18 +10,19 @@ import click
 
 from collbench.bench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
 from collbench.bench.runner import Settings
+from collbench.cli._options import remark
 from collbench.device.card import device_count
 from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
 from collbench.report.tables.pairs import lines
-from collbench.util.errors import UsageError
+from collbench.util.errors import UnavailableError, UsageError
 
 
 def measure_pairs(topology: Topology) -> Topology:
-    """Measure, show, and give back the topology with what stores reached in the place of expected
-    rates.
+    """Measure, show, and return the topology with the rates that stores reached instead of the
+    expected ones.
 
     However it ends, what was measured until then is shown.
     """
@@ -33,8 +34,10 @@ def measure_pairs(topology: Topology) -> Topology:
     count = device_count() if has_nvidia_gpus() else 0
     backend, ranks = ("cuda", tuple(gpu.index for gpu in gpus)) if count else ("cpu", (0, 1))
     if count == 1:
-        click.echo("One GPU: nothing travels between GPUs.")
-        return topology
+        raise UnavailableError(
+            "--measure: this machine has one GPU, and nothing travels between GPUs",
+            "give two GPUs or more, or hide this one to measure two ranks on CPUs",
+        )
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
     ids = [gpu.id for gpu in gpus] if count else []
     group, start, pairs = LocalGroup(), time.monotonic(), list[Pair]()
@@ -45,10 +48,9 @@ def measure_pairs(topology: Topology) -> Topology:
         group.close(0)
         if pairs:
             _show(topology, ids, names, pairs)
-            click.echo(
-                f"# {len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
-                " compared",
-                err=True,
+            remark(
+                f"{len(pairs)} measurements in {time.monotonic() - start:.0f} s, every result"
+                " compared"
             )
     source = (
         f"measured {datetime.now(UTC):%Y-%m-%d} by topo --measure: stores of {ranks} over one pair"
@@ -62,8 +64,8 @@ def measure_pairs(topology: Topology) -> Topology:
 def _show(
     topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]
 ) -> None:
-    """What pairs reached, and those that fall behind. ids: the nodes of the ranks, where they are
-    GPUs.
+    """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
+    nodes of the ranks, where they are GPUs.
     """
     expected = {
         (pair.a, pair.b, way): expected_gbs(topology, ids[pair.a], ids[pair.b], way)
@@ -75,6 +77,6 @@ def _show(
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
         click.echo(
-            f"behind its siblings: {names[pair.a]} -> {names[pair.b]}, {pair.way}: {pair.value:.4g}"
-            f" {unit}, the median is {middle:.4g}"
+            f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
+            f" {pair.value:.4g} {unit}, the median is {middle:.4g}"
         )

@@ -1,23 +1,30 @@
-"""Option types that commands share: comma lists with `all`, sizes, and the screen to write to."""
+"""Option types that commands share, whose errors name the option and what is allowed; default
+sizes; and the screen to write to.
+"""
 
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import IO, Any, Generic, TypeVar
 
 import click
 
 from collbench.launch.launcher import launcher
-from collbench.util.errors import CollbenchError, UsageError
+from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 from collbench.util.units import parse_size
 
 T = TypeVar("T")
+DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
+GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
+MAX_RANKS = 4096  # schedules of more take minutes to build and to check
+MAX_S = 1_000_000  # of a timeout or a soak, eleven days; and a factor between sizes
 
 
 class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
-    """A comma list of values read by `parse`; `all` stands for every one of `choices`. One that is
-    given twice counts once, or is refused.
+    """A comma list of values read by `parse`; `all` stands for every one of `choices`, whose names
+    are read in any case. One that is given twice counts once, or is refused.
     """
 
     def __init__(
@@ -28,12 +35,8 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
         *,
         is_each_once: bool = False,
     ) -> None:
-        self.name, self._parse, self._choices, self._is_each_once = (
-            name,
-            parse,
-            tuple(choices),
-            is_each_once,
-        )
+        self.name, self._parse, self._choices = name, parse, tuple(choices)
+        self._is_each_once = is_each_once
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
@@ -43,23 +46,43 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
     ) -> tuple[T, ...]:
         if isinstance(value, tuple):
             return value
-        if value == "all" and self._choices:
+        if self._choices and value.lower() == "all":
             return self._choices
-        found: list[T] = []
-        for item in str(value).split(","):
-            try:
-                found.append(self._parse(item.strip()))
-            except CollbenchError as error:
-                self.fail(
-                    f"{error.message}: {error.hint}" if error.hint else error.message, param, ctx
-                )
-            if self._choices and found[-1] not in self._choices:
-                self.fail(
-                    f"'{item}' is not one of {', '.join(map(str, self._choices))}, all", param, ctx
-                )
-            if self._is_each_once and found[-1] in found[:-1]:
-                self.fail(f"'{item}' is given twice", param, ctx)
-        return tuple(dict.fromkeys(found))
+        values: list[T] = []
+        for item in map(str.strip, value.split(",")):
+            values.append(self._read(item, param))
+            if self._is_each_once and values[-1] in values[:-1]:
+                raise _bad(param, f"'{item}' is given twice", "give it once")
+        return tuple(dict.fromkeys(values))
+
+    def _read(self, item: str, param: click.Parameter | None) -> T:
+        try:
+            value = self._parse(item.lower() if self._choices else item)
+        except CollbenchError as error:
+            raise _bad(param, error.message, error.hint) from None
+        if self._choices and value not in self._choices:
+            raise _not_allowed(param, item, [*map(str, self._choices), "all"])
+        return value
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]
+    """One of some names, in any case."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if str(value).lower() not in self.choices:
+            raise _not_allowed(param, str(value), self.choices)
+        return str(value).lower()
+
+
+class Profile(click.ParamType):  # type: ignore[type-arg]
+    """A shipped profile by its name, in any case, or a file."""
+
+    def __init__(self, name: str, names: Callable[[], Iterable[str]]) -> None:
+        self.name, self._names = name, names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value).lower()
+        return name if name in self._names() else str(value)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -73,7 +96,17 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         try:
             return parse_size(str(value))
         except CollbenchError as error:
-            self.fail(f"{error.message}: {error.hint}", param, ctx)
+            raise _bad(param, error.message, error.hint) from None
+
+
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            raise _out_of_range(param, value, "a whole number", self) from None
 
 
 class Finite(click.FloatRange):
@@ -82,23 +115,64 @@ class Finite(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a number", param, ctx)
-        return number
+        with suppress(click.BadParameter):
+            number = float(super().convert(value, param, ctx))
+            if math.isfinite(number):
+                return number
+        raise _out_of_range(param, value, "a number", self)
+
+
+def flag(param: click.Parameter) -> str:
+    """The option as a user writes it, by its long name."""
+    return max(param.opts, key=len)
+
+
+def _bad(param: click.Parameter | None, message: str, hint: str) -> UsageError:
+    return UsageError(f"{flag(param)}: {message}" if param is not None else message, hint)
+
+
+def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[str]) -> UsageError:
+    """The error for a value that is none of the choices."""
+    return _bad(
+        param,
+        f"'{value}' is not one of {', '.join(choices)}",
+        did_you_mean(value, choices) or "choose one of these",
+    )
+
+
+def _out_of_range(
+    param: click.Parameter | None,
+    value: object,
+    what: str,
+    limits: click.IntRange | click.FloatRange,
+) -> UsageError:
+    """The error for a number that is none, or outside of its limits."""
+    allowed = f"{what} from {limits.min:g}" + (
+        f" to {limits.max:.10g}" if limits.max is not None else " on"
+    )
+    return _bad(param, f"'{value}' is not {allowed}", f"for example {limits.min:g}")
 
 
 def natural(text: str) -> int:
     """A whole number from 0 on. Raises UsageError."""
     if not text.isdecimal():
-        raise UsageError(f"'{text}' is not a whole number from 0 on")
+        raise UsageError(f"'{text}' is not a whole number from 0 on", "for example 0 or 2")
     return int(text)
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on. Raises UsageError."""
     if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"'{text}' is not a whole number from 1 on")
+        raise UsageError(f"'{text}' is not a whole number from 1 on", "for example 1 or 8")
+    return int(text)
+
+
+def rank_count(text: str) -> int:
+    """A number of ranks. Raises UsageError."""
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
+        raise UsageError(
+            f"'{text}' is not a number of ranks from 1 to {MAX_RANKS}", "for example 4"
+        )
     return int(text)
 
 
@@ -107,6 +181,13 @@ def some_bytes(text: str) -> int:
     if (size_bytes := parse_size(text)) == 0:
         raise UsageError(f"'{text}' has no room for data", "give more bytes, or leave it out")
     return size_bytes
+
+
+def remark(text: str) -> None:
+    """Print what a reader must know beside the data: a line on stderr, on one rank."""
+    under = launcher()
+    if under is None or under.rank == 0:
+        click.echo(f"# {text}", err=True)
 
 
 def width(stream: IO[str]) -> int:

@@ -1,5 +1,5 @@
-"""What commands that measure begin and end with: the group that the environment gives, its leading
-rank, and how all ranks leave.
+"""What commands that measure begin and end with: the group that the environment gives, rank 0 as
+its driver, and how all ranks leave.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def group_here() -> Group:
     return LocalGroup()
 
 
-def lead(group: Group, drive: Callable[[], int]) -> int:
-    """Drive on one rank, serve on all others, and leave together; returns the exit code."""
+def drive_on_rank0(group: Group, drive: Callable[[], int]) -> int:
+    """Drive on rank 0, serve on all others, and leave together; returns the exit code."""
     if getattr(group, "rank", 0) != 0:
         return int(group.serve())  # type: ignore[attr-defined]
     code = 3

@@ -8,7 +8,8 @@ import click
 
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
-from collbench.cli._rank0 import group_here, lead
+from collbench.cli._options import remark
+from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
 from collbench.launch.group import Group
@@ -42,8 +43,8 @@ def run_overlap(
             f"overlap measures GPUs: {why}", "start it on a machine with NVIDIA GPUs"
         )
     load_cublas()
-    found = launcher()
-    ranks = found.size if found is not None else len(gpus) or device_count()
+    under = launcher()
+    ranks = under.size if under is not None else len(gpus) or device_count()
     if ranks == 1 and COPIES not in backend:
         raise UnavailableError(
             "one GPU: nothing travels between ranks",
@@ -64,7 +65,7 @@ def run_overlap(
         timeout_s=timeout,
     )
     group = group_here()
-    return lead(group, lambda: _drive(asked, group, csv))
+    return drive_on_rank0(group, lambda: _drive(asked, group, csv))
 
 
 def _drive(asked: Asked, group: Group, csv: str | None) -> int:
@@ -75,15 +76,11 @@ def _drive(asked: Asked, group: Group, csv: str | None) -> int:
     writer = Writer(sys.stdout if csv == "-" else Path(csv), COLUMNS) if csv is not None else None
     rows: list[Overlap] = []
     if asked.ranks == 1:
-        click.echo(
-            "# One GPU: nothing travels between ranks, so no collective is measured, only plain"
-            " copies.",
-            err=True,
-        )
+        remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
         click.echo("\n".join(heading(asked)), file=out)
-        with closing(measure(asked, group)) as found:
-            for row in found:
+        with closing(measure(asked, group)) as measured:
+            for row in measured:
                 rows.append(row)
                 if writer is not None:
                     writer.write_lines([to_line(row)])
@@ -91,8 +88,8 @@ def _drive(asked: Asked, group: Group, csv: str | None) -> int:
     finally:
         if writer is not None:
             writer.close()
-        if said := advice(rows):
-            click.echo("\n" + "\n".join(said), file=out)
+        if lines := advice(rows):
+            click.echo("\n" + "\n".join(lines), file=out)
     return _exit_code(rows)
 
 
@@ -101,6 +98,7 @@ def _exit_code(rows: list[Overlap]) -> int:
         return 1
     if all(row.record.status == "waived" for row in rows):
         raise UnavailableError(
-            f"nothing could be measured: {rows[0].record.reason if rows else 'no point'}"
+            f"nothing could be measured: {rows[0].record.reason if rows else 'no point'}",
+            "change the options that the reason names",
         )
     return 0

@@ -1,4 +1,4 @@
-"""Carry out `collbench topo`: find the topology, then write documents, or show views of it."""
+"""Carry out `collbench topo`: get the topology, then write documents, or show views of it."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.cli._options import is_terminal, width
+from collbench.cli._options import is_terminal, remark, width
+from collbench.cli._rules import Options
 from collbench.launch.launcher import launcher
 from collbench.machine.topology.model import Topology
 from collbench.report.topology import tables
@@ -21,136 +22,97 @@ from collbench.util.errors import UnavailableError, UsageError
 if TYPE_CHECKING:
     from collbench.machine.discovery import Recording
 
-# until every host has said what it is; NVML takes a second or two for eight GPUs, longer if its
+# until every host has sent its recording; NVML takes a second or two for eight GPUs, longer if its
 # driver has to be loaded
 _GATHER_S = 60.0
+_VIEWS = ("tree", "rates", "p2p", "links", "rings")
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ShownTopology:
     """A topology, and the recordings that it was made from, if it was."""
 
     topology: Topology
     recordings: "Sequence[Recording]" = ()
 
 
-def show(
-    *,
-    file: str | None,
-    machine: str | None,
-    record: str | None,
-    tree: bool,
-    rates: bool,
-    p2p: bool,
-    links: bool,
-    rings: bool,
-    is_json: bool,
-    is_xml: bool,
-    svg: str | None,
-    color: str,
-    is_measured: bool,
-    save: str | None,
-) -> int:
+def show(options: Options) -> int:
     """The whole command; returns the exit code."""
-    if save is not None and not is_measured:
-        raise UsageError("--save writes what --measure finds", "give both")
-    if is_measured and (file is not None or machine is not None):
-        raise UsageError(
-            f"--measure measures this machine, {'--from' if file is not None else '--machine'}"
-            " shows another",
-            "give one of them",
-        )
-    views = [
-        name
-        for name, is_asked in (
-            ("tree", tree),
-            ("rates", rates),
-            ("p2p", p2p),
-            ("links", links),
-            ("rings", rings),
-        )
-        if is_asked
-    ]
-    to_stdout = (
-        ("--json", is_json),
-        ("--xml", is_xml),
-        ("--svg -", svg == "-"),
-        ("--record -", record == "-"),
-        ("--save -", save == "-"),
-    )
-    documents = [name for name, is_asked in to_stdout if is_asked]
-    _refuse_senseless(
-        file,
-        machine,
-        record,
-        views,
-        [*documents, *(["--measure"] if is_measured and documents else [])],
-    )
-    found = _find(file, machine)
-    if found is None:  # a rank that has told rank 0 all it knows
+    views = [name for name in _VIEWS if options[name]]
+    documents = _on_stdout(options)
+    _refuse_mixed(documents, views, is_measured=options["is_measured"])
+    shown = _find(options["file"], options["machine"])
+    if shown is None:  # a rank other than 0, which has sent its recording
         return 0
-    if save is not None and not found.topology.gpus:
-        raise UnavailableError(
-            "--save keeps rates between GPUs, and this machine shows none",
-            "leave --save out to measure two ranks on processors",
-        )
+    save, record, svg = options["save"], options["record"], options["svg"]
     if save is not None:
-        _refuse_unwritable(save, "--save")
+        _check_save(save, shown.topology)
     if record is not None:
-        _write_recording(record, found.recordings)
+        _write_recording(record, shown.recordings)
     if svg is not None:
         from collbench.report.topology.drawing import svg as drawing
 
-        _write(svg, drawing(found.topology), "--svg")
-    if is_json or is_xml:
-        click.echo(_document(found.topology, is_json=is_json), nl=False)
+        _write(svg, drawing(shown.topology), "--svg")
+    if options["is_json"] or options["is_xml"]:
+        click.echo(_document(shown.topology, is_json=options["is_json"]), nl=False)
     is_shown = bool(views) or not (documents or svg or record)
-    _say(found.topology, has_headline=is_shown)
-    if is_measured:
-        from collbench.cli._measure_pairs import measure_pairs
-        from collbench.machine.formats import topology_json
-
+    _remark_on(shown.topology, has_headline=is_shown)
+    if options["is_measured"]:
         if views:
-            _show_views(found, views, color)
+            _show_views(shown, views, options["color"])
             click.echo()
-        measured = measure_pairs(found.topology)
-        if save is not None:
-            _write(save, topology_json.write(measured), "--save")
+        _measure(shown.topology, save)
     elif is_shown:
-        _show_views(found, views, color)
+        _show_views(shown, views, options["color"])
     return 0
 
 
-def _refuse_senseless(
-    file: str | None,
-    machine: str | None,
-    record: str | None,
-    views: Sequence[str],
-    documents: Sequence[str],
-) -> None:
-    """Raise UsageError for options that contradict each other."""
-    if file is not None and machine is not None:
-        raise UsageError("--from and --machine are two machines", "give one of them")
-    if record is not None and (file is not None or machine is not None):
+def _on_stdout(options: Options) -> list[str]:
+    """The documents that go to stdout, as they were asked for."""
+    asked = {
+        "--json": options["is_json"],
+        "--xml": options["is_xml"],
+        **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
+    }
+    return [name for name, is_asked in asked.items() if is_asked]
+
+
+def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
+    """Raise UsageError where something else would stand in a document on stdout."""
+    parts = [*documents, *(["--measure"] if is_measured and documents else [])]
+    if len(parts) > 1:
         raise UsageError(
-            f"--record records this machine, {'--from' if file is not None else '--machine'} shows"
-            " another",
-            "give one of them",
-        )
-    if len(documents) > 1:
-        raise UsageError(
-            f"{' and '.join(documents)} would stand in one another",
+            f"{' and '.join(parts)} would mix on stdout",
             "stdout takes one document; --svg, --record and --save take a file",
         )
-    if documents and views:
+    if parts and views:
         raise UsageError(
-            f"{documents[0]} writes a document to stdout, where --{views[0]} would stand in it",
+            f"{parts[0]} writes a document to stdout, where --{views[0]} would mix with it",
             "start the command twice",
         )
 
 
-def _find(file: str | None, machine: str | None) -> Found | None:
+def _check_save(save: str, topology: Topology) -> None:
+    """Raise UnavailableError where --save would have nothing to keep, or no file to keep it in."""
+    if not topology.gpus:
+        raise UnavailableError(
+            "--save keeps rates between GPUs, and this machine has none",
+            "leave --save out to measure two ranks on CPUs",
+        )
+    _refuse_unwritable(save, "--save")
+
+
+def _measure(topology: Topology, save: str | None) -> None:
+    from collbench.cli._measure_pairs import measure_pairs
+    from collbench.machine.formats import topology_json
+
+    measured = measure_pairs(topology)
+    if save is not None:
+        _write(save, topology_json.write(measured), "--save")
+
+
+def _find(file: str | None, machine: str | None) -> ShownTopology | None:
     """The topology that is asked for; None on ranks other than 0."""
     under = launcher()
     if file is not None or machine is not None:
@@ -163,25 +125,25 @@ def _find(file: str | None, machine: str | None) -> Found | None:
     return (
         None
         if recordings is None
-        else Found(topology=discovery.topology_of(recordings), recordings=recordings)
+        else ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
     )
 
 
-def _of_machine(name: str) -> Found:
+def _of_machine(name: str) -> ShownTopology:
     from collbench.machine.formats import described
     from collbench.machine.topology.machines import machine_topology
 
-    return Found(topology=described(name) or machine_topology(name))
+    return ShownTopology(topology=described(name) or machine_topology(name))
 
 
-def _of_file(file: Path) -> Found:
+def _of_file(file: Path) -> ShownTopology:
     from collbench.machine import discovery, formats
 
     try:
-        return Found(topology=formats.read(file))
+        return ShownTopology(topology=formats.read(file))
     except formats.IsRecording:
         recordings = discovery.loads(_text(file), str(file))
-    return Found(topology=discovery.topology_of(recordings), recordings=recordings)
+    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _text(file: Path) -> str:
@@ -189,7 +151,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from None
+        raise UsageError(f"cannot read {file}: {error}", "give another file with --from") from None
 
 
 def _gathered() -> "list[Recording] | None":
@@ -202,7 +164,7 @@ def _gathered() -> "list[Recording] | None":
     with alarmed(_GATHER_S):
         watchdog = Watchdog(mpi.COMM_WORLD)
     unlink_segments()
-    with watchdog.limit("all hosts to say what they are", _GATHER_S):
+    with watchdog.limit("the recordings of all hosts", _GATHER_S):
         recordings = discovery.gather(mpi.COMM_WORLD)
     leave_mpi(mpi)
     return recordings
@@ -227,7 +189,7 @@ def _write(file: str, text: str, option: str) -> None:
         return
     with _named(file, option):
         Path(file).write_text(text, encoding="utf-8")
-    click.echo(f"# wrote {file}", err=True)
+    remark(f"wrote {file}")
 
 
 def _refuse_unwritable(file: str, option: str) -> None:
@@ -255,22 +217,22 @@ def _named(file: str, option: str) -> Iterator[None]:
         ) from None
 
 
-def _say(topology: Topology, *, has_headline: bool) -> None:
+def _remark_on(topology: Topology, *, has_headline: bool) -> None:
     """What machine this is, unless the views say it of several hosts, and what a reader must
     know.
     """
     if has_headline and len(topology.hosts) == 1:
-        click.echo(f"# {heading(alike(topology)[0])}", err=True)
+        remark(heading(alike(topology)[0]))
     for note in topology.notes:
-        click.echo(f"# {note}", err=True)
+        remark(note)
 
 
-def _show_views(found: Found, views: Sequence[str], color: str) -> None:
+def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
     """The views asked for, one below the other; else the headline and the matrix."""
     out = sys.stdout
     is_coloured = color == "always" or (color == "auto" and is_terminal(out))
     paint = _painted if is_coloured else plain
-    topology = found.topology
+    topology = shown.topology
     views = views or (["p2p"] if topology.p2p and not topology.links else [])
     if not views:
         echo(matrix(topology, width(out), paint), out, is_coloured)
@@ -279,7 +241,7 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         "tree": ("Tree", lambda: tree(topology, paint)),
         "rates": ("GB/s that can be used, in one direction", lambda: tables.rates(topology, paint)),
         "p2p": ("What GPUs may do with each other's memory", lambda: tables.p2p(topology, paint)),
-        "links": ("Links", lambda: _links(found, width(out), paint)),
+        "links": ("Links", lambda: _links(shown, width(out), paint)),
         "rings": ("Rings", lambda: _rings(topology, width(out))),
     }
     for place, view in enumerate(views):
@@ -292,19 +254,19 @@ def _show_views(found: Found, views: Sequence[str], color: str) -> None:
         echo([*above, *lines()], out, is_coloured)
 
 
-def _links(found: Found, columns: int, paint: Paint) -> list[str]:
-    """NVLinks one by one where a recording tells of them, then the other links; else the links of
+def _links(shown: ShownTopology, columns: int, paint: Paint) -> list[str]:
+    """NVLinks one by one where a recording has them, then the other links; else the links of
     the model.
     """
-    if not any(recording.gpus for recording in found.recordings):
-        return tables.links(found.topology, columns=columns)
+    if not any(recording.gpus for recording in shown.recordings):
+        return tables.links(shown.topology, columns=columns)
     from collbench.machine import discovery
 
     lines: list[str] = []
-    for recording in found.recordings:
-        lines += [f"{recording.hostname or 'host'}:"] if len(found.recordings) > 1 else []
+    for recording in shown.recordings:
+        lines += [f"{recording.hostname or 'host'}:"] if len(shown.recordings) > 1 else []
         lines += [*tables.nvlinks(discovery.links_table(recording), paint), ""]
-    return [*lines, *tables.links(found.topology, without=("nvlink",), columns=columns)]
+    return [*lines, *tables.links(shown.topology, without=("nvlink",), columns=columns)]
 
 
 def _rings(topology: Topology, columns: int) -> list[str]:

@@ -1,20 +1,33 @@
-"""`collbench algos`: what serves what, and one algorithm's schedule round by round."""
+"""`collbench algos`: which algorithm serves which collective, and one schedule round by round."""
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from collbench.cli._options import width
+from collbench.cli._command import Command, given
+from collbench.cli._options import MAX_RANKS, Whole, remark, width
+from collbench.cli._rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import UsageError
+from collbench.util.errors import UsageError, unknown
 
 _DRAWN_RANKS = 16
 
 
-@click.command(name="algos")
+_RULES = (
+    Rule(
+        options=("root",),
+        when=lambda options: options["op"] and not collective(options["op"]).is_rooted,
+        message="{op} has no root",
+        hint="give --op broadcast, reduce, gather or scatter, or leave it out",
+    ),
+)
+
+
+@click.command(name="algos", cls=Command)
 @click.argument("name", required=False, metavar="[ALGORITHM]")
 @click.option(
     "--op",
@@ -23,26 +36,27 @@ _DRAWN_RANKS = 16
 )
 @click.option(
     "--ranks",
-    type=click.IntRange(2),
+    type=Whole(2, MAX_RANKS),
     default=4,
     show_default=True,
     help="Number of ranks, for example 8.",
 )
 @click.option(
     "--root",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     show_default=True,
-    help="Root of rooted collectives, a rank.",
+    help="Rank that is the root of rooted collectives, for example 3.",
 )
 @click.option(
     "--hosts",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1,
     show_default=True,
-    help="Hosts that the ranks are spread over, as many on each, for example 2.",
+    help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
-def command(name: str | None, op: str | None, ranks: int, root: int, hosts: int) -> None:
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
 
     \b
@@ -51,22 +65,28 @@ def command(name: str | None, op: str | None, ranks: int, root: int, hosts: int)
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
     """
-    if name is not None and name not in FAMILY.names():
-        raise UsageError(
-            f"there is no algorithm '{name}'", f"choose from: {', '.join(FAMILY.names())}"
-        )
+    name, op, world = options["name"], options["op"], _world(**options)
+    refuse(_RULES, given(context), options)
+    ops = (collective(op).name,) if op else OPS
+    if name is None:
+        _list(list(FAMILY), ops, world)
+    elif name.lower() not in FAMILY.names():
+        raise unknown("algorithm", name, FAMILY.names())
+    elif op is None:
+        _list([name.lower()], ops, world)
+    else:
+        _draw(name.lower(), world, ops[0])
+
+
+def _world(*, ranks: int, root: int, hosts: int, **others: object) -> World:
+    """The ranks, spread over the hosts. Raises UsageError if they cannot be."""
     if ranks % hosts:
         raise UsageError(
-            f"{ranks} ranks on {hosts} hosts: not as many on each", "choose numbers that divide"
+            f"--hosts: {ranks} ranks cannot be spread evenly over {hosts} hosts",
+            "choose numbers that divide",
         )
-    ops = (collective(op).name,) if op else OPS
     places = host_numbers([rank * hosts // ranks for rank in range(ranks)])
-    if name is not None and op is not None:
-        _draw(
-            name, World(n=ranks, root=root if collective(op).is_rooted else 0, hosts=places), ops[0]
-        )
-    else:
-        _list([name] if name else list(FAMILY), ops, World(n=ranks, root=root, hosts=places))
+    return World(n=ranks, root=root, hosts=places)
 
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
@@ -101,7 +121,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
 
 
 def _draw(name: str, world: World, op: OpName) -> None:
-    """Check one schedule and draw it, or, with many ranks, say what it comes to."""
+    """Check one schedule and draw it; of many ranks, print the summary only."""
     from collbench.planning.plan import registered
     from collbench.report.drawings.schedule import LEGEND, drawing, share, summary
     from collbench.schedules.passes import between_hosts
@@ -115,7 +135,7 @@ def _draw(name: str, world: World, op: OpName) -> None:
             " hosts"
         )
     if world.n > _DRAWN_RANKS:
-        click.echo(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.", err=True)
+        remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
     click.echo(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):

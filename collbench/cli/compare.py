@@ -2,18 +2,24 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from collbench.cli._command import Command, given
+from collbench.cli._options import ListOf, OneOf, Profile, bars, is_terminal, remark, width
+from collbench.cli._rules import Options, refuse
+from collbench.results.record import ACROSS
 from collbench.util.catalog import results
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collbench.analysis.changes import Changes
     from collbench.analysis.load import Loaded
 
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
@@ -27,16 +33,17 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        try:
+        number = -1.0
+        with suppress(ValueError):
             number = float(str(value).strip().removesuffix("%"))
-        except ValueError:
-            number = -1.0
         if not 0 <= number < float("inf"):
-            self.fail(f"'{value}' is not a percentage from 0 on, for example 5 or 5%", param, ctx)
+            raise UsageError(
+                f"--fail-below: '{value}' is not a percentage from 0 on", "for example 5 or 5%"
+            )
         return number
 
 
-@click.command(name="compare")
+@click.command(name="compare", cls=Command)
 @click.argument(
     "files",
     nargs=-1,
@@ -44,35 +51,45 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
 )
 @click.option(
+    "--across",
+    type=ListOf("column", str, ACROSS),
+    default=(),
+    help=(
+        "Of two files: columns that rows to compare may differ in, for example group (ranks with"
+        f" and without a launcher): {', '.join(ACROSS)}. Default: none."
+    ),
+)
+@click.option(
     "--force",
     is_flag=True,
-    help="Compare unlike machines too: other devices, other numbers of ranks.",
+    help="Of two files: compare unlike machines too, with other devices or numbers of ranks.",
 )
 @click.option(
     "--fail-below",
     type=Percent(),
     metavar="PERCENT",
     help=(
-        "Exit code 1 if something is surely slower than in the base, by more than so much of its"
-        " time, for example 5%; or went wrong."
+        "Exit with code 1 if something is surely slower than in the base by more than this"
+        " percentage of its time, for example 5%, or became wrong. Default: no limit."
     ),
 )
-@click.option("--all", "show_all", is_flag=True, help="Show every row.")
+@click.option("--all", "show_all", is_flag=True, help="Show every row, not only the first ones.")
 @click.option(
     "--against",
+    type=Profile("reference", results),
     metavar="NAME",
     is_flag=False,
     flag_value="",
     default=None,
     help=(
-        f"Of one file: is it normal? NAME: a shipped reference ({', '.join(results())}) or a file;"
-        " without: that of the nearest machine."
+        "Of one file: is it normal? NAME is a shipped reference, for example h200x4, or a file;"
+        f" without NAME, the one of the nearest machine. Shipped: {', '.join(results())}."
     ),
 )
 @click.option(
     "--bands",
     is_flag=True,
-    help="Of one file: the worst ratio to NCCL's own choice in each band of sizes.",
+    help="Of one file: the lowest speedup over NCCL's own choice in each band of sizes.",
 )
 @click.option(
     "--env",
@@ -83,49 +100,44 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     "--tuner",
     metavar="FILE",
     help=(
-        "Write the configuration of NCCL's CSV tuner plugin, from NCCL's forced rows; - for stdout."
+        "Of one file: write the configuration of NCCL's CSV tuner plugin from NCCL's forced rows,"
+        " for example to nccl_tuner.conf; - is stdout."
     ),
 )
 @click.option(
     "--nccl-rows",
     metavar="FILE",
-    help="Write the rows in the columns that NCCL's optimizer script reads; - for stdout.",
+    help=(
+        "Of one file: write the rows in the columns that NCCL's optimizer script reads, for example"
+        " to rows.csv; - is stdout."
+    ),
 )
 @click.option(
     "--plot",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Draw one file or two against size, with the knobs or the ratio; .png or .svg.",
+    help=(
+        "Draw one file or two against size, with the knobs or the ratio, for example to"
+        " results.svg (.png or .svg)."
+    ),
 )
 @click.option(
     "--html",
     metavar="FILE",
     help=(
-        "Write one page about one file or two: curves to filter and hover, tables, heat maps,"
-        " wires; - for stdout."
+        "Write one page about one file or two, for example to page.html: curves to filter, tables,"
+        " heat maps, links; - is stdout."
     ),
 )
 @click.option(
     "--color",
-    type=click.Choice(["auto", "always", "never"]),
+    type=OneOf(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Colours by verdict.",
+    help="Colours by verdict; auto: in a terminal.",
 )
-def command(
-    files: tuple[Path, ...],
-    force: bool,
-    fail_below: float | None,
-    show_all: bool,
-    against: str | None,
-    bands: bool,
-    env: bool,
-    tuner: str | None,
-    nccl_rows: str | None,
-    plot: Path | None,
-    html: str | None,
-    color: str,
-) -> int:
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of
     the others.
 
@@ -136,113 +148,79 @@ def command(
     Examples:
       collbench compare results.csv
       collbench compare new.csv base.csv
+      collbench compare local.csv mpirun.csv --across group
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4
       collbench compare results.csv --plot results.svg
       collbench compare results.csv --tuner nccl_tuner.conf --env
       collbench compare results.csv --html page.html
     """
+    from collbench.cli._compare_rules import RULES
     from collbench.cli._draw_results import check_plot
-    from collbench.cli._options import is_terminal, width
 
-    if plot is not None:
-        if against is not None or bands or env or tuner or nccl_rows:
-            raise UsageError(
-                "--plot goes with the answers, not with --against, --bands, --env, --tuner or"
-                " --nccl-rows",
-                "give it alone",
-            )
-        check_plot(plot, files)
-    is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
-    if html is not None:
-        if (
-            fail_below is not None
-            or against is not None
-            or bands
-            or env
-            or tuner
-            or nccl_rows
-            or plot
-        ):
-            raise UsageError("--html stands alone", "run compare again for the other options")
-        return _page(files, html, is_forced=force)
+    refuse(RULES, given(context), options)
+    files = options["files"]
+    if options["plot"] is not None:
+        check_plot(options["plot"], files)
+    if options["html"] is not None:
+        return _page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
-        if fail_below is not None and against is None:
-            raise UsageError(
-                "--fail-below needs a base to compare with", "give a second file, or --against"
-            )
-        documents = {
-            name: file
-            for name, file in (("tuner", tuner), ("nccl_rows", nccl_rows))
-            if file is not None
-        }
-        if "-" in documents.values() and len(documents) + bands + env + (against is not None) > 1:
-            raise UsageError(
-                "a document on stdout stands alone",
-                "give files with --tuner and --nccl-rows, or one of the options",
-            )
-        loaded = _loaded(files)[0]
-        codes = (
-            [_derive(loaded.frame, has_bands=bands, has_env=env, documents=documents)]
-            if bands or env or documents
-            else []
-        )
-        if against is not None:
-            codes.append(_judge(loaded.frame, against, fail_below))
-        return (
-            max(codes)
-            if codes
-            else _answer(loaded, width(sys.stdout), show_all=show_all, plot=plot)
-        )
-    if against is not None or bands or env or tuner or nccl_rows:
-        raise UsageError(
-            "--against, --bands, --env, --tuner and --nccl-rows are of one file", "give one file"
-        )
+        return _one(_loaded(files)[0], options)
     new, *bases = _loaded(files)
-    codes = [
-        _compare(
-            new,
-            base,
-            width(sys.stdout),
-            is_forced=force,
-            fail_below=fail_below,
-            show_all=show_all,
-            is_colored=is_colored,
-            place=place,
-            plot=plot,
+    return max([_compare(new, base, place, options) for place, base in enumerate(bases)])
+
+
+def _one(loaded: "Loaded", options: Options) -> int:
+    """One file: what the options ask of it, else the answers; returns the exit code."""
+    documents = {
+        name: options[name] for name in ("tuner", "nccl_rows") if options[name] is not None
+    }
+    codes = []
+    if options["bands"] or options["env"] or documents:
+        codes.append(
+            _derive(
+                loaded.frame,
+                has_bands=options["bands"],
+                has_env=options["env"],
+                documents=documents,
+            )
         )
-        for place, base in enumerate(bases)
-    ]
-    return max(codes)
+    if options["against"] is not None:
+        codes.append(_judge(loaded.frame, options["against"], options["fail_below"]))
+    return (
+        max(codes)
+        if codes
+        else _answer(loaded, width(sys.stdout), show_all=options["show_all"], plot=options["plot"])
+    )
 
 
 def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
-    """The files, with what a reader must know of them on stderr; what one file alone repeats is
-    taken together.
+    """The files, with remarks about them on stderr; repeats that one file alone has in several rows
+    are taken together.
     """
     from collbench.analysis.load import load_all
 
-    found = load_all(files)
-    for loaded in found:
-        for said in loaded.said:
-            click.echo(f"{loaded.name}: {said}", err=True)
-    if len(found) > 1:
-        return found
+    loaded = load_all(files)
+    for one in loaded:
+        for said in one.said:
+            click.echo(f"{one.name}: {said}", err=True)
+    if len(loaded) > 1:
+        return loaded
     from collbench.analysis.join import together
 
-    frame, again = together(found[0].frame)
+    (one,) = loaded
+    frame, again = together(one.frame)
     if again:
         click.echo(
-            f"{found[0].name}: {again} rows measure what a row before them does: their repeats are"
+            f"{one.name}: {again} rows measure what a row before them does: their repeats are"
             " taken together",
             err=True,
         )
-    return [replace(found[0], frame=frame)]
+    return [replace(one, frame=frame)]
 
 
 def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
     from collbench.cli._draw_results import plot as draw
-    from collbench.cli._options import bars, is_terminal
     from collbench.report.tables.best import answer_lines
 
     for line in answer_lines(
@@ -261,17 +239,17 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
     from collbench.analysis.baselines import BEHIND, normal, reference
     from collbench.report.tables.baselines import normal_lines
 
-    found = reference(against, frame)
+    base = reference(against, frame)
     behind = BEHIND if fail_below is None else 1 / (1 + fail_below / 100)
-    verdicts = normal(frame, found.frame, behind)
-    click.echo("\n".join(normal_lines(verdicts, frame, found, behind)))
+    verdicts = normal(frame, base.frame, behind)
+    click.echo("\n".join(normal_lines(verdicts, frame, base, behind)))
     if fail_below is None or not verdicts:
         return 0 if verdicts else CHANGED_CODE
     failed = int(frame["status"].isin(["wrong", "error"]).sum())
     if failed:
         click.echo(f"{failed} rows are wrong or failed", err=True)
     if is_late := any(verdict.is_behind for verdict in verdicts):
-        click.echo(f"slower than {found.name} by more than {fail_below:g}%", err=True)
+        click.echo(f"slower than {base.name} by more than {fail_below:g}%", err=True)
     return CHANGED_CODE if is_late or failed else 0
 
 
@@ -303,7 +281,7 @@ def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
     sides = _loaded(files)
     text = page(*sides, is_forced=is_forced)
     _write(text, target, "html")
-    click.echo(f"# {len(text.encode()) / 1e6:.2g} MB", err=True)
+    remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0
 
 
@@ -327,50 +305,51 @@ def _write(text: str, target: str, option: str) -> None:
         raise UnavailableError(
             f"cannot write {target}: {error.strerror}", f"give another file with --{option}"
         ) from None
-    click.echo(f"# wrote {target}", err=True)
+    remark(f"wrote {target}")
 
 
-def _compare(
-    new: "Loaded",
-    base: "Loaded",
-    columns: int,
-    *,
-    is_forced: bool,
-    fail_below: float | None,
-    show_all: bool,
-    is_colored: bool,
-    place: int,
-    plot: Path | None,
-) -> int:
-    from collbench.analysis.changes import SAME, compare
-    from collbench.cli._draw_results import plot as draw
+def _compare(new: "Loaded", base: "Loaded", place: int, options: Options) -> int:
+    """The new file against one base; returns the exit code."""
+    from collbench.analysis.changes import compare
+    from collbench.cli._draw_results import plot
     from collbench.report.tables.changes import lines
 
-    found = compare(new.frame, base.frame, is_forced=is_forced)
+    changes = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
+    color = options["color"]
+    is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
     if place:
         click.echo()
     for line in lines(
-        found, (new.name, base.name), columns, show_all=show_all, is_colored=is_colored
+        changes,
+        (new.name, base.name),
+        width(sys.stdout),
+        show_all=options["show_all"],
+        is_colored=is_colored,
     ):
         click.echo(line, color=is_colored)
-    if not len(found.rows):
+    if not len(changes.rows):
         return CHANGED_CODE
-    if plot is not None:
-        draw(plot, [new, base])
-    if fail_below is None:
-        return 0
-    if fail_below < 100 * found.resolution and found.resolution > 1.001 * SAME:
+    if options["plot"] is not None:
+        plot(options["plot"], [new, base])
+    limit = options["fail_below"]
+    return 0 if limit is None else _gate(changes, new.name, base.name, limit)
+
+
+def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:
+    """The exit code of --fail-below, with what a reader must know of it on stderr."""
+    from collbench.analysis.changes import SAME
+
+    if percent < 100 * changes.resolution and changes.resolution > 1.001 * SAME:
         click.echo(
-            f"{base.name}: single rows show a slowdown of {fail_below:g}% only where their"
+            f"{base}: single rows show a slowdown of {percent:g}% only where their"
             " intervals are narrower: more --repeats",
             err=True,
         )
-    if missing := found.not_compared.get("only in base", 0):
-        click.echo(f"{new.name} lacks {missing} rows of {base.name}: they are not judged", err=True)
-    if not found.is_worse_by(fail_below):
+    if missing := changes.not_compared.get("only in base", 0):
+        click.echo(f"{new} lacks {missing} rows of {base}: they are not judged", err=True)
+    if not changes.is_worse_by(percent):
         return 0
     click.echo(
-        f"slower than {base.name} by more than {fail_below:g}%, or wrong where it was right",
-        err=True,
+        f"slower than {base} by more than {percent:g}%, or wrong where it was right", err=True
     )
     return CHANGED_CODE

@@ -1,21 +1,22 @@
-"""`collbench overlap`: what communication costs the computing beside it, so that one can choose how
-many channels to give away.
+"""`collbench overlap`: how much communication slows concurrent computation down, so that one can
+choose how many channels to give to it.
 """
 
 from typing import Any
 
 import click
 
-from collbench.cli._options import Finite, ListOf, natural, positive
+from collbench.cli._command import Command, given
+from collbench.cli._options import MAX_S, Finite, ListOf, OneOf, Whole, natural, positive
+from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
 from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
-LEAST_GEMM = 4096  # smaller products end faster than one process can queue them for eight GPUs
-# the host that queues products cannot move messages meanwhile
-ROADS = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
-_MAX_S = 1_000_000
+MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
+# the host that queues matrix multiplications cannot move messages meanwhile
+TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
 
 
 def _op(context: click.Context, param: click.Parameter, value: str) -> str:
@@ -29,7 +30,7 @@ _OPTIONS = (
         show_default=True,
         callback=_op,
         metavar="OP",
-        help=f"The collective: {', '.join(OPS)}.",
+        help=f"The collective, one of {', '.join(OPS)}.",
     ),
     click.option(
         "--sizes",
@@ -43,7 +44,7 @@ _OPTIONS = (
         type=ListOf("channels", positive),
         default="4,8,16,32,64",
         show_default=True,
-        help="Channels of our kernels, and CTAs of the copying one.",
+        help="Channels of our kernels, and CTAs of the copying kernel, for example 8,32.",
     ),
     click.option(
         "--backend",
@@ -51,40 +52,43 @@ _OPTIONS = (
         default="all",
         show_default=True,
         help=(
-            "Who communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy"
-            " engine, to host memory)."
+            "What communicates: cuda, nccl (its own choice), copies (by a kernel, by the copy"
+            " engine, to host memory); for example cuda,nccl."
         ),
     ),
     click.option(
         "--gemm",
-        type=click.IntRange(LEAST_GEMM, 65536),
+        type=Whole(MIN_GEMM, 65536),
         default=8192,
         show_default=True,
-        help="Rows and columns of the bfloat16 matrices.",
+        help="Rows and columns of the bfloat16 matrices, for example 16384.",
     ),
     click.option(
         "--priority",
-        type=click.Choice(["high", "normal"]),
+        type=OneOf(["high", "normal"]),
         default="high",
         show_default=True,
-        help="Of the stream that communicates: before the products, or like them.",
+        help=(
+            "Priority of the stream that communicates: high (before the matrix multiplications),"
+            " normal (the same as theirs)."
+        ),
     ),
     click.option(
         "--transport",
-        type=ListOf("transport", str, ROADS),
+        type=ListOf("transport", str, TRANSPORT_NAMES),
         default="auto,ce",
         show_default=True,
         help=(
-            f"Of our collectives, as in sweep: {', '.join(ROADS)}; ce moves data by copy engines."
-            " Messages (net) need the host, which queues products."
+            f"Transports of our collectives, as in sweep: {', '.join(TRANSPORT_NAMES)}; for example"
+            " p2p. ce moves data by copy engines; net is missing because the host is busy."
         ),
     ),
     click.option(
         "--cluster",
-        type=click.IntRange(0, 16),
+        type=Whole(0, 16),
         default=0,
         show_default=True,
-        help="CTAs placed side by side, as in sweep; 0: our choice.",
+        help="CTAs of a thread block cluster, as in sweep, for example 4; 0: our choice.",
     ),
     click.option(
         "--gpus",
@@ -94,34 +98,58 @@ _OPTIONS = (
     ),
     click.option(
         "--repeats",
-        type=click.IntRange(2),
+        type=Whole(2),
         default=5,
         show_default=True,
-        help="Repeats of every row; they also tell the noise.",
+        help="Repeats of every row, which also show the noise, for example 9.",
     ),
     click.option(
         "--timeout",
-        type=Finite(0.1, _MAX_S),
+        type=Finite(0.1, MAX_S),
         default=10.0,
         show_default=True,
-        help="Seconds after which a wait on a GPU is given up.",
+        help="Seconds after which a wait for a GPU is given up, for example 60.",
     ),
     click.option(
         "--csv",
         type=click.Path(dir_okay=False, allow_dash=True),
-        help="Append every row to this file as it is measured; - writes to stdout.",
+        help=(
+            "File that every row is appended to as it is measured, for example out.csv; - is"
+            " stdout. Default: none."
+        ),
+    ),
+)
+_RULES = (
+    Rule(
+        options=("op",),
+        when=lambda options: options["backend"] == ("copies",),
+        message="plain copies are no collective",
+        hint="give --backend cuda or nccl, or leave it out",
+    ),
+    Rule(
+        options=("transport", "cluster"),
+        when=lambda options: "cuda" not in options["backend"],
+        message="only our own collectives have this knob",
+        hint="give --backend cuda, or leave it out",
+    ),
+    Rule(
+        options=("channels",),
+        when=lambda options: options["backend"] == ("nccl",),
+        message="NCCL chooses its channels itself here",
+        hint="give --backend cuda or copies, or leave it out",
     ),
 )
 
 
-@click.command(name="overlap")
-def command(**options: Any) -> int:
-    """Measure what communication costs computation: matrix products and a collective, each alone
-    and both at once.
+@click.command(name="overlap", cls=Command)
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> int:
+    """Measure how much communication slows computation down: matrix multiplications and a
+    collective, each alone and both concurrently.
 
-    Needs GPUs, and cuBLAS for the products. On one GPU, where nothing travels, plain copies are
-    measured: by a kernel, by the copy engine, to host memory. Under mpirun or srun every rank has a
-    GPU of its own.
+    It needs GPUs, and cuBLAS for the matrix multiplications. On one GPU, where nothing travels
+    between ranks, plain copies are measured: by a kernel, by the copy engine, to host memory. Under
+    mpirun or srun every rank has a GPU of its own.
 
     \b
     Examples:
@@ -131,6 +159,7 @@ def command(**options: Any) -> int:
     """
     from collbench.cli._run_overlap import run_overlap
 
+    refuse(_RULES, given(context), options)
     return run_overlap(**options)
 
 

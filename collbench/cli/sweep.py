@@ -6,19 +6,34 @@ from typing import Any
 import click
 
 from collbench.backends import FAMILY as BACKENDS
-from collbench.cli._options import Finite, ListOf, Size, natural, positive, some_bytes
+from collbench.cli._command import Command, given
+from collbench.cli._options import (
+    DEFAULT_FACTOR,
+    DEFAULT_FIRST,
+    DEFAULT_LAST,
+    GPU_FACTOR,
+    GPU_FIRST,
+    GPU_LAST,
+    MAX_S,
+    Finite,
+    ListOf,
+    OneOf,
+    Profile,
+    Size,
+    Whole,
+    natural,
+    positive,
+    rank_count,
+    some_bytes,
+)
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import DIRECT_MODES, P2P_MODES, PLACEMENTS, SWITCHES
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import ALIASES, DTYPES, REDOPS
-from collbench.util.errors import UsageError
+from collbench.util.catalog import names
 from collbench.util.units import parse_size
-
-DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
-GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
-MAX_S = 1_000_000  # of a timeout or a soak, eleven days; and a factor between sizes
 
 
 def _op(text: str) -> OpName:
@@ -39,28 +54,28 @@ _WHAT = (
     click.option(
         "--op",
         type=ListOf("op", _op, OPS),
-        help="Collectives, for example allreduce,allgather. Default: allreduce.",
+        help=f"Collectives: {', '.join(OPS)}; for example allreduce,allgather. Default: allreduce.",
     ),
     click.option(
         "--algo",
         type=ListOf("algo", str, ["auto", *ALGORITHMS.names()]),
         help=(
-            f"Algorithms: auto, {', '.join(ALGORITHMS.names())}. Default: all that serve the"
-            " collective."
+            f"Algorithms: auto, {', '.join(ALGORITHMS.names())}; for example ring,tree. Default:"
+            " all that serve the collective."
         ),
     ),
     click.option(
         "--backend",
         type=ListOf("backend", str, BACKENDS.names()),
         help=(
-            f"Who runs it: {', '.join(BACKENDS.names())}. Default: cuda,nccl where there are GPUs,"
-            " else cpu."
+            f"What runs the collective: {', '.join(BACKENDS.names())}; for example cpu,mpi."
+            " Default: cuda,nccl where there are GPUs, else cpu."
         ),
     ),
     click.option(
         "--ranks",
         "-g",
-        type=ListOf("ranks", positive),
+        type=ListOf("ranks", rank_count),
         help=(
             "Numbers of ranks, for example 2,4. Default: the GPUs, or the usable cores (2 to 8);"
             " under a launcher, its ranks if they are several."
@@ -75,24 +90,27 @@ _WHAT = (
         "-d",
         "--dtype",
         type=ListOf("dtype", _dtype, DTYPES),
-        help=f"Element types: {', '.join(DTYPES)}. Default: float32.",
+        help=f"Element types: {', '.join(DTYPES)}; for example half,float32. Default: float32.",
     ),
     click.option(
         "-o",
         "--redop",
         type=ListOf("redop", str, REDOPS),
-        help=f"Reductions: {', '.join(REDOPS)}. Default: sum.",
+        help=f"Reductions: {', '.join(REDOPS)}; for example sum,max. Default: sum.",
     ),
     click.option(
         "-r",
         "--root",
         type=ListOf("root", natural),
-        help="Roots of rooted collectives, ranks. Default: 0.",
+        help="Ranks that are the root of rooted collectives, for example 0,3. Default: 0.",
     ),
     click.option(
         "--placement",
         type=ListOf("placement", _placement, PLACEMENTS),
-        help="out: output beside the input; in: over it. Default: out.",
+        help=(
+            "Where the output is: out (beside the input), in (in place, over it); for example"
+            " out,in. Default: out."
+        ),
     ),
 )
 _SIZES = (
@@ -115,15 +133,24 @@ _SIZES = (
         "-f",
         "--stepfactor",
         type=Finite(0, MAX_S),
-        help=f"Factor between sizes. Default: {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}.",
+        help=(
+            "Factor between a size and the next, for example 4. Default:"
+            f" {DEFAULT_FACTOR:g}, on GPUs {GPU_FACTOR:g}."
+        ),
     ),
     click.option(
-        "-i", "--stepbytes", type=Size(), help="Bytes between sizes, instead of a factor."
+        "-i",
+        "--stepbytes",
+        type=Size(),
+        help="Bytes between a size and the next, for example 1M. Default: by a factor.",
     ),
     click.option(
         "--sizes",
         type=ListOf("size", parse_size),
-        help="Sizes as a list, for example 1K,1M,3000000, instead of a range.",
+        help=(
+            "Sizes in bytes as a list, for example 1K,1M,3000000, instead of a range. Default: the"
+            " range."
+        ),
     ),
 )
 _KNOBS = (
@@ -224,99 +251,112 @@ _HOW = (
     click.option(
         "-n",
         "--iters",
-        type=click.IntRange(0),
+        type=Whole(0),
         help=(
-            "Timed iterations a repeat, for example 20. Default 0: as many as take 40 ms (3 to"
+            "Timed iterations of a repeat, for example 20. Default: 0, as many as take 40 ms (3 to"
             " 1000), on GPUs 4 ms (4 to 100)."
         ),
     ),
     click.option(
-        "-w", "--warmup", type=click.IntRange(0), help="Untimed launches before them. Default: 1."
+        "-w",
+        "--warmup",
+        type=Whole(0),
+        help="Untimed launches before the timed ones, for example 5. Default: 1.",
     ),
     click.option(
         "-c",
         "--check",
-        type=click.IntRange(0),
-        help="0 compares no results (rows say unchecked). Default: 1.",
+        type=Whole(0),
+        help="Compare the results with what is expected; 0 does not, and rows say unchecked."
+        " Default: 1.",
     ),
     click.option(
         "-m",
         "--agg-iters",
-        type=click.IntRange(1),
-        help="Launches that count as one iteration. Default: 1.",
+        type=Whole(1),
+        help="Launches that count as one iteration, for example 10. Default: 1.",
     ),
     click.option(
         "-z",
         "--blocking",
-        type=click.IntRange(0, 1),
-        help="1: a barrier of all ranks after every iteration (GPUs: --isolate). Default: 0.",
+        type=Whole(0, 1),
+        help="Let all ranks meet at a barrier after every iteration: 1, on CPUs. Default: 0.",
     ),
     click.option(
         "--repeats",
-        type=click.IntRange(1),
-        help="Repeats of every point, spread over the sweep. Default: 3.",
+        type=Whole(1),
+        help="Repeats of every point, spread over the sweep, for example 5. Default: 3.",
     ),
     click.option(
         "--hot",
         is_flag=True,
         default=None,
-        help="Use the same buffers in every launch instead of rotating past the cache.",
+        help="Use the same buffers in every launch, which leaves them in the cache. Default: rotate"
+        " through buffers larger than the cache.",
     ),
     click.option(
         "--timeout",
         type=Finite(0.1, MAX_S),
-        help="Seconds past the estimate after which a point is given up. Default: 10.",
+        help="Seconds beyond its estimate after which a point is given up, for example 60."
+        " Default: 10.",
     ),
     click.option(
         "--launch",
-        type=click.Choice(["graph", "stream"]),
-        help="How GPU launches are queued. Default: graph.",
+        type=OneOf(["graph", "stream"]),
+        help="How launches on GPUs are queued: graph, stream. Default: graph.",
     ),
     click.option(
         "--isolate",
         "isolated",
         is_flag=True,
         default=None,
-        help="Time each GPU launch alone, behind a meeting of all ranks, instead of back to back.",
+        help="Time each launch on GPUs alone, after a barrier of all ranks. Default: launches back"
+        " to back.",
     ),
     click.option(
         "--net-memory",
-        type=click.Choice(["host", "device"]),
+        type=OneOf(["host", "device"]),
         help=(
-            "Where GPUs have the slots of messages (--transport net). Default: device if MPI says"
-            " that it takes GPU memory and proto is simple, else host."
+            "Memory of the slots of messages between GPUs (--transport net): host, device. Default:"
+            " device if MPI says that it takes GPU memory and proto is simple, else host."
         ),
     ),
     click.option(
         "--net-threads",
-        type=click.IntRange(0, 64),
+        type=Whole(0, 64),
         help=(
-            "Threads of a rank that receive large messages between GPUs. Default: 4 or 2, as there"
-            " are cores for; 0: the proxy receives."
+            "Threads of a rank that receive large messages between GPUs, for example 4; 0: the"
+            " proxy receives. Default: 4 or 2, by the number of cores."
         ),
     ),
     click.option(
         "--max-memory",
         type=Size(),
-        help="Most bytes of FIFOs, flags and scratch a GPU. Default: 256M.",
+        help=(
+            "Upper limit of a GPU's FIFOs, flags and scratch memory in bytes, for example 1G."
+            " Default: 256M."
+        ),
     ),
     click.option(
         "--soak",
         type=Finite(1, MAX_S),
         help=(
-            "Instead of timing, run the points for so many seconds on GPUs (cuda) in random sizes,"
-            " with random pauses, each compared."
+            "Seconds of a soak, for example 600: instead of timing, run the points on GPUs (cuda)"
+            " in random sizes with random pauses, and compare every result. Default: no soak."
         ),
     ),
     click.option(
-        "--seed", type=click.IntRange(0), help="Of the soak's random numbers. Default: 0."
+        "--seed",
+        type=Whole(0),
+        help="Seed of the soak's random numbers, for example 7. Default: 0.",
     ),
     click.option("--inject", hidden=True, help="For tests: late:RANK, die:RANK or drop."),
     click.option(
         "--machine",
+        type=Profile("machine", lambda: names("machines")),
         help=(
-            "Machine of the model backend, or wires that rows of GPUs are measured by: a profile or"
-            " a file. Default: cpu-2; the GPUs found."
+            "Machine that the model backend models, or whose links give the ceilings of rows on"
+            " GPUs: a profile, for example dgx-a100, or a file. Default: cpu-2; the GPUs found."
         ),
     ),
 )
@@ -324,39 +364,45 @@ _FILES = (
     click.option(
         "--csv",
         type=click.Path(dir_okay=False, allow_dash=True),
-        help="Append every row to this file as it is measured; - writes to stdout.",
-    ),
-    click.option("--resume", is_flag=True, help="Skip points that the CSV file has already."),
-    click.option(
-        "--sweep",
-        "profile",
         help=(
-            "Take options from a sweep profile (quick, protocols, channels, buffers, gpus) or file;"
-            " options given here win."
+            "File that every row is appended to as it is measured, for example out.csv; - is"
+            " stdout. Default: none."
+        ),
+    ),
+    click.option(
+        "--resume", is_flag=True, help="Skip the points whose rows are in the CSV file already."
+    ),
+    click.option(
+        "--preset",
+        type=Profile("preset", lambda: names("sweeps")),
+        help=(
+            f"Take options from a preset ({', '.join(names('sweeps'))}) or a TOML file; options on"
+            " the command line win. Default: none."
         ),
     ),
     click.option(
         "--dry-run",
         is_flag=True,
-        help="Print the points and an estimate of the time, measure nothing.",
+        help="Print the points and an estimate of the time, and measure nothing.",
     ),
     click.option(
         "--color",
-        type=click.Choice(["auto", "always", "never"]),
+        type=OneOf(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help="Colours and a live line.",
+        help="Colours and a progress bar; auto: in a terminal.",
     ),
 )
 
 
-@click.command(name="sweep")
-def command(**options: Any) -> int:
+@click.command(name="sweep", cls=Command, former_names={"--sweep": "--preset"})
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> int:
     """Measure collectives: every combination of the values given, each verified, with its bus
     bandwidth.
 
-    NCCL is measured as it chooses by itself, and as --algo, --proto, --channels and --buffsize
-    force it where they are given and it has them.
+    NCCL is measured with its own choice and, where --algo, --proto, --channels or --buffsize are
+    given and NCCL has the value, forced to it.
 
     Options take comma lists and, where values are named, `all`. Sizes are bytes with binary
     suffixes; bandwidths are decimal GB/s.
@@ -367,14 +413,13 @@ def command(**options: Any) -> int:
       collbench sweep --op all --algo auto --backend cpu,mpi --csv out.csv
       mpirun -n 4 collbench sweep --op allreduce -b 8 -e 64M -f 4
     """
+    from collbench.cli._presets import with_preset
     from collbench.cli._run_sweep import run_sweep
 
-    if options["resume"] and options["csv"] in (None, "-"):
-        raise UsageError("--resume needs a CSV file to read", "give it with --csv FILE")
-    csv = options.pop("csv")
-    if options["soak"] is not None and csv is not None:
-        raise UsageError("--soak measures no times, so it has no rows to write", "leave --csv out")
-    return run_sweep(options, csv="-" if csv == "-" else Path(csv) if csv else None)
+    known = {name: options[name] for name in options if name in given(context)}
+    known = {"color": options["color"], **with_preset(known, context.command.params)}
+    csv = options["csv"]
+    return run_sweep(known, csv=Path(csv) if csv not in (None, "-") else csv)
 
 
 for _option in (*_WHAT, *_SIZES, *_KNOBS, *_HOW, *_FILES):

@@ -1,8 +1,15 @@
-"""`collbench topo`: what is wired to what, how fast that should be, and which hop limits whom."""
+"""`collbench topo`: the devices of a machine, their links, the rates of these, and what limits
+them.
+"""
 
 from typing import Any
 
 import click
+
+from collbench.cli._command import Command, given
+from collbench.cli._options import OneOf, Profile
+from collbench.cli._rules import Options, Rule, refuse
+from collbench.util.catalog import names
 
 _SOURCES = (
     click.option(
@@ -11,12 +18,13 @@ _SOURCES = (
         type=click.Path(dir_okay=False),
         metavar="FILE",
         help=(
-            "Read a file instead of this machine: a recording, NCCL's topology XML, nvidia-smi topo"
-            " -m or -p2p, hwloc's XML, our JSON."
+            "Read a file instead of this machine, for example machine.json: a recording, NCCL's"
+            " topology XML, nvidia-smi topo -m or -p2p, hwloc's XML, our JSON."
         ),
     ),
     click.option(
         "--machine",
+        type=Profile("machine", lambda: names("machines")),
         metavar="NAME",
         help="Show a machine of the catalogue, for example dgx-1v, or a profile file.",
     ),
@@ -24,77 +32,115 @@ _SOURCES = (
         "--record",
         metavar="FILE",
         help=(
-            "Write all that this machine says of itself into a file, for --from or a bug report; -"
-            " for stdout."
+            "Write all that this machine reports of itself to a file, for example machine.json, for"
+            " --from or a bug report; - is stdout."
         ),
     ),
 )
 _VIEWS = (
     click.option(
-        "--tree", is_flag=True, help="The machine as a tree, with every link and its GB/s."
+        "--tree", is_flag=True, help="Show the machine as a tree, with every link and its GB/s."
     ),
     click.option(
         "--rates",
         is_flag=True,
-        help="GB/s that can be used between every pair, and the hop that limits it.",
+        help="Show the usable GB/s between every pair, and the hop that limits it.",
     ),
     click.option(
         "--p2p",
         is_flag=True,
         help=(
-            "May a GPU read, write and update a peer's memory, is there an NVLink, and if not, why."
+            "Show whether a GPU may read, write and update a peer's memory, whether there is an"
+            " NVLink, and if not, why."
         ),
     ),
-    click.option("--links", is_flag=True, help="Links one by one: active, speed, error counters."),
+    click.option(
+        "--links", is_flag=True, help="Show links one by one: active, speed, error counters."
+    ),
     click.option(
         "--measure",
         "is_measured",
         is_flag=True,
-        help="Measure every pair: stores, loads, copy engine and host memory, one way and both.",
+        help="Measure every pair in GB/s: stores, loads, copy engine and host memory, in one"
+        " direction and in both.",
     ),
     click.option(
         "--rings",
         is_flag=True,
-        help="Orders of ranks that use the wires best, and what they carry.",
+        help="Show orders of the ranks that use the links best, and their GB/s.",
     ),
 )
 _DOCUMENTS = (
     click.option(
-        "--json", "is_json", is_flag=True, help="The topology as JSON on stdout, nothing else."
+        "--json",
+        "is_json",
+        is_flag=True,
+        help="Write the topology as JSON to stdout, and nothing else.",
     ),
     click.option(
         "--xml",
         "is_xml",
         is_flag=True,
-        help="The topology as NCCL's XML, good for NCCL_TOPO_FILE, on stdout, nothing else.",
+        help="Write the topology as NCCL's XML, for NCCL_TOPO_FILE, to stdout, and nothing else.",
     ),
-    click.option("--svg", metavar="FILE", help="A drawing for a report; - for stdout."),
+    click.option(
+        "--svg",
+        metavar="FILE",
+        help="Write a drawing for a report, for example to machine.svg; - is stdout.",
+    ),
     click.option(
         "--save",
         metavar="FILE",
         help=(
-            "With --measure: write the machine with the rates reached, for --machine and --from"
-            " (JSON)."
+            "With --measure: write the machine with the rates reached as JSON, for example to"
+            " machine.json, for --machine and --from; - is stdout."
         ),
     ),
     click.option(
         "--color",
-        type=click.Choice(["auto", "always", "never"]),
+        type=OneOf(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help="Colours by class of link.",
+        help="Colours by class of link; auto: in a terminal.",
     ),
 )
 
 
-@click.command(name="topo")
-def command(**options: Any) -> int:
-    """Show the machine: the link matrix, or other views of what is wired to what and how fast that
-    is.
+def _shows_another(options: Options) -> bool:
+    """Whether the machine is not the one that the command runs on."""
+    return options["file"] is not None or options["machine"] is not None
 
-    Without a view: the matrix, as nvidia-smi topo -m has it, with NICs. Views can be combined. GB/s
-    are decimal, usable, in one direction. Under mpirun or srun all hosts are asked; hosts that are
-    equal are shown once.
+
+_RULES = (
+    Rule(
+        options=("save",),
+        when=lambda options: not options["is_measured"],
+        message="nothing is measured that could be written",
+        hint="give --measure too",
+    ),
+    Rule(
+        options=("is_measured", "record"),
+        when=_shows_another,
+        message="for this machine only, and --from and --machine show another",
+        hint="give one of them",
+    ),
+    Rule(
+        options=("machine",),
+        when=lambda options: options["file"] is not None,
+        message="--from gives another machine",
+        hint="give one of them",
+    ),
+)
+
+
+@click.command(name="topo", cls=Command)
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> int:
+    """Show the machine: the matrix of links, or other views of its devices, links and rates.
+
+    Without a view it shows the matrix that nvidia-smi topo -m shows, with NICs. Views can be
+    combined. GB/s are decimal, usable, in one direction. Under mpirun or srun it asks all hosts;
+    hosts that are equal are shown once.
 
     \b
     Examples:
@@ -105,7 +151,8 @@ def command(**options: Any) -> int:
     """
     from collbench.cli._show_topology import show
 
-    return show(**options)
+    refuse(_RULES, given(context), options)
+    return show(options)
 
 
 for _option in (*_SOURCES, *_VIEWS, *_DOCUMENTS):

@@ -91,6 +91,8 @@ class Record:
 
 COLUMNS = tuple(field.name for field in fields(Record))
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
+# Of these, what rows may differ in and still be compared where somebody asks for it.
+ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 _KEPT = "rows before this one are in the file"
 INTEGERS = (
     "channels",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from collbench.util.errors import UsageError
+from collbench.util.errors import unknown
 
 OpName = Literal[
     "allreduce",
@@ -245,4 +245,4 @@ def collective(name: str) -> Collective:
     for op in OPS:
         if op == plain:
             return _BY_NAME[op]
-    raise UsageError(f"there is no collective '{name}'", f"choose from: {', '.join(OPS)}")
+    raise unknown("collective", name, OPS)

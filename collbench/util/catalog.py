@@ -6,12 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from collbench.util.errors import UsageError
+from collbench.util.errors import UsageError, unknown
 
 _PLACES = (
     Path(__file__).parent.parent / "profiles",
     Path(__file__).parent.parent.parent / "profiles",
 )
+_TITLES = {"machines": "machine profile", "sweeps": "preset"}
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -35,9 +36,6 @@ def load(kind: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except (FileNotFoundError, IsADirectoryError):
-        raise UsageError(
-            f"there is no profile '{name}' in {kind}",
-            f"choose from: {', '.join(names(kind))}, or give a file",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise unknown(f"file or {_TITLES[kind]}", name, names(kind)) from None
+    except (OSError, ValueError) as error:  # no text, no TOML, or a NUL in the name
         raise UsageError(f"cannot read {file}: {error}") from None

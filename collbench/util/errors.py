@@ -9,9 +9,12 @@ it into.
     `-- HangError           4  a deadline passed
         `-- RankLostError    4  a rank died or stopped
 
-A message says what is wrong, the value, and what is allowed; the hint says what to do next.
+A message says what is wrong, the value, and what is allowed; the hint says what to do next. The
+command line prints the two in two lines, with a class's general hint where an error has none.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -19,6 +22,7 @@ class CollbenchError(Exception):
     """Base of all: a message, a hint, an exit code."""
 
     exit_code = 1
+    general_hint = "report it as a bug of collbench, with the command line"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -27,7 +31,7 @@ class CollbenchError(Exception):
 
     @property
     def text(self) -> str:
-        """Message and hint in one line, as a row of results tells them."""
+        """Message and hint in one line, as a row of results shows them."""
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -38,6 +42,7 @@ class UsageError(CollbenchError):
     """An option or a file says something that cannot be meant."""
 
     exit_code = 2
+    general_hint = "correct what the message names; --help explains what is allowed"
 
 
 class ScheduleError(UsageError):
@@ -48,6 +53,7 @@ class UnavailableError(CollbenchError):
     """The environment cannot run it."""
 
     exit_code = 3
+    general_hint = "run 'collbench topo' to see what this machine has"
 
 
 class RefusedError(UnavailableError):
@@ -62,6 +68,7 @@ class HangError(CollbenchError):
     """
 
     exit_code = 4
+    general_hint = "look first at the rank that the message names; fewer ranks narrow it down"
 
     def __init__(
         self, message: str, hint: str = "", suspect: tuple[tuple[int, ...], int] | None = None
@@ -75,3 +82,23 @@ class HangError(CollbenchError):
 
 class RankLostError(HangError):
     """A rank died or stopped answering."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is none of the known ones: it lists these, and its hint is the one
+    that was probably meant.
+
+    >>> unknown("protocol", "lll", ["simple", "ll", "ll128"]).text
+    "there is no protocol 'lll' (choose from: simple, ll, ll128); did you mean ll?"
+    """
+    names = list(known)
+    return UsageError(
+        f"there is no {what} '{name}' (choose from: {', '.join(names)})",
+        did_you_mean(name, names) or "choose one of these",
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question for the known name that is nearest to a mistyped one; empty if none is near."""
+    near = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 
-from collbench.util.errors import UsageError
+from collbench.util.errors import unknown
 
 
 class Family:
@@ -33,9 +33,7 @@ class Family:
     def load(self, name: str) -> ModuleType:
         """The member's module. Raises UsageError if there is none of that name."""
         if name not in self.names():
-            raise UsageError(
-                f"there is no {self._what} '{name}'", f"choose from: {', '.join(self.names())}"
-            )
+            raise unknown(self._what, name, self.names())
         return load_member(self._package, name)
 
     def __iter__(self) -> Iterator[str]:

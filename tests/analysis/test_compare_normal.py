@@ -133,7 +133,7 @@ def test_nothing_in_common_is_a_failure(capsys: pytest.CaptureFixture[str]) -> N
     assert run(["compare", str(H200), "--against", "no-such-thing"]) == 2
     err = capsys.readouterr().err
     assert (
-        "there is no reference 'no-such-thing'" in err
+        "there is no file or reference 'no-such-thing'" in err
         and "h200x4" in err
         and "b200x8-published" in err
     )

@@ -340,7 +340,7 @@ def test_a_dry_run_shows_the_variables(
 ) -> None:
     assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
-    assert [line.rpartition("; ")[2] for line in lines] == ["its own way", "NCCL_ALGO=Tree"]
+    assert [line.rpartition("; ")[2] for line in lines] == ["its own choice", "NCCL_ALGO=Tree"]
 
 
 class StandInError(Exception):

@@ -38,7 +38,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, topology: Topology, *recordings: Any)
     monkeypatch.setattr(
         _show_topology,
         "_find",
-        lambda *_: _show_topology.Found(topology=topology, recordings=recordings),
+        lambda *_: _show_topology.ShownTopology(topology=topology, recordings=recordings),
     )
 
 
@@ -117,19 +117,15 @@ def test_several_hosts_are_named_once(capfd: Capture, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        (["--from", "a.xml", "--machine", "dgx-1v"], "--from and --machine are two machines"),
-        (
-            ["--record", "a.json", "--from", "a.xml"],
-            "--record records this machine, --from shows another",
-        ),
-        (
-            ["--record", "a.json", "--machine", "dgx-1v"],
-            "--record records this machine, --machine shows another",
-        ),
-        (["--json", "--xml"], "--json and --xml would stand in one another"),
-        (["--xml", "--svg", "-"], "--xml and --svg - would stand in one another"),
-        (["--json", "--measure"], "--json and --measure would stand in one another"),
-        (["--measure", "--save", "-"], "--save - and --measure would stand in one another"),
+        (["--from", "a.xml", "--machine", "dgx-1v"], "--machine: --from gives another machine"),
+        (["--record", "a.json", "--from", "a.xml"], "--record: for this machine only"),
+        (["--record", "a.json", "--machine", "dgx-1v"], "--record: for this machine only"),
+        (["--measure", "--machine", "dgx-1v"], "--measure: for this machine only"),
+        (["--save", "a.json"], "--save: nothing is measured"),
+        (["--json", "--xml"], "--json and --xml would mix on stdout"),
+        (["--xml", "--svg", "-"], "--xml and --svg - would mix on stdout"),
+        (["--json", "--measure"], "--json and --measure would mix on stdout"),
+        (["--measure", "--save", "-"], "--save - and --measure would mix on stdout"),
         (["--json", "--tree"], "--json writes a document to stdout, where --tree"),
         (["--svg", "-", "--rings"], "--svg - writes a document to stdout, where --rings"),
     ],
@@ -234,7 +230,7 @@ def test_links_of_a_recording_have_their_counters(
 
 def test_ranks_but_the_first_are_silent(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _show_topology, "_of_machine", lambda name: _show_topology.Found(topology=dgx1v())
+        _show_topology, "_of_machine", lambda name: _show_topology.ShownTopology(topology=dgx1v())
     )
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "1")

@@ -111,9 +111,7 @@ def test_where_slots_are(gpus: int, memory: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "launch", [("--launch", "stream"), ("--isolate",), ("--iters", "200", "--agg-iters", "2")]
-)
+@pytest.mark.parametrize("launch", [("--launch", "stream"), ("--isolate",), ("--agg-iters", "80")])
 def test_other_ways_to_launch(gpus: int, launch: tuple[str, ...], tmp_path: Path) -> None:
     (row,) = rows_of(
         gpus,

@@ -401,6 +401,6 @@ def test_what_a_profile_is_for_is_said() -> None:
         machine_topology("cpu-2")
     with pytest.raises(UsageError, match=r"dgx-1v has no \[machine\]: it describes the links"):
         machine("dgx-1v")
-    with pytest.raises(UsageError, match="there is no profile 'dgx-9'"):
+    with pytest.raises(UsageError, match="there is no file or machine profile 'dgx-9'"):
         machine_topology("dgx-9")
     assert machine("cpu-2").cores == 2

@@ -1,0 +1,100 @@
+"""What all commands share beyond click: an option is given once, an option that was renamed keeps
+its old name for one release, and click's errors are turned into ours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from collbench.cli._options import ListOf, flag, remark
+from collbench.util.errors import CollbenchError, UsageError, did_you_mean
+
+
+class Command(click.Command):
+    """A command whose options are given once. former_names: old name of an option -> its name
+    now.
+    """
+
+    def __init__(
+        self, *args: Any, former_names: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._former_names = former_names or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [self._current_name(arg) for arg in args]
+        try:
+            if not ctx.resilient_parsing:
+                self._refuse_repeated(ctx, args)
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:  # of -algo click names -a
+            name = error.option_name
+            written = next((arg for arg in args if arg.startswith(name)), name)
+            raise _no_such_option(written.partition("=")[0], ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def _current_name(self, arg: str) -> str:
+        """An argument with the present name of the option that it names."""
+        name, equals, value = arg.partition("=")
+        if name not in self._former_names:
+            return arg
+        current = self._former_names[name]
+        remark(f"{name} is now called {current}; the next release drops {name}.")
+        return current + equals + value
+
+    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
+        """Raise UsageError for an option that is given twice: click would take the last one."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        seen: set[str | None] = set()
+        for param in order:
+            if isinstance(param, click.Option) and param.name in seen and not param.multiple:
+                is_list = isinstance(param.type, ListOf)
+                raise UsageError(
+                    f"{flag(param)} is given twice",
+                    f"give several values as a comma list: {flag(param)} A,B"
+                    if is_list
+                    else "give it once",
+                )
+            seen.add(param.name)
+
+
+def given(context: click.Context) -> set[str]:
+    """The names of the parameters that the command line sets."""
+    source = click.core.ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) is source}
+
+
+def of_click(error: click.ClickException) -> CollbenchError:
+    """An error of click as one of ours."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption):
+        return _no_such_option(error.option_name, context)
+    param = error.param if isinstance(error, click.BadParameter) else None
+    if isinstance(error, click.MissingParameter) and param is not None:
+        message = f"{param.human_readable_name} is missing"
+    elif param is not None:
+        message = f"{flag(param)}: {error.message}"
+    else:
+        message = error.format_message()
+        message = message[:1].lower() + message[1:]
+    return UsageError(message.rstrip("."), _help_hint(context))
+
+
+def _no_such_option(name: str, context: click.Context | None) -> UsageError:
+    options = [
+        option
+        for param in (context.command.params if context is not None else ())
+        if isinstance(param, click.Option) and not param.hidden
+        for option in param.opts
+    ]
+    return UsageError(
+        f"there is no option '{name}'", did_you_mean(name, options) or _help_hint(context)
+    )
+
+
+def _help_hint(context: click.Context | None) -> str:
+    path = context.command_path if context is not None else "collbench"
+    return f"'{path} --help' explains the options"

@@ -1,0 +1,67 @@
+"""Which options of `compare` have no effect, or would stand in one another."""
+
+from collbench.cli._rules import Options, Rule
+
+_OF_ONE_FILE = ("against", "bands", "env", "tuner", "nccl_rows")
+
+
+def _is_one_file(options: Options) -> bool:
+    return len(options["files"]) == 1
+
+
+def _shares_stdout(options: Options) -> bool:
+    """Whether a document goes to stdout where something else of one file goes too."""
+    asked = [name for name in _OF_ONE_FILE if options[name] not in (None, False)]
+    return "-" in (options["tuner"], options["nccl_rows"]) and len(asked) > 1
+
+
+RULES = (
+    Rule(
+        options=_OF_ONE_FILE,
+        when=lambda options: options["plot"] is not None,
+        message="--plot draws the answers, which these replace",
+        hint="give --plot alone",
+    ),
+    Rule(
+        options=("fail_below", *_OF_ONE_FILE, "plot", "show_all", "across"),
+        when=lambda options: options["html"] is not None,
+        message="--html stands alone",
+        hint="run compare again for the other options",
+    ),
+    Rule(
+        options=("fail_below",),
+        when=lambda options: _is_one_file(options) and options["against"] is None,
+        message="there is no base to compare with",
+        hint="give a second file, or --against",
+    ),
+    Rule(
+        options=("force", "across"),
+        when=_is_one_file,
+        message="there is no base to compare with",
+        hint="give a second file",
+    ),
+    Rule(
+        options=("across",),
+        when=lambda options: options["plot"] is not None,
+        message="--plot draws what has the same knobs in both files",
+        hint="give one of them",
+    ),
+    Rule(
+        options=_OF_ONE_FILE,
+        when=lambda options: not _is_one_file(options),
+        message="for one file only",
+        hint="give one file",
+    ),
+    Rule(
+        options=("show_all",),
+        when=lambda options: any(options[name] not in (None, False) for name in _OF_ONE_FILE),
+        message="it shows all rows of the answers, which other options replace",
+        hint="give one of them",
+    ),
+    Rule(
+        options=("tuner", "nccl_rows"),
+        when=_shares_stdout,
+        message="a document on stdout stands alone",
+        hint="give files with --tuner and --nccl-rows, or one of the options",
+    ),
+)

@@ -1,0 +1,53 @@
+"""Presets of `sweep`: options from a TOML file, each read as the command line reads it. Options on
+the command line win.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from collbench.util import catalog
+from collbench.util.errors import CollbenchError, UsageError, unknown
+
+# A preset says what to measure; these say what to do with the rows.
+_NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed")
+_RANGE = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
+
+
+def with_preset(given: Mapping[str, Any], params: Sequence[click.Parameter]) -> dict[str, Any]:
+    """The given options and those of the preset that they name. Sizes on the command line replace
+    those of the preset, whether either has them as a list or as a range.
+    """
+    if "preset" not in given:
+        return dict(given)
+    preset = read_preset(given["preset"], params)
+    if {"sizes", *_RANGE} & set(given) and "sizes" in {**preset, **given}:
+        preset = {name: preset[name] for name in preset if name not in ("sizes", *_RANGE)}
+    return {**preset, **given}
+
+
+def read_preset(name: str, params: Sequence[click.Parameter]) -> dict[str, Any]:
+    """The options of a shipped preset, or of a file: a TOML table of option names. Raises
+    UsageError.
+    """
+    loaded = catalog.load("sweeps", name)
+    table = loaded.get("sweep")
+    if not isinstance(table, dict) or len(loaded) > 1:
+        raise UsageError(
+            f"preset {name} holds {', '.join(sorted(loaded)) or 'nothing'}",
+            "a preset holds one table, [sweep], with options",
+        )
+    types = {str(param.name): param for param in params if param.name not in _NOT_IN_PRESETS}
+    options = {}
+    for key, value in table.items():
+        if key not in types:
+            raise unknown(f"option of presets (in {name})", key, sorted(types))
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        try:
+            options[key] = types[key].type.convert(text, types[key], None)
+        except CollbenchError as error:
+            raise UsageError(f"preset {name}: {error.message}", error.hint) from None
+        except click.BadParameter as error:
+            raise UsageError(f"preset {name}: {key} = {value!r}: {error.message}") from None
+    return options

@@ -1,0 +1,147 @@
+"""What `sweep` prints: rows as they finish, the points of a dry run, and remarks."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from collbench.bench.runner import Measurement, Point, estimate_s
+from collbench.cli._options import is_terminal
+from collbench.report.tables.sweep import Table
+from collbench.results.record import Record, Writer
+from collbench.spec.peers import forced_by
+from collbench.util.units import format_duration, format_size
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "ok": {},
+    "waived": {"dim": True},
+    "wrong": {"fg": "red", "bold": True},
+    "error": {"fg": "red", "bold": True},
+}
+
+
+def show_rows(
+    measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str
+) -> list[Record]:
+    """Take the rows as they come: first to the file, then to the screen. Waived ones, which come
+    first or are refused later, share lines there.
+    """
+    records: list[Record] = []
+    waived: list[Record] = []
+    is_begun = False
+    total = sum(
+        estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points
+    )
+    with _screen(out, total, color) as (show, advance):
+        measurement.progress = advance
+        show(table.heading(), {"bold": True})
+
+        def show_waived() -> None:
+            for line in table.waived(waived):
+                show(line, _STYLES["waived"])
+            waived.clear()
+
+        try:
+            for record in measurement.records():
+                if writer is not None:
+                    writer.write([record])
+                records.append(record)
+                if record.status == "waived":
+                    waived.append(record)
+                    continue
+                if not is_begun:
+                    show_waived()
+                is_begun = True
+                is_noisy = "noisy" in record.notes
+                show(table.line(record), {"fg": "yellow"} if is_noisy else _STYLES[record.status])
+        finally:
+            show_waived()
+    return records
+
+
+@contextmanager
+def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
+    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In
+    a terminal a bar stays below the lines.
+    """
+    is_seen = is_terminal(out)
+    is_coloured = color == "always" or (color == "auto" and is_seen)
+
+    def styled(line: str, style: dict[str, Any]) -> str:
+        return click.style(line, **style) if is_coloured else line
+
+    if not is_seen:
+        yield (
+            lambda line, style: click.echo(styled(line, style), file=out, color=is_coloured),
+            lambda seconds: None,
+        )
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(
+        *columns,
+        console=Console(file=out, highlight=False, no_color=not is_coloured),
+        transient=True,
+        auto_refresh=False,
+    ) as progress:
+        task = progress.add_task("sweep", total=max(total_s, 1e-9))
+
+        def show(line: str, style: dict[str, Any]) -> None:
+            progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
+            progress.refresh()
+
+        def advance(seconds: float) -> None:
+            progress.advance(task, seconds)
+            progress.refresh()
+
+        yield show, advance
+
+
+def show_points(points: Sequence[Point], missing: Sequence[Point], estimate: float) -> None:
+    """The dry run: every point, marked where it is in the file already, and how long the missing
+    ones should take.
+    """
+    wanted = set(map(id, missing))
+    for point in points:
+        mark = "" if id(point) in wanted else "; in the file already"
+        click.echo(_line_of(point) + mark)
+    known = len(points) - len(missing)
+    click.echo(
+        f"# {len(points)} points, {sum(bool(point.waived) for point in points)} waived"
+        + (f", {known} in the file already" if known else "")
+        + f"; about {format_duration(estimate)}"
+    )
+
+
+def _line_of(point: Point) -> str:
+    case = point.case
+    if point.waived:
+        knobs = f"waived: {point.waived}"
+    elif point.plan:
+        knobs = (
+            f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch,"
+            f" {case.slots} slots, {format_size(case.buffsize)} buffer, chunks of"
+            f" {format_size(case.chunk)}"
+        )
+    else:
+        knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
+    return (
+        f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {case.dtype}"
+        f" {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks; {knobs}"
+    )

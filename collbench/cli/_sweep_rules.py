@@ -1,0 +1,133 @@
+"""Which options of `sweep` have no effect, and beside which others."""
+
+from collbench.cli._links import MODEL
+from collbench.cli._rules import Options, Rule
+from collbench.machine.formats import described
+from collbench.spec.collectives import collective
+
+ON_GPUS = ("cuda", "nccl")  # the backends that a sweep compares where there are GPUs
+_TIMING = ("iters", "warmup", "check", "agg_iters", "blocking", "hot", "timeout")
+
+
+def on_gpus(options: Options) -> bool:
+    """Whether a backend of the sweep runs on GPUs."""
+    return any(name in ON_GPUS for name in options.get("backend", ()))
+
+
+def _has_cuda(options: Options) -> bool:
+    return "cuda" in options.get("backend", ())
+
+
+def _has_model(options: Options) -> bool:
+    return MODEL in options.get("backend", ())
+
+
+def _has_messages(options: Options) -> bool:
+    return _has_cuda(options) and bool({"auto", "net"} & set(options.get("transport", ("auto",))))
+
+
+def _has_use_of_machine(options: Options) -> bool:
+    """Whether the model runs on the machine, or rows of GPUs have their ceilings from its links."""
+    return _has_model(options) or (on_gpus(options) and described(options["machine"]) is not None)
+
+
+def _reduces(options: Options) -> bool:
+    return any(collective(op).is_reduction for op in options.get("op", ("allreduce",)))
+
+
+def _has_root(options: Options) -> bool:
+    return any(collective(op).is_rooted for op in options.get("op", ("allreduce",)))
+
+
+RULES = (
+    Rule(
+        options=("resume",),
+        when=lambda options: options.get("csv") in (None, "-"),
+        message="there is no CSV file to read",
+        hint="give it with --csv FILE",
+    ),
+    Rule(
+        options=("seed",),
+        when=lambda options: "soak" not in options,
+        message="only a soak draws random numbers",
+        hint="give --soak SECONDS too, or leave it out",
+    ),
+    Rule(
+        options=("csv", "repeats", "iters", "warmup", "check", "agg_iters", "isolated"),
+        when=lambda options: "soak" in options,
+        message="--soak measures no times and writes no rows",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("dry_run",),
+        when=lambda options: "soak" in options,
+        message="it shows the points of a sweep, not those of a soak",
+        hint="leave out one or the other",
+    ),
+    Rule(
+        options=("minbytes", "maxbytes", "stepfactor", "stepbytes"),
+        when=lambda options: "sizes" in options,
+        message="--sizes gives the sizes as a list already",
+        hint="use --sizes, or -b, -e and -f or -i",
+    ),
+    Rule(
+        options=("stepfactor",),
+        when=lambda options: "stepbytes" in options,
+        message="-i gives the step between sizes in bytes already",
+        hint="use -f or -i",
+    ),
+    Rule(
+        options=("redop",),
+        when=lambda options: not _reduces(options),
+        message="no collective of this sweep reduces",
+        hint="give --op allreduce, reduce or reducescatter, or leave it out",
+    ),
+    Rule(
+        options=("root",),
+        when=lambda options: not _has_root(options),
+        message="no collective of this sweep has a root",
+        hint="give --op broadcast, reduce, gather or scatter, or leave it out",
+    ),
+    Rule(
+        options=("gpus", "isolated", "launch"),
+        when=lambda options: not on_gpus(options),
+        message="no backend of this sweep runs on GPUs",
+        hint="give --backend cuda or nccl, or leave it out",
+    ),
+    Rule(
+        options=("net_memory", "net_threads"),
+        when=lambda options: not _has_messages(options),
+        message="no point of this sweep has messages between GPUs",
+        hint="give --backend cuda and --transport net, or leave it out",
+    ),
+    Rule(
+        options=("max_memory",),
+        when=lambda options: not _has_cuda(options),
+        message="no backend of this sweep has FIFOs in GPU memory",
+        hint="give --backend cuda, or leave it out",
+    ),
+    Rule(
+        options=("machine",),
+        when=lambda options: not _has_use_of_machine(options),
+        message="no backend of this sweep models {machine} or takes ceilings from its links",
+        hint="give --backend model to model it, or leave it out to measure this machine",
+    ),
+    Rule(
+        options=_TIMING,
+        when=lambda options: tuple(options.get("backend", ())) == (MODEL,),
+        message="the model backend computes its times and measures nothing",
+        hint="give a backend that measures, or leave it out",
+    ),
+    Rule(
+        options=("blocking",),
+        when=lambda options: options["blocking"] and on_gpus(options),
+        message="launches on GPUs wait for no barrier of CPUs",
+        hint="--isolate times each GPU launch behind a barrier of its own",
+    ),
+    Rule(
+        options=("isolated",),
+        when=lambda options: options.get("agg_iters", 1) > 1,
+        message="it times each launch alone, -m {agg_iters} several as one",
+        hint="give one of them",
+    ),
+)

@@ -1,0 +1,325 @@
+"""What is mistyped, given twice, or without effect: two lines on stderr, the exit code, and never a
+traceback.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collbench.cli import _COMMANDS, run
+from collbench.cli._command import Command
+from collbench.machine.host import has_nvidia_gpus, usable_cores
+from collbench.results.record import read
+from collbench.spec.dtypes import ALIASES
+
+MODEL = ("sweep", "--backend", "model", "--sizes", "1K", "--ranks", "2", "--repeats", "1")
+CPU = ("sweep", "--backend", "cpu", "--sizes", "1K", "--algo", "ring", "--dry-run")
+RESULTS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
+Capture = pytest.CaptureFixture[str]
+
+
+def complaint(capfd: Capture, *args: str) -> tuple[int, str, str]:
+    """The exit code, the error and the hint of a command that must say nothing else."""
+    code = run(list(args))
+    out, err = capfd.readouterr()
+    lines = [line for line in err.splitlines() if not line.startswith("# ")]
+    assert out == ""
+    assert len(lines) == 2, err
+    assert lines[0].startswith("Error: ")
+    assert lines[1].startswith("Hint: ")
+    return code, lines[0].removeprefix("Error: "), lines[1].removeprefix("Hint: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["swep"], "sweep"),
+        (["Compare"], "compare"),
+        (["sweep", "--algoo", "ring"], "--algo"),
+        (["sweep", "-algo", "ring"], "--algo"),
+        (["sweep", "--algoo=ring"], "--algo"),
+        (["topo", "--rate"], "--rates"),
+        (["sweep", "--op", "allreduc"], "allreduce"),
+        (["sweep", "--algo", "rnig"], "ring"),
+        (["sweep", "--proto", "lll"], "ll"),
+        (["sweep", "--transport", "smh"], "shm"),
+        (["sweep", "--backend", "cdua"], "cuda"),
+        (["sweep", "--dtype", "flot32"], "float32"),
+        (["sweep", "--redop", "summ"], "sum"),
+        (["sweep", "--launch", "grpah"], "graph"),
+        (["sweep", "--preset", "quik"], "quick"),
+        (["sweep", "--backend", "model", "--machine", "dgx-1vv"], "dgx-1v"),
+        (["topo", "--machine", "hgx-h10"], "hgx-h100"),
+        (["compare", str(RESULTS), "--against", "h200-x4"], "h200x4"),
+        (["compare", str(RESULTS), str(RESULTS), "--across", "groop"], "group"),
+        (["algos", "rnig"], "ring"),
+        (["algos", "ring", "--op", "alreduce"], "allreduce"),
+        (["overlap", "--priority", "hihg"], "high"),
+    ],
+)
+def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant: str) -> None:
+    code, _, hint = complaint(capfd, *args)
+    assert (code, hint) == (2, f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "hint"),
+    [
+        (["sweep", "--op"], "option '--op' requires an argument", "'collbench sweep --help'"),
+        (["sweep", "ring"], "got unexpected extra argument (ring)", "'collbench sweep --help'"),
+        (["sweep", "--csv", "/"], "--csv: File '/' is a directory", "'collbench sweep --help'"),
+        (["compare"], "FILES is missing", "'collbench compare --help'"),
+        (["compare", "--all=3", "x"], "option '--all' does not take a value", "compare --help"),
+        (["--nothing"], "there is no option '--nothing'", "'collbench --help'"),
+        (["sweep", "-n", "-1"], "--iters: '-1' is not a whole number from 0 on", "for example 0"),
+        (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 0"),
+        (["sweep", "--ranks", "5000"], "--ranks: '5000' is not a number of ranks", "example 4"),
+        (["compare", "x", "--fail-below", "-1"], "--fail-below: '-1' is not a percentage", "5%"),
+        (["compare", "no\nfile.csv"], "cannot read no file.csv", "--help explains"),
+    ],
+)
+def test_errors_of_click_look_like_ours(
+    capfd: Capture, args: list[str], message: str, hint: str
+) -> None:
+    code, error, advice = complaint(capfd, *args)
+    assert code == 2
+    assert error.startswith(message)
+    assert hint in advice
+
+
+def _options() -> Iterator[tuple[str, click.Option]]:
+    for name, (module, _) in _COMMANDS.items():
+        command = import_module(module).command
+        assert isinstance(command, Command)
+        yield from ((name, param) for param in command.params if isinstance(param, click.Option))
+
+
+OPTIONS = [
+    pytest.param(name, param, id=f"{name}{param.opts[0]}")
+    for name, param in _options()
+    if not param.multiple
+]
+
+
+@pytest.mark.parametrize(("name", "param"), OPTIONS)
+def test_an_option_that_is_given_twice_is_refused(
+    capfd: Capture, name: str, param: click.Option
+) -> None:
+    """By its long and its short name; a list says how to give several values."""
+    value = [] if param.is_flag else ["1"]
+    args = [param.opts[0], *value, param.opts[-1], *value]
+    code, error, hint = complaint(capfd, name, *args)
+    flag = max(param.opts, key=len)
+    assert (code, error) == (2, f"{flag} is given twice")
+    is_list = type(param.type).__name__ == "ListOf"
+    assert hint == (
+        f"give several values as a comma list: {flag} A,B" if is_list else "give it once"
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    option=st.sampled_from([(name, param) for name, param in _options() if not param.hidden]),
+    value=st.sampled_from(
+        ["", "x", "-1", "nan", "1e400", ",", ",,", "a,b", "/", "\u2603", "9" * 30]
+    ),
+)
+def test_no_value_ends_in_a_traceback(
+    capfd: Capture, option: tuple[str, click.Option], value: str
+) -> None:
+    name, param = option
+    base = {"sweep": [*MODEL[1:3], "--dry-run"], "topo": ["--machine", "dgx-1v"]}.get(name, [])
+    if param.is_flag or param.opts[0] in base or isinstance(param.type, click.Path):
+        return
+    if param.name in ("record", "svg", "save", "plot", "html", "tuner", "nccl_rows"):
+        value = "/no/such/folder/file.svg"
+    files = [str(RESULTS)] if name == "compare" else []
+    code = run([name, *files, *base, param.opts[0], value])
+    err = capfd.readouterr().err
+    assert code in (0, 1, 2, 3)
+    if code > 1:
+        assert re.fullmatch(r"(# .*\n)*Error: .+\nHint: .+\n", err), err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--op", "AllReduce", "--algo", "Ring", "--proto", "SIMPLE"],
+        ["--backend", "MODEL", "--machine", "DGX-1V"],
+        ["--op", "ALL", "--algo", "Auto"],
+        ["--dtype", "Float32,BF16", "--redop", "Sum,MAX", "--placement", "Out"],
+        ["--transport", "SHM", "--direct", "Off", "--color", "Never"],
+    ],
+)
+def test_values_are_read_in_any_case(capfd: Capture, args: list[str]) -> None:
+    base = MODEL if "--backend" not in args else ("sweep", *MODEL[3:])
+    runs = []
+    for words in (args, [*(word if word.startswith("--") else word.lower() for word in args)]):
+        assert run([*base, *words, "--dry-run"]) == 0
+        runs.append(capfd.readouterr().out)
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_aliases_of_types_are_read_in_any_case(capfd: Capture, alias: str) -> None:
+    assert run([*MODEL, "--dtype", alias.upper(), "--dry-run"]) == 0
+    assert f" {ALIASES[alias]} " in capfd.readouterr().out
+
+
+def test_other_commands_read_names_in_any_case(capfd: Capture) -> None:
+    assert run(["algos", "Ring", "--op", "All_Reduce"]) == 0
+    assert run(["topo", "--machine", "DGX-1v", "--color", "NEVER"]) == 0
+    assert run(["compare", str(RESULTS), "--against", "H100-PCIEX2-published"]) in (0, 1)
+    assert "Error" not in capfd.readouterr().err
+
+
+def test_the_former_name_of_an_option_is_an_alias(capfd: Capture) -> None:
+    for old, new in (
+        (["--sweep", "channels"], ["--preset", "channels"]),
+        (["--sweep=channels"], ["--preset=channels"]),
+    ):
+        results = []
+        for words in (old, new):
+            assert run(["sweep", *words, "--backend", "model", "--dry-run"]) == 0
+            results.append(capfd.readouterr())
+        assert results[0].out == results[1].out
+        assert (results[0].err, results[1].err) == (
+            "# --sweep is now called --preset; the next release drops --sweep.\n",
+            "",
+        )
+    assert run(["sweep", "--help"]) == 0
+    assert "--sweep" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (("--backend", "cpu", "--machine", "dgx-1v"), "--machine: no backend of this sweep models"),
+        (("--backend", "cuda", "--machine", "cpu-2"), "--machine: no backend of this sweep models"),
+        (("--backend", "cpu", "--seed", "3"), "--seed: only a soak draws random numbers"),
+        (("--soak", "5", "--repeats", "3"), "--repeats: --soak measures no times"),
+        (("--soak", "5", "--dry-run"), "--dry-run: it shows the points of a sweep"),
+        (("--sizes", "1K", "-f", "2"), "--stepfactor: --sizes gives the sizes as a list"),
+        (("-f", "2", "-i", "8"), "--stepfactor: -i gives the step"),
+        (("--op", "allgather", "--redop", "max"), "--redop: no collective of this sweep reduces"),
+        (("--op", "AllReduce,alltoall", "--root", "1"), "--root: no collective of this sweep has"),
+        (("--backend", "model", "-n", "20"), "--iters: the model backend computes its times"),
+        (("--backend", "model", "--hot"), "--hot: the model backend computes its times"),
+    ],
+)
+def test_sweep_refuses_what_has_no_effect(
+    capfd: Capture, args: tuple[str, ...], match: str
+) -> None:
+    code, error, _ = complaint(capfd, "sweep", *args)
+    assert code == 2
+    assert error.startswith(match)
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (("--across", "group"), "--across: there is no base"),
+        (("--force",), "--force: there is no base"),
+        (("--fail-below", "5"), "--fail-below: there is no base"),
+        (("--all", "--bands"), "--all: it shows all rows of the answers"),
+        (("base.csv", "--env", "--bands"), "--bands, --env: for one file only"),
+        (("--html", "page.html", "--bands"), "--bands: --html stands alone"),
+        (("--plot", "x.svg", "--env"), "--env: --plot draws the answers"),
+        (("base.csv", "--plot", "x.svg", "--across", "group"), "--across: --plot draws"),
+    ],
+)
+def test_compare_refuses_what_has_no_effect(
+    capfd: Capture, args: tuple[str, ...], match: str
+) -> None:
+    code, error, _ = complaint(capfd, "compare", str(RESULTS), *args)
+    assert code == 2
+    assert error.startswith(match)
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (("overlap", "--backend", "copies", "--op", "reduce"), "--op: plain copies are no"),
+        (("overlap", "--backend", "nccl,copies", "--cluster", "4"), "--cluster: only our own"),
+        (("overlap", "--backend", "nccl", "--channels", "8"), "--channels: NCCL chooses"),
+        (("algos", "ring", "--op", "allreduce", "--root", "1"), "--root: allreduce has no root"),
+    ],
+)
+def test_other_commands_refuse_what_has_no_effect(
+    capfd: Capture, args: tuple[str, ...], match: str
+) -> None:
+    code, error, _ = complaint(capfd, *args)
+    assert code == 2
+    assert error.startswith(match)
+
+
+@pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
+@pytest.mark.parametrize("more", [(), ("--backend", "cuda"), ("--backend", "cpu,cuda")])
+@pytest.mark.parametrize("gpus", ["0", "0,1"])
+def test_gpus_on_a_host_without_any_are_refused(
+    capfd: Capture, gpus: str, more: tuple[str, ...]
+) -> None:
+    code, error, _ = complaint(capfd, "sweep", "--gpus", gpus, *more)
+    assert (code, error) == (3, f"--gpus {gpus}: this host has no NVIDIA GPU")
+
+
+@pytest.mark.parametrize("args", [("--gpus", "0"), ("--backend", "cuda"), ("--backend", "nccl")])
+def test_one_gpu_that_was_asked_for_cannot_be_measured(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: True)
+    monkeypatch.setattr("collbench.cli._run_sweep.device_count", lambda: 1)
+    code, error, hint = complaint(capfd, "sweep", *args)
+    assert (code, error) == (3, "One GPU: nothing travels between ranks")
+    assert "give two GPUs or more" in hint
+
+
+def test_a_dry_run_marks_what_the_file_has(capfd: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    words = (*MODEL[:3], *MODEL[5:], "--algo", "ring", "--csv", str(file))
+    assert run([*words, "--sizes", "64K"]) == 0
+    before = read(file)
+    capfd.readouterr()
+    assert run([*words, "--sizes", "64K,128K", "--resume", "--dry-run"]) == 0
+    out, err = capfd.readouterr()
+    lines = out.splitlines()
+    assert [line.endswith("; in the file already") for line in lines] == [True, False, False]
+    assert lines[-1].startswith("# 2 points, 0 waived, 1 in the file already; about")
+    assert "# 1 of 2 points are in" in err
+    assert f"# A dry run writes no rows to {file}." in err
+    assert read(file) == before
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference", "model"])
+def test_more_ranks_than_cores_are_said(capfd: Capture, backend: str) -> None:
+    """Of backends whose ranks run at the same time."""
+    cores = usable_cores()
+    words = ("sweep", "--backend", backend, "--sizes", "1K", "--algo", "ring", "--dry-run")
+    assert run([*words, "--ranks", str(2 * cores)]) == 0
+    says_so = f"# {2 * cores} ranks share {cores} CPU core" in capfd.readouterr().err
+    assert says_so == (backend == "cpu")
+    if cores > 1:
+        assert run([*words, "--ranks", "2"]) == 0
+        assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "sizes"),
+    [
+        ((), {"256K", "4M", "16M"}),
+        (("-b", "1K", "-e", "2K", "-f", "2"), {"1K", "2K"}),
+        (("--sizes", "5K"), {"5K"}),
+    ],
+)
+def test_sizes_on_the_command_line_replace_those_of_a_preset(
+    capfd: Capture, args: tuple[str, ...], sizes: set[str]
+) -> None:
+    assert run(["sweep", "--preset", "buffers", "--backend", "model", "--dry-run", *args]) == 0
+    lines = capfd.readouterr().out.splitlines()[:-1]
+    assert {line.split()[0] for line in lines} == sizes
