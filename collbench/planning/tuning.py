@@ -340,23 +340,19 @@ def _record(kind: type[_Table], table: object, file: str, path: str) -> _Table:
     """A table as an object of a dataclass."""
     if not isinstance(table, dict):
         raise _wrong(file, path, f"{table!r} is not a table")
+    make: Callable[..., _Table] = kind
     assert is_dataclass(kind)
-    hints, make = get_type_hints(kind), _maker(kind)
-    wanted = {field.name: field.default is MISSING for field in fields(kind)}
-    if unknown := sorted(set(table) - set(wanted)):
-        raise _wrong(file, f"{path}.{unknown[0]}".lstrip("."), "there is no such key")
-    if missing := [key for key, is_needed in wanted.items() if is_needed and key not in table]:
-        raise _wrong(file, f"{path}.{missing[0]}".lstrip("."), "is missing")
+    hints, prefix = get_type_hints(kind), f"{path}." if path else ""
+    is_needed = {field.name: field.default is MISSING for field in fields(kind)}
+    for key in table:
+        if key not in is_needed:
+            raise _wrong(file, f"{prefix}{key}", "there is no such key")
+    for key, needed in is_needed.items():
+        if needed and key not in table:
+            raise _wrong(file, f"{prefix}{key}", "is missing")
     return make(
-        **{
-            key: _value(hints[key], value, file, f"{path}.{key}".lstrip("."))
-            for key, value in table.items()
-        }
+        **{key: _value(hints[key], value, file, f"{prefix}{key}") for key, value in table.items()}
     )
-
-
-def _maker(kind: type[_Table]) -> Callable[..., _Table]:
-    return kind
 
 
 def _value(hint: object, value: object, file: str, path: str) -> object:

@@ -128,7 +128,7 @@ def test_every_output_byte_is_written_as_often_as_the_schedule_writes_its_chunk(
 @given(PLANS)
 def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> None:
     """Sum over channels, loops and slices = chunks sent x their bytes, for messages through FIFOs
-    and for lent ones.
+    and for those that are pulled zero-copy.
     """
     sent: Counter[tuple[int, int, str]] = Counter()
     for rank in range(plan.n):
@@ -141,7 +141,7 @@ def test_bytes_on_every_connection_are_what_the_schedule_sends(plan: Plan) -> No
                 for region in action.operands:
                     if region.space in ("in", "out") and region.owner != rank:
                         ports = {plan.connections[edge].port for edge, _ in action.take} or {"?"}
-                        sent[region.owner, rank, "lent"] += region.size
+                        sent[region.owner, rank, "pulled"] += region.size
                         assert ports
     by_pair: Counter[tuple[int, int]] = Counter()
     for (src, dst, _), size in sent.items():
@@ -246,7 +246,7 @@ def test_room_counts_from_the_slots_last_user() -> None:
                     users[slot] = counted
 
 
-def test_lent_two_shot_needs_no_fifo() -> None:
+def test_pulled_two_shot_needs_no_fifo() -> None:
     plan = plan_of(problem("allreduce", 4, count=1000), "twoshot", direct=True)
     assert plan.fifo_bytes == 0
     assert all(
@@ -314,7 +314,7 @@ def test_more_actions_than_an_interpreter_can_bind_are_refused() -> None:
         resolve(case)
 
 
-def test_reading_in_place_is_to_blame_only_where_it_was_asked_for() -> None:
+def test_zero_copy_is_to_blame_only_where_it_was_asked_for() -> None:
     case = Case(op="allreduce", backend="cpu", algo="ring", slots=1, ranks=2, size_bytes=1 << 10)
     with pytest.raises(ScheduleError) as refused:
         resolve(case)

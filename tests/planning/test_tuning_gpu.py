@@ -111,7 +111,7 @@ def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, tran
         ("allgather", "net", 2, 1 << 24, ("ring", "simple")),
     ],
 )
-def test_each_road_has_choices_of_its_own(
+def test_each_transport_has_choices_of_its_own(
     op: OpName, transport: str, ranks: int, size_bytes: int, wanted: tuple[str, str]
 ) -> None:
     case, _ = resolve(
