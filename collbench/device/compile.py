@@ -132,8 +132,8 @@ def move_widths(plan: Plan) -> list[int]:
 def engine_source(plan: Plan) -> Source:
     """The source of the kernels of a launch by copy engines; the same for every rank."""
     assert plan.kernel is not None
-    wanted = move_widths(plan)
-    small = [sources for sources in wanted if sources < MAX_UNROLLED]
+    widths = move_widths(plan)
+    small = [sources for sources in widths if sources < MAX_UNROLLED]
     return Source(
         file="engine.cu",
         macros=_sorted(
@@ -143,8 +143,8 @@ def engine_source(plan: Plan) -> Source:
                 "REDOP": REDOPS.index(plan.problem.redop),
                 "THREADS": plan.kernel.threads,
                 "UNROLL": plan.kernel.unroll,
-                "MAX_SOURCES": wanted[-1],
-                "WIDE": int(len(small) < len(wanted)),
+                "MAX_SOURCES": widths[-1],
+                "WIDE": int(len(small) < len(widths)),
                 "SHAPES": " ".join(f"SHAPE({sources})" for sources in small),
             }
         ),

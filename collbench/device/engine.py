@@ -195,12 +195,12 @@ def _stage_slices(plan: Plan, rank: int, channel: int, track: int) -> Iterator[S
 
 
 def end_of(
-    plan: Plan, rank: int, flag_value: FlagValue | Flag, *, is_wait: bool
+    plan: Plan, rank: int, flag: FlagValue | Flag, *, is_wait: bool
 ) -> tuple[ConnectionEnd, bool]:
     """The end that a flag belongs to, and whether the rank sends along it."""
     program = lower(plan, rank)
-    is_sending = flag_value.signal in (ROOM, TAIL) or (flag_value.signal == READY and is_wait)
-    return (program.sending if is_sending else program.receiving)[flag_value.end], is_sending
+    is_sending = flag.signal in (ROOM, TAIL) or (flag.signal == READY and is_wait)
+    return (program.sending if is_sending else program.receiving)[flag.end], is_sending
 
 
 def _flag_value(plan: Plan, rank: int, flag: Flag, done: int, slices: int, part: int) -> FlagValue:
@@ -219,41 +219,37 @@ def in_order(plan: Plan) -> tuple[tuple[StageSlice, ...], ...]:
     in turn. Raises ScheduleError for a deadlock.
     """
     actors = [stage_slices(plan, rank) for rank in range(plan.n)]
-    places = [[0] * len(own) for own in actors]
+    positions = [[0] * len(own) for own in actors]
     ordered: list[list[StageSlice]] = [[] for _ in actors]
     signalled: dict[tuple[bool, int, int, str, int], int] = {}
 
-    def key(rank: int, stage: StageSlice, flag_value: FlagValue) -> tuple[bool, int, int, str, int]:
-        end, is_sending = end_of(plan, rank, flag_value, is_wait=True)
+    def key(rank: int, stage: StageSlice, flag: FlagValue) -> tuple[bool, int, int, str, int]:
+        end, is_sending = end_of(plan, rank, flag, is_wait=True)
         peer = peer_of(plan, rank, end)
         return (
-            flag_value.signal in (DATA, TAIL),
+            flag.signal in (DATA, TAIL),
             *((rank, peer) if is_sending else (peer, rank)),
             end.port,
             stage.channel,
         )
 
-    left = sum(len(own) for mine in actors for own in mine)
+    left = sum(len(stages) for own in actors for stages in own)
     while left:
         before = left
-        for rank, mine in enumerate(actors):
-            for actor, own in enumerate(mine):
-                if places[rank][actor] == len(own):
+        for rank, own in enumerate(actors):
+            for actor, stages in enumerate(own):
+                if positions[rank][actor] == len(stages):
                     continue
-                stage = own[places[rank][actor]]
+                stage = stages[positions[rank][actor]]
                 if all(
-                    flag_value.signal == READY
-                    or signalled.get(key(rank, stage, flag_value), 0) >= flag_value.number
-                    for flag_value in stage.waits
+                    flag.signal == READY or signalled.get(key(rank, stage, flag), 0) >= flag.number
+                    for flag in stage.waits
                 ):
                     signalled.update(
-                        {
-                            key(rank, stage, flag_value): flag_value.number
-                            for flag_value in stage.signals
-                        }
+                        {key(rank, stage, flag): flag.number for flag in stage.signals}
                     )
                     ordered[rank].append(stage)
-                    places[rank][actor] += 1
+                    positions[rank][actor] += 1
                     left -= 1
         if left == before:
             raise ScheduleError(
@@ -347,12 +343,7 @@ class _ScriptBuilder:
             if actor in self.signalled:
                 self._after(WAITING, SAYING, self.signalled[actor])
             self._queue(
-                WAITING,
-                Wait(
-                    tuple(
-                        self._entry(stage, flag_value, is_wait=True) for flag_value in stage.waits
-                    )
-                ),
+                WAITING, Wait(tuple(self._entry(stage, flag, is_wait=True) for flag in stage.waits))
             )
         moves: list[Move] = []
         copies: list[tuple[int, Copy]] = []
@@ -367,12 +358,7 @@ class _ScriptBuilder:
                 self._after(SAYING, stream, self.history[stream].last)
             self.signalled[actor] = self._queue(
                 SAYING,
-                Say(
-                    tuple(
-                        self._entry(stage, flag_value, is_wait=False)
-                        for flag_value in stage.signals
-                    )
-                ),
+                Say(tuple(self._entry(stage, flag, is_wait=False) for flag in stage.signals)),
             )
 
     def _queue(self, stream: int, command: Command) -> int:
@@ -498,15 +484,15 @@ class _ScriptBuilder:
             + first
         )
 
-    def _entry(self, stage: StageSlice, flag_value: FlagValue, *, is_wait: bool) -> Note:
-        end, is_sending = end_of(self.plan, self.rank, flag_value, is_wait=is_wait)
-        addresses: EndAddresses = self.addresses[is_sending][flag_value.end]
+    def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> Note:
+        end, is_sending = end_of(self.plan, self.rank, flag, is_wait=is_wait)
+        addresses: EndAddresses = self.addresses[is_sending][flag.end]
         word = (
             addresses.local_flag + stage.channel * addresses.local_flag_stride
             if is_wait
             else addresses.remote_flag + stage.channel * addresses.remote_flag_stride
         )
-        per_launch, number = self.per_launch[stage.channel] * end.per_loop, flag_value.number
+        per_launch, number = self.per_launch[stage.channel] * end.per_loop, flag.number
         done_per_launch, done = self.per_launch[stage.channel], stage.done
         if self.done_before is not None:
             before = self.done_before[stage.channel]
@@ -516,14 +502,14 @@ class _ScriptBuilder:
                 0,
                 done + before,
             )
-        if flag_value.signal == READY:
+        if flag.signal == READY:
             word, per_launch, number = word + 8, 1, 1
         peer = peer_of(self.plan, self.rank, end)
         return Note(
             word,
             per_launch,
             number,
-            flag_value.signal,
+            flag.signal,
             peer,
             stage.channel,
             stage.track,

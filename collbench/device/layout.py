@@ -114,8 +114,8 @@ def net_layout(plan: Plan, rank: int) -> NetLayout:
     program = lower(plan, rank)
     ends = tuple(
         (is_sending, number)
-        for is_sending, found in ((True, program.sending), (False, program.receiving))
-        for number, end in enumerate(found)
+        for is_sending, own in ((True, program.sending), (False, program.receiving))
+        for number, end in enumerate(own)
         if plan.is_remote(rank, peer_of(plan, rank, end))
     )
     fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
@@ -171,11 +171,11 @@ def pack_program(program: Program) -> bytes:
     out = [struct.pack("<8H", *track) for track in program.tracks]
     out += [struct.pack("<2H", *entry) for entry in program.rounds]
     out += [struct.pack("<6H", *stage) for stage in program.stages]
-    nothing = OperandRef(0)
+    empty = OperandRef(0)
     for step in program.steps or (DeviceStep((), (), 0, 0),):
         out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
         for refs, most in ((step.sources, sources), (step.targets, targets)):
-            out += [struct.pack("<4H", *ref) for ref in (*refs, *[nothing] * (most - len(refs)))]
+            out += [struct.pack("<4H", *ref) for ref in (*refs, *[empty] * (most - len(refs)))]
     for flags in (program.waits, program.signals):
         out += [struct.pack("<4H", *flag) for flag in flags or (Flag(0, 0),)]
     return b"".join(out)
@@ -318,7 +318,7 @@ def reach(
             where.words_stride,
         )
     other = other_end(plan, rank, end, is_sending=is_sending)
-    mine, theirs = layout(plan, rank), layout(plan, peer)
+    own, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
     apart = [
         LINE_BYTES * len(ends)
@@ -327,7 +327,7 @@ def reach(
         )
     ]
     local_flag = (
-        memory.arenas[rank] + (mine.heads if is_sending else mine.tails) + number * LINE_BYTES
+        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * LINE_BYTES
     )
     remote_flag = (
         memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
@@ -335,7 +335,7 @@ def reach(
     slots = stride = 0
     if end.has_fifo:
         owner, at, who = (
-            (rank, mine, (is_sending, number))
+            (rank, own, (is_sending, number))
             if (plan.p2p == "pull") == is_sending
             else (peer, theirs, (not is_sending, other))
         )

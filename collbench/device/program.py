@@ -102,11 +102,11 @@ class _ProgramBuilder:
         self.steps: list[DeviceStep] = []
         self.waits: list[Flag] = []
         self.signals: list[Flag] = []
-        self.sent: dict[Edge, int] = {}
-        self.taken: dict[Edge, int] = {}
+        self.messages_sent: dict[Edge, int] = {}
+        self.messages_received: dict[Edge, int] = {}
         self.message_of: dict[tuple[int, int, Edge], int] = {}
 
-    def program(self) -> Program:
+    def build(self) -> Program:
         tracks = []
         own = self.schedule.programs[self.rank]
         for t, track in enumerate(own):
@@ -167,12 +167,12 @@ class _ProgramBuilder:
         shape = shape_of(steps)
         for edge in shape.sent:
             self.sending.setdefault(edge, len(self.sending))
-            self.message_of[t, r, edge] = self.sent.get(edge, 0)
+            self.message_of[t, r, edge] = self.messages_sent.get(edge, 0)
         for edge in shape.received:
             self.receiving.setdefault(edge, len(self.receiving))
         self.rounds.append((len(self.stages), len(shape.stages)))
         started: set[tuple[str, Edge]] = set()
-        to_send, to_take = dict(shape.sent), dict(shape.received)
+        to_send, to_receive = dict(shape.sent), dict(shape.received)
         for stage in shape.stages:
             first_step, first_wait, first_signal = (
                 len(self.steps),
@@ -184,15 +184,17 @@ class _ProgramBuilder:
                 self.waits += self._waits(place, step.recv, step.send, started)
                 self._step(place, steps, shape.received_index, shape.sent_index)
                 for edge in step.recv:
-                    to_take[edge] -= 1
-                    if not to_take[edge]:
+                    to_receive[edge] -= 1
+                    if not to_receive[edge]:
                         self.signals.append(
-                            Flag(HEAD, self.receiving[edge], self.taken.get(edge, 0))
+                            Flag(HEAD, self.receiving[edge], self.messages_received.get(edge, 0))
                         )
                 for edge in step.send:
                     to_send[edge] -= 1
                     if not to_send[edge]:
-                        self.signals.append(Flag(TAIL, self.sending[edge], self.sent.get(edge, 0)))
+                        self.signals.append(
+                            Flag(TAIL, self.sending[edge], self.messages_sent.get(edge, 0))
+                        )
             self.stages.append(
                 (
                     first_step,
@@ -203,7 +205,10 @@ class _ProgramBuilder:
                     len(self.signals) - first_signal,
                 )
             )
-        for counts, edges in ((self.sent, shape.sent), (self.taken, shape.received)):
+        for counts, edges in (
+            (self.messages_sent, shape.sent),
+            (self.messages_received, shape.received),
+        ):
             for edge in edges:
                 counts[edge] = counts.get(edge, 0) + 1
 
@@ -216,27 +221,27 @@ class _ProgramBuilder:
     ) -> list[Flag]:
         _, t, r, s = place
         schedule = self.schedule
-        found = [
-            Flag(DATA, self.receiving[edge], self.taken.get(edge, 0))
+        waits = [
+            Flag(DATA, self.receiving[edge], self.messages_received.get(edge, 0))
             for edge in recv
             if ("recv", edge) not in started
         ]
         for edge in send:
             if ("send", edge) in started:
                 continue
-            end, message = self.sending[edge], self.sent.get(edge, 0)
+            end, message = self.sending[edge], self.messages_sent.get(edge, 0)
             if not self.plan.messages_of_port[self.rank, edge.peer, edge.port][message].is_direct:
-                found.append(Flag(ROOM, end, message))
+                waits.append(Flag(ROOM, end, message))
             elif self.plan.p2p == "push" and Edge(self.rank, edge.port) in schedule.ready_at(
                 edge.peer
             ):
-                found.append(Flag(READY, end, message))
+                waits.append(Flag(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
         pulled = [
             (self.sending[loan.edge], self.message_of[t, loan.round, loan.edge])
             for loan in schedule.returns_at(self.rank, t, r, s)
         ]
-        return found + [Flag(BACK, end, message) for end, message in pulled]
+        return waits + [Flag(BACK, end, message) for end, message in pulled]
 
     def _step(
         self,
@@ -252,7 +257,7 @@ class _ProgramBuilder:
         sources = [OperandRef(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
         target = step.dst
         for edge in step.recv:
-            end, number = self.receiving[edge], self.taken.get(edge, 0)
+            end, number = self.receiving[edge], self.messages_received.get(edge, 0)
             message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][number]
             if edge in placed:
                 assert step.dst is not None
@@ -271,7 +276,7 @@ class _ProgramBuilder:
             target = None
         targets = [] if target is None else [OperandRef(_KIND[target.buffer], chunk=target.chunk)]
         for edge in step.send:
-            end, number = self.sending[edge], self.sent.get(edge, 0)
+            end, number = self.sending[edge], self.messages_sent.get(edge, 0)
             message = self.plan.messages_of_port[self.rank, edge.peer, edge.port][number]
             if not message.is_direct:
                 targets.append(OperandRef(SLOT, end, number, sent_index[s, edge]))
@@ -295,7 +300,7 @@ class _ProgramBuilder:
 def lower(plan: Plan, rank: int) -> Program:
     """The program of the rank. All ranks of a symmetric schedule have the same one."""
     return (
-        _ProgramBuilder(plan, rank).program()
+        _ProgramBuilder(plan, rank).build()
         if rank == 0 or not plan.schedule.is_symmetric
         else lower(plan, 0)
     )

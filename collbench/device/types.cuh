@@ -78,7 +78,7 @@ struct Program {
 struct ConnectionEnd {
     char* slots;       // FIFO slots, in whichever rank's memory
     u64* local_flag;   // in memory of this rank, set by the other end; [1] of a sending end: READY
-    u64* remote_flag;  // in memory of the other rank, set by this end
+    u64* remote_flag;  // set by this end, in memory that the other rank or a proxy reads
     char* peer_in;     // the other rank's buffers, of set 0
     char* peer_out;
     u32 slots_stride, local_flag_stride, remote_flag_stride;

@@ -76,7 +76,7 @@ class Card:
 
 
 def meeting(outside: Outside) -> Iterator[bool]:
-    """As meet.cu."""
+    """As barrier.cu."""
     words, at = outside.words, MEETING_AT // 8
     count = words[at + 2] + 1
     words[at] = count

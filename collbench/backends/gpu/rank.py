@@ -36,7 +36,7 @@ HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queu
 OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-MEETING = struct.Struct("<7Q")  # of meet.cu
+MEETING = struct.Struct("<7Q")  # of barrier.cu
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Any, int], int, int]
