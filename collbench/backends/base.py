@@ -28,6 +28,7 @@ Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
+MAX_LOADED_PLANS = 64  # that ranks keep at a time
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 # a machine that writes and compares test data slower than this is not waited for
 SLOWEST_FILL_BYTES_S = 2e8
@@ -55,7 +56,7 @@ class Samples:
     """One repeat: each rank's mean seconds a launch, iterations timed, wrong elements by rank,
     notes on the conditions.
 
-    busy_s: processor time of all ranks together, 0 if unknown.
+    busy_s: CPU time of all ranks together, 0 if unknown.
     """
 
     seconds: tuple[float, ...]
@@ -102,7 +103,7 @@ class SessionOptions:
 class SessionFacts(Protocol):
     """What rows and headlines say of a session.
 
-    device, version: what ran the launches. headline: what is to be said before the first row, or an
+    device, version: what ran the launches. headline: a line to show before the first row, or an
     empty text. host: what rows name as their host; empty: this one.
     """
 
@@ -159,7 +160,7 @@ class Backend(SessionOpener[Plan], Protocol):
     is_peer: Literal[False] = False
 
     def limits(self, memory_bytes: int) -> Limits:
-        """What a plan may use, beside memory_bytes for its FIFOs."""
+        """What a plan may use, with memory_bytes for its FIFOs."""
         return Limits(memory_bytes=memory_bytes)
 
     def why_waived(self, plan: Plan, group: Group) -> str:

@@ -36,7 +36,7 @@ from collbench.spec.dtypes import dtype
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-START_S = 10.0  # until all ranks have said which library they have
+_DESCRIBE_S = 10.0  # until all ranks have named their library
 _TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
@@ -211,7 +211,7 @@ class MpiSession(Session[Case]):
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
         self._workers = group.mpi_workers(MpiRank, cases[0].ranks)
         self.device, self.hot = processor_name(), hot
-        self.version = self._workers.call(MpiRank.describe, timeout_s=START_S)[0]
+        self.version = self._workers.call(MpiRank.describe, timeout_s=_DESCRIBE_S)[0]
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""

@@ -154,7 +154,7 @@ class CudaRank(GpuTimedRank[str]):
         loaded = self.loaded[plan.digest] = LoadedGpuPlan(
             plan, sets, cubins[rank], function, memory, proxy
         )
-        if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
+        if plan.transport == "ce":  # written now: it takes longer than ranks stay at a barrier
             for number in range(sets):
                 loaded.launches[number] = self._written(loaded, number)
         return plan.digest
@@ -296,8 +296,8 @@ class CudaRank(GpuTimedRank[str]):
         )
 
     def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
-        """Launches beside matrix products. Raises ScheduleError if there are more than kernels can
-        count.
+        """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
+        than kernels can count.
         """
         loaded = self._taken(digest)
         _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
@@ -389,7 +389,7 @@ class CudaRank(GpuTimedRank[str]):
         )
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
-        """Write given inputs, behind rubbish in the output."""
+        """Fill the output with a pattern, and write the given inputs."""
         gpu, problem = self.gpu, self.loaded[digest].plan.problem
         address, _ = gpu.buffer(problem, "in", 0)
         out, size = gpu.buffer(problem, "out", 0)
@@ -412,7 +412,7 @@ class CudaRank(GpuTimedRank[str]):
         ).copy()
 
     def _misbehave(self) -> None:
-        """For tests of the deadlines: be late, or die."""
+        """Be late or die, for tests of the deadlines."""
         what, _, who = self.options.inject.partition(":")
         if what in ("late", "die") and int(who or 0) == self.context.rank:
             if what == "die":

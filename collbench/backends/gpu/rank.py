@@ -1,4 +1,4 @@
-"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all
+"""One rank's GPU as every GPU backend uses it: user buffers, expected outputs, barriers of all
 ranks, and the clock.
 
 What is measured is a function that queues one launch on one set of user buffers; whose launch it
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 # of small buffers, which come back while they are still in the cache: rows say in-cache
 MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
-HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
-OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
+HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows
+OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
-BARRIER = struct.Struct("<7Q")  # of meet.cu
+BARRIER = struct.Struct("<7Q")  # the arguments of the barrier's kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Hashable, int], int, int]
@@ -82,7 +82,7 @@ class DeviceRank:
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
-        # what is computed beside launches, where that is measured
+        # what is computed while launches run, where that is measured
         self.gemm: Gemm | None = None
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
@@ -124,7 +124,7 @@ class DeviceRank:
         `assemble` queues something that all must be there for.
 
         near: the ranks of this host, if others' memory cannot be reached: its address is 0, and
-        ranks meet outside of their GPUs.
+        the barrier of ranks is outside of their GPUs.
         """
         self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
         mine, nothing = (self.arena, self.user), (0, 0)
@@ -162,7 +162,7 @@ class DeviceRank:
             "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
         )
         self._peers = self.keep(
-            "meeting",
+            "barrier",
             struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)),
         )
         self._found = self.keep("found", bytes(_ANSWER_BYTES))
@@ -193,7 +193,7 @@ class DeviceRank:
         self._pool, self._pool_end = self.tables, self.tables + size
 
     def barrier(self, hold_ns: int = HOLD_NS) -> None:
-        """Queue a meeting of all ranks."""
+        """Queue a barrier of all ranks."""
         if self.outside is not None:
             self._queue_outside_barrier(self.outside)
             return
@@ -213,11 +213,11 @@ class DeviceRank:
         self._barriers[hold_ns](self.card.stream)
 
     def _queue_outside_barrier(self, outside: Outside) -> None:
-        """Queue a kernel that waits for this rank's host, which meets the others when it has queued
-        what follows.
+        """Queue a kernel that waits for this rank's host, which synchronises with the others when
+        it has queued what follows.
         """
         if OUTSIDE not in self._barriers:
-            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.barrier_table()))
+            peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
             args = BARRIER.pack(
                 outside.barrier_word,
@@ -243,7 +243,7 @@ class DeviceRank:
         if self.outside is not None and self.outside.proxy is not None:
             self.outside.proxy.expect(launches)
 
-    # Inputs and answers
+    # Inputs and expected outputs
 
     def buffer(self, problem: Problem, which: str, number: int, stride: int = 0) -> tuple[int, int]:
         """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart,

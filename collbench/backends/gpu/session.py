@@ -44,7 +44,7 @@ from collbench.util.errors import CollbenchError, UnavailableError
 SLOWER = 2
 START_S = 120.0  # for contexts, allocations and first compilations
 _CUDA_SWITCHES = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING")
-# Deadlines of ranks that a call may meet one after the other, each of which ends with an answer.
+# Deadlines of ranks that may pass one after the other in a call, each of which ends with an answer.
 _WAITS_OF_A_REPEAT, _WAITS_OF_A_SOAK = 4, 8
 _FIRST_TURNS = 3  # of one matrix multiplication each, to learn how long one takes
 _FIRST_REPLAYS = 2
@@ -386,9 +386,7 @@ def measured(
     options: GpuOptions,
 ) -> tuple[list[Beside], list[Wrong]]:
     """The driver's part: launches once and compared, then each repeat alone, alone and together;
-    and what was wrong in any of it.
-
-    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers,
+    and what was wrong in any of it. Buffers,
     data_bytes a rank, are filled anew before every repeat.
     """
     cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
@@ -413,7 +411,7 @@ def measured(
     launch_s = last_of([marks.launches for marks in started]) / launches
     work = work_of(gemm_s, launch_s)
     found: list[Beside] = []
-    ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
+    ask(replace(work, replays=0))  # untimed: clocks settle under the power that GEMMs draw
     for _ in range(repeats):
         workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
         computing, alone, both = (

@@ -110,10 +110,10 @@ def _timed_graph(
     start: int,
     stop: int,
 ) -> Callable[[], None]:
-    """A graph that has all in it: the meeting, which so need not wait for any host, the launches,
+    """A graph that has all in it: the barrier, which then need not wait for any host, the launches,
     and the times before and behind them.
 
-    Otherwise the time has the begin of a graph in it, some 5 us on H200s.
+    Otherwise the time would include the start of a graph.
     """
     key = (sets, launches, "timed")
 
@@ -147,7 +147,7 @@ def _timed_in_bursts(
     stop: int,
     wait: Callable[[], None],
 ) -> float:
-    """Behind a meeting that the host ends, and never more launches at once than the host can queue
+    """Behind a barrier that the host ends, and never more launches at once than the host can queue
     without being blocked.
     """
     bursts = burst_sizes(launches)

@@ -2,7 +2,7 @@
 buffers, graph, clock and checks.
 
 NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to
-runs in new processes (_apart), one session for each set of variables.
+runs in new processes (gpu/child.py), one session for each set of variables.
 """
 
 import os
@@ -232,7 +232,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
             )
 
     def beside(self, key: NcclKey, work: concurrent.Work) -> concurrent.Marks:
-        """Launches beside matrix products."""
+        """Launches concurrent with matrix multiplications."""
         problem, sets = key
         with self._refusals(f"do {problem.op}"):
             return concurrent.run(
@@ -318,7 +318,7 @@ class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
         return replace(samples, notes=(*samples.notes, *self._notes))
 
     def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
-        """Launches alone, matrix products alone, and both at once."""
+        """Launches alone, matrix multiplications alone, and both at once."""
         problem = case.problem()
         sets = self._sets(problem)
         found, wrong = measured(
