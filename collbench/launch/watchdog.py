@@ -89,7 +89,7 @@ class Watchdog:
             return fate(self.pids[rank], None)
         silence_s = self._heartbeat.silence_s(rank)
         return (
-            f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s"
+            f"on host {self.hosts[rank]} sent no heartbeat for {silence_s:.0f} s"
             if silence_s > SILENT_S
             else RUNS
         )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
 HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows
+_OUTSIDE_PATIENCE = 2  # deadlines that a kernel waits for its host, which gives up before
 OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
 _ANSWER_BYTES = 16
@@ -218,7 +219,7 @@ class DeviceRank:
         """
         if OUTSIDE not in self._barriers:
             peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
-            patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
+            patience_ns = int(_OUTSIDE_PATIENCE * self.timeout_s * 1e9)
             args = BARRIER.pack(
                 outside.barrier_word,
                 peers,
