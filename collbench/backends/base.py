@@ -243,12 +243,12 @@ def verify_in_process(
     for rank in range(problem.n):
         prepare_buffers(problem, rank, buffer(rank, "in"), buffer(rank, "out"))
     launch()
-    found = [compare_output(problem, rank, buffer(rank, "out")) for rank in range(problem.n)]
-    return tuple(wrong for wrong in found if wrong is not None)
+    wrong = [compare_output(problem, rank, buffer(rank, "out")) for rank in range(problem.n)]
+    return tuple(one for one in wrong if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RankTiming:
     """What a rank returns of one call: its wrong elements, seconds a launch, CPU time of the whole
     call.
     """
@@ -262,24 +262,27 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
     """A rank whose launches the CPU's clock times; a key names what is launched."""
 
     @abstractmethod
-    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
 
     @abstractmethod
-    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
         """Time the batch's launches behind a barrier, and compare what they left."""
 
 
 def samples_of(
-    prepared: Sequence[Answer], timed: Sequence[Answer], iterations: int, notes: Sequence[str]
+    prepared: Sequence[RankTiming],
+    timed: Sequence[RankTiming],
+    iterations: int,
+    notes: Sequence[str],
 ) -> Samples:
     """The samples of a repeat whose ranks answered so before and after it was timed."""
     wrong = [first.wrong or second.wrong for first, second in zip(prepared, timed, strict=True)]
     return Samples(
-        seconds=tuple(answer.seconds for answer in timed),
+        seconds=tuple(timing.seconds for timing in timed),
         iterations=iterations,
-        wrong=tuple(found for found in wrong if found is not None),
-        busy_s=sum(answer.busy_s for answer in (*prepared, *timed)),
+        wrong=tuple(one for one in wrong if one is not None),
+        busy_s=sum(timing.busy_s for timing in (*prepared, *timed)),
         notes=tuple(notes),
     )
 
@@ -305,7 +308,7 @@ def repeat_on_cpus(
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
     limit_s = batch.deadline_s + ANSWER_S
     prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
-    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
+    iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
     notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.backends.base import (
-    Answer,
     Batch,
     CpuTimedRank,
     Peer,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -160,7 +160,7 @@ class MpiRank(CpuTimedRank[Problem]):
         self.comm.Bcast(spec, root)
         target[...] = source
 
-    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
         if self.prepared is None or self.prepared[0] != problem:
@@ -181,9 +181,9 @@ class MpiRank(CpuTimedRank[Problem]):
                 function, args = ready.calls[launch % len(ready.calls)]
                 function(*args)
             seconds = (time.perf_counter() - start) / max(batch.warmup, 1)
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
+    def timed(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Time calls behind a barrier; out of place, compare what the last of them left."""
         assert self.prepared is not None
         busy, ready, wrong = time.process_time(), self.prepared[1], None
@@ -202,7 +202,7 @@ class MpiRank(CpuTimedRank[Problem]):
             self.comm.Barrier()
         for target in ready.outputs if batch.is_checked and not problem.in_place else ():
             wrong = wrong or compare_output(problem, self.rank, target)
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
 
 class MpiSession(Session[Case]):

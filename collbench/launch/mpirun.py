@@ -68,7 +68,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         """Connections of all ranks in rank order, with their process ids. Raises UnavailableError
         if they do not come.
         """
-        found: dict[int, tuple[Connection, int, int]] = {}
+        connected: dict[int, tuple[Connection, int, int]] = {}
         problem: list[str] = []
 
         def accept() -> None:
@@ -79,7 +79,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                     if error:
                         problem.append(error)
                         return
-                    found[rank] = (connection, pid, rank)
+                    connected[rank] = (connection, pid, rank)
             except (OSError, EOFError):
                 return
 
@@ -89,16 +89,16 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         while thread.is_alive() and waited < _START_S and self._mpirun.poll() is None:
             thread.join(timeout=0.1)
             waited += 0.1
-        if len(found) < n:
+        if len(connected) < n:
             last = self._stderr_lines()[-1:] or [
-                f"{len(found)} of {n} ranks came up in {_START_S:.0f} s"
+                f"{len(connected)} of {n} ranks came up in {_START_S:.0f} s"
             ]
             why = (problem or last)[0]
             raise UnavailableError(
                 f"mpirun could not start {n} ranks: {why}",
                 "try: mpirun -n 2 python -m mpi4py.bench helloworld",
             )
-        return [found[rank] for rank in range(n)]
+        return [connected[rank] for rank in range(n)]
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from collbench.backends.base import Answer, Batch, GpuOptions, LaunchMode
+from collbench.backends.base import Batch, GpuOptions, LaunchMode, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
@@ -131,7 +131,7 @@ class FakeWorkers(WorkerGroup[Any]):
         work = args[1] if method == LaunchingRank.beside.__name__ else None
         self.asked.append((method, work))
         if method == "first":
-            return [Answer(wrong=None, seconds=3e-3)] * 2
+            return [RankTiming(wrong=None, seconds=3e-3)] * 2
         if work is None:
             return [None, None]
         assert timeout_s > work.seconds
@@ -442,8 +442,8 @@ class FakeRank(Rank):
 
     def compute(self, size: int) -> None: ...
 
-    def first(self, key: Any, is_checked: bool) -> Answer:
-        return Answer(wrong=None, seconds=1e-3)
+    def first(self, key: Any, is_checked: bool) -> RankTiming:
+        return RankTiming(wrong=None, seconds=1e-3)
 
     def beside(self, key: Any, work: Work) -> Marks:
         self.asked.append((LaunchingRank.beside.__name__, (key,)))

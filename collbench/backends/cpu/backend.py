@@ -24,10 +24,10 @@ from collbench.backends.base import (
     ANSWER_S,
     CPU_BATCH,
     MAX_LOADED_PLANS,
-    Answer,
     Backend,
     Batch,
     CpuTimedRank,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -313,7 +313,7 @@ class CpuRank(CpuTimedRank[str]):
             loaded.proxy.clear()
             loaded.proxy.expect(launches)
 
-    def prepare(self, digest: str, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm
         up.
         """
@@ -341,9 +341,9 @@ class CpuRank(CpuTimedRank[str]):
         for launch in range(warmup):
             loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
         seconds = (time.perf_counter() - start) / warmup
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, digest: str, hot: bool, batch: Batch) -> Answer:
+    def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Time launches behind a barrier; out of place, compare what the last of them left."""
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
@@ -366,7 +366,7 @@ class CpuRank(CpuTimedRank[str]):
             wrong = wrong or compare_output(
                 loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out")
             )
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""

@@ -90,7 +90,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
     def _sources(self, plan: Plan) -> list[Future[bytes]]:
         """The machine code of every rank's kernel, being made."""
         drop = DROP_AFTER if self.options.inject == "drop" else None
-        found = []
+        futures = []
         for rank in range(self.n):
             key = (
                 kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop),
@@ -98,8 +98,8 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             )
             if key not in self._compiling:
                 self._compiling[key] = self._pool.submit(cubin, *key)
-            found.append(self._compiling[key])
-        return found
+            futures.append(self._compiling[key])
+        return futures
 
     def _load(self, plan: Plan) -> None:
         """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they

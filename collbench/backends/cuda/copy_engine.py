@@ -144,12 +144,12 @@ class CopyEngine:
                             Launch(gpu.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
                         )
                     )
-                case Begin(found):
-                    calls.append(telling(say, len(found), struct.pack("<I", 1)))
-                case Wait(found):
-                    calls.append(self._on(WAITING, telling(wait, len(found))))
-                case Say(found):
-                    calls.append(self._on(SAYING, telling(say, len(found), struct.pack("<I", 0))))
+                case Begin(entries):
+                    calls.append(telling(say, len(entries), struct.pack("<I", 1)))
+                case Wait(entries):
+                    calls.append(self._on(WAITING, telling(wait, len(entries))))
+                case Say(entries):
+                    calls.append(self._on(SAYING, telling(say, len(entries), struct.pack("<I", 0))))
         return partial(_play, calls)
 
     def _on(self, stream: int, call: Callable[[int], object]) -> Callable[[int], object]:

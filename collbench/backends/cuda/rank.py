@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
+from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.hang import diagnosis
@@ -265,7 +265,7 @@ class CudaRank(GpuTimedRank[str]):
                 gpu.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
             )
 
-    def first(self, digest: str, is_checked: bool) -> Answer:
+    def first(self, digest: str, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
         loaded = self._taken(digest)
         self._misbehave()
@@ -278,7 +278,7 @@ class CudaRank(GpuTimedRank[str]):
             is_checked=is_checked,
         )
 
-    def timed(self, digest: str, batch: Batch, work_s: float) -> Answer:
+    def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
@@ -314,7 +314,7 @@ class CudaRank(GpuTimedRank[str]):
 
     def soak(
         self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int
-    ) -> Answer:
+    ) -> RankTiming:
         """Launches of those block counts back to back, each after a pause of its own on every rank,
         each compared; the host waits at the end only.
 
@@ -333,7 +333,7 @@ class CudaRank(GpuTimedRank[str]):
         grid = plan.channels * len(
             plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
         )
-        gpu.clear_found()
+        gpu.clear_mismatches()
         before, kept = gpu.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
@@ -380,8 +380,8 @@ class CudaRank(GpuTimedRank[str]):
             gpu.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
         gpu.forget(before)  # tables of copy engines, some for each launch
-        total, index = gpu.found()
-        return Answer(
+        total, index = gpu.mismatches()
+        return RankTiming(
             wrong=(
                 Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
             ),

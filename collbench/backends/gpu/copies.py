@@ -10,7 +10,7 @@ is compared.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.backends.base import Answer, GpuOptions
+from collbench.backends.base import GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.concurrent import Beside
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
@@ -98,7 +98,7 @@ class CopyRank(LaunchingRank[CopyKey]):
         self.gpu.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
         self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: CopyKey, is_checked: bool) -> Answer:
+    def first(self, key: CopyKey, is_checked: bool) -> RankTiming:
         """Copy every set of buffers once and compare."""
         case, sets = key
         return timing.first(

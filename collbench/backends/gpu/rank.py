@@ -35,7 +35,7 @@ HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queu
 _OUTSIDE_PATIENCE = 2  # deadlines that a kernel waits for its host, which gives up before
 OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
-_ANSWER_BYTES = 16
+_MISMATCHES_BYTES = 16
 BARRIER = struct.Struct("<7Q")  # the arguments of the barrier's kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
@@ -166,7 +166,7 @@ class DeviceRank:
             "barrier",
             struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)),
         )
-        self._found = self.keep("found", bytes(_ANSWER_BYTES))
+        self._mismatches = self.keep("mismatches", bytes(_MISMATCHES_BYTES))
 
     def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
@@ -259,11 +259,11 @@ class DeviceRank:
     def _table(self, values: "Array", *key: Hashable) -> int:
         return self.keep(key, values.tobytes())
 
-    def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
+    def _expected_blocks(self, problem: Problem) -> list[tuple[int, int, int, int]]:
         """(first element in the output, elements, table, phase) of every block that must come
         out.
         """
-        what, count, found = collective(problem.op), problem.block_count, []
+        what, count, blocks = collective(problem.op), problem.block_count, []
         for want in what.wants(problem.n, problem.root, self.rank):
             if what.is_reduction:
                 table = self._table(
@@ -275,8 +275,8 @@ class DeviceRank:
                 )
             else:
                 table = self._input_table(problem, want.ranks[0])
-            found.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
-        return found
+            blocks.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
+        return blocks
 
     def _input_table(self, problem: Problem, rank: int) -> int:
         is_reduction = collective(problem.op).is_reduction
@@ -299,7 +299,7 @@ class DeviceRank:
         """
         item = problem.item_bytes
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             self._pattern(
                 item,
                 0,
@@ -318,16 +318,16 @@ class DeviceRank:
                 struct.pack("<5QI", address, table, size // item, 0, stride, 0),
             )
 
-    def clear_found(self) -> None:
+    def clear_mismatches(self) -> None:
         """Forget what comparisons have found."""
-        self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
+        self.card.upload(self._mismatches, struct.pack("<2Q", 0, (1 << 64) - 1))
 
     def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
         """Queue a comparison of the outputs of some sets with the definition; what is found adds
         up.
         """
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             words = (
                 out + first * problem.item_bytes,
                 table,
@@ -335,13 +335,13 @@ class DeviceRank:
                 phase,
                 stride,
                 first,
-                self._found,
+                self._mismatches,
             )
             self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
 
-    def found(self) -> tuple[int, int]:
+    def mismatches(self) -> tuple[int, int]:
         """How many wrong elements comparisons have found, and the least index of one."""
-        total, index = struct.unpack("<2Q", self.card.download(self._found, _ANSWER_BYTES))
+        total, index = struct.unpack("<2Q", self.card.download(self._mismatches, _MISMATCHES_BYTES))
         return total, index
 
     def compare(self, problem: Problem, sets: range) -> Wrong | None:
@@ -349,10 +349,10 @@ class DeviceRank:
         first wrong element.
         """
         stride = stride_bytes(problem)
-        self.clear_found()
+        self.clear_mismatches()
         self.queue_compare(problem, sets, stride)
         self.card.wait(self.timeout_s)
-        total, index = self.found()
+        total, index = self.mismatches()
         if not total:
             return None
         kind = dtype(problem.dtype).numpy()
@@ -365,7 +365,7 @@ class DeviceRank:
     ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             if first <= index < first + count:
                 got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
                 wanted = self.card.download(

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from collbench.backends.base import (
-    Answer,
     Batch,
     GpuOptions,
     Peer,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -201,7 +201,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
         self.gpu.prepare(problem, range(sets), stride_bytes(problem))
         self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: NcclKey, is_checked: bool) -> Answer:
+    def first(self, key: NcclKey, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
         problem, sets = key
         if self.options.inject == f"die:{self.context.rank}":
@@ -216,7 +216,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
                 is_checked=is_checked,
             )
 
-    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> Answer:
+    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> RankTiming:
         """Time launches and compare."""
         problem, sets = key
         with self._refusals(f"do {problem.op}"):
