@@ -28,6 +28,7 @@ Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
+MAX_LOADED_PLANS = 64  # that ranks keep at a time
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 # a machine that writes and compares test data slower than this is not waited for
 SLOWEST_FILL_BYTES_S = 2e8
@@ -55,7 +56,7 @@ class Samples:
     """One repeat: each rank's mean seconds a launch, iterations timed, wrong elements by rank,
     notes on the conditions.
 
-    busy_s: processor time of all ranks together, 0 if unknown.
+    busy_s: CPU time of all ranks together, 0 if unknown.
     """
 
     seconds: tuple[float, ...]
@@ -102,7 +103,7 @@ class SessionOptions:
 class SessionFacts(Protocol):
     """What rows and headlines say of a session.
 
-    device, version: what ran the launches. headline: what is to be said before the first row, or an
+    device, version: what ran the launches. headline: a line to show before the first row, or an
     empty text. host: what rows name as their host; empty: this one.
     """
 
@@ -159,7 +160,7 @@ class Backend(SessionOpener[Plan], Protocol):
     is_peer: Literal[False] = False
 
     def limits(self, memory_bytes: int) -> Limits:
-        """What a plan may use, beside memory_bytes for its FIFOs."""
+        """What a plan may use, with memory_bytes for its FIFOs."""
         return Limits(memory_bytes=memory_bytes)
 
     def why_waived(self, plan: Plan, group: Group) -> str:
@@ -242,12 +243,12 @@ def verify_in_process(
     for rank in range(problem.n):
         prepare_buffers(problem, rank, buffer(rank, "in"), buffer(rank, "out"))
     launch()
-    found = [compare_output(problem, rank, buffer(rank, "out")) for rank in range(problem.n)]
-    return tuple(wrong for wrong in found if wrong is not None)
+    wrong = [compare_output(problem, rank, buffer(rank, "out")) for rank in range(problem.n)]
+    return tuple(one for one in wrong if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RankTiming:
     """What a rank returns of one call: its wrong elements, seconds a launch, CPU time of the whole
     call.
     """
@@ -261,24 +262,27 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
     """A rank whose launches the CPU's clock times; a key names what is launched."""
 
     @abstractmethod
-    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
 
     @abstractmethod
-    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> Answer:
+    def timed(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
         """Time the batch's launches behind a barrier, and compare what they left."""
 
 
 def samples_of(
-    prepared: Sequence[Answer], timed: Sequence[Answer], iterations: int, notes: Sequence[str]
+    prepared: Sequence[RankTiming],
+    timed: Sequence[RankTiming],
+    iterations: int,
+    notes: Sequence[str],
 ) -> Samples:
     """The samples of a repeat whose ranks answered so before and after it was timed."""
     wrong = [first.wrong or second.wrong for first, second in zip(prepared, timed, strict=True)]
     return Samples(
-        seconds=tuple(answer.seconds for answer in timed),
+        seconds=tuple(timing.seconds for timing in timed),
         iterations=iterations,
-        wrong=tuple(found for found in wrong if found is not None),
-        busy_s=sum(answer.busy_s for answer in (*prepared, *timed)),
+        wrong=tuple(one for one in wrong if one is not None),
+        busy_s=sum(timing.busy_s for timing in (*prepared, *timed)),
         notes=tuple(notes),
     )
 
@@ -304,7 +308,7 @@ def repeat_on_cpus(
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)
     limit_s = batch.deadline_s + ANSWER_S
     prepared = workers.call(CpuTimedRank.prepare, key, hot, batch, timeout_s=limit_s)
-    iterations = batch.iterations or auto_iterations(max(answer.seconds for answer in prepared))
+    iterations = batch.iterations or auto_iterations(max(timing.seconds for timing in prepared))
     batch = replace(batch, iterations=iterations)
     timed = workers.call(CpuTimedRank.timed, key, hot, batch, timeout_s=limit_s)
     notes = cache_notes(data_bytes, last_level_cache_bytes(), hot=hot)

@@ -1,10 +1,10 @@
 """The model: plays a plan's actions event by event on the cores and the memory of a described
 machine, and invents times from that.
 
-Makes command-line tests exact, and prices machines nobody has. GPUs are priced by their wires, in
-closed form (cost.py). On processors each rank runs on core `rank mod cores`, one action at a time;
-an action takes its step time and its bytes at the core's rate, and its bytes also queue at the
-shared memory. Nothing is computed or checked.
+It makes command-line tests exact, and prices machines that nobody has. GPUs are priced by their
+links, in closed form (cost.py). On CPUs each rank runs on core `rank mod cores`, one action at a
+time; an action takes its step time and its bytes at the core's rate, and its bytes also queue at
+the shared memory. Nothing is computed or checked.
 """
 
 import heapq
@@ -74,7 +74,7 @@ def play(plan: Plan, on: Machine) -> list[float]:
                 enqueue(waiter)
         enqueue(index)
     if any(position[index] < len(actions) for index, (_, actions) in enumerate(players)):
-        raise HangError("the model is stuck: some rank waits for ever")
+        raise HangError("the model hangs: some rank waits for ever")
     return [
         max(
             (clock[index] for index, (owner, _) in enumerate(players) if owner == rank), default=0.0
@@ -84,8 +84,8 @@ def play(plan: Plan, on: Machine) -> list[float]:
 
 
 def _needs(plan: Plan, action: Action) -> list[_Event]:
-    """What must have happened before an action: data, loans, and slots used before in the same
-    launch.
+    """What must have happened before an action: data, memory pulled by peers, and slots used before
+    in the same launch.
     """
     needs: list[_Event] = [("filled", *turn) for turn in action.take] + [
         ("freed", *turn) for turn in action.back

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.backends.base import (
-    Answer,
     Batch,
     CpuTimedRank,
     Peer,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -36,7 +36,7 @@ from collbench.spec.dtypes import dtype
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-START_S = 10.0  # until all ranks have said which library they have
+_DESCRIBE_S = 10.0  # until all ranks have named their library
 _TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
@@ -160,7 +160,7 @@ class MpiRank(CpuTimedRank[Problem]):
         self.comm.Bcast(spec, root)
         target[...] = source
 
-    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
         if self.prepared is None or self.prepared[0] != problem:
@@ -181,9 +181,9 @@ class MpiRank(CpuTimedRank[Problem]):
                 function, args = ready.calls[launch % len(ready.calls)]
                 function(*args)
             seconds = (time.perf_counter() - start) / max(batch.warmup, 1)
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, problem: Problem, hot: bool, batch: Batch) -> Answer:
+    def timed(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Time calls behind a barrier; out of place, compare what the last of them left."""
         assert self.prepared is not None
         busy, ready, wrong = time.process_time(), self.prepared[1], None
@@ -202,7 +202,7 @@ class MpiRank(CpuTimedRank[Problem]):
             self.comm.Barrier()
         for target in ready.outputs if batch.is_checked and not problem.in_place else ():
             wrong = wrong or compare_output(problem, self.rank, target)
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
 
 class MpiSession(Session[Case]):
@@ -211,7 +211,7 @@ class MpiSession(Session[Case]):
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
         self._workers = group.mpi_workers(MpiRank, cases[0].ranks)
         self.device, self.hot = processor_name(), hot
-        self.version = self._workers.call(MpiRank.describe, timeout_s=START_S)[0]
+        self.version = self._workers.call(MpiRank.describe, timeout_s=_DESCRIBE_S)[0]
 
     def run(self, case: Case, batch: Batch) -> Samples:
         """One repeat: prepare, check, time."""

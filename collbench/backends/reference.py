@@ -99,7 +99,7 @@ class ReferenceRun:
             if not moved:
                 waiting_action = next(action for action in pending if action is not None)
                 raise HangError(
-                    f"the reference is stuck: rank {waiting_action.place.program}, track"
+                    f"the reference hangs: rank {waiting_action.place.program}, track"
                     f" {waiting_action.place.track}, round {waiting_action.place.round}"
                 )
 

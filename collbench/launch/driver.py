@@ -14,17 +14,17 @@ from pathlib import Path
 from collbench.launch.server import Reply
 from collbench.util.errors import CollbenchError, HangError, RankLostError
 
-ABORT_GRACE_S = 2.0  # how long ranks that were told to stop may take to answer
+ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
 # how often a deadline is put off while every silent rank runs: ranks notice by themselves when they
 # wait in vain
 EXTENSIONS = 20
-# how long a message may be stuck on its way to or from a rank that stopped in the middle of it
+# how long a message may hang on its way to or from a rank that stopped in the middle of it
 MESSAGE_S = 5.0
 RUNS = "does not answer"  # the fate of a process that seems to be running
 
 
 class Driver:
-    """Connections to n ranks. `pids[rank]` and `exit_code(rank)` tell what became of a process that
+    """Connections to n ranks. `pids[rank]` and `exit_code(rank)` show what became of a process that
     does not answer.
     """
 

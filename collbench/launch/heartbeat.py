@@ -1,9 +1,9 @@
-"""Signs of life between rank 0 and the ranks of other hosts, whose processes nobody here can look
+"""The heartbeat between rank 0 and the ranks of other hosts, whose processes this host cannot look
 at.
 
 A thread of each sends an empty message every second on a communicator of its own and notes when it
-last heard the other. A cut link or a host that is gone says nothing, and TCP gives up on it after
-many minutes only.
+last received one. A cut link or a host that is gone is silent, and TCP gives up on it only after
+many minutes.
 """
 
 import threading
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from collbench.launch.mpi_types import Comm, Request
 
 BEAT_S = 1.0
-SILENT_S = 6.0  # after so long without a sign a rank counts as lost: five in a row were lost
+SILENT_S = (
+    6.0  # after so long without a message a rank counts as lost: several in a row are missing
+)
 _STOP_S = 5.0
 
 
@@ -40,7 +42,7 @@ class Heartbeat:
             self._thread.start()
 
     def silence_s(self, rank: int) -> float:
-        """Seconds since a rank was last heard, 0 if nobody listens to it."""
+        """Seconds since the last message of a rank, 0 if nobody receives them."""
         return time.monotonic() - self._last_beat[rank] if rank in self._last_beat else 0.0
 
     def stop(self) -> None:

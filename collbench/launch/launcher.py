@@ -80,7 +80,7 @@ def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"}), launcher({"PMI_SIZE": "4", "PMI_RANK": "x"})
     (Launcher(vendor='MPICH', size=4, rank=2), None)
     """
-    return next((found for found in _launchers(environment) if found.size > 1), None)
+    return next((started for started in _launchers(environment) if started.size > 1), None)
 
 
 def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
@@ -89,7 +89,7 @@ def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
     >>> is_only_rank({"PMI_SIZE": "1"}), is_only_rank({"PMI_SIZE": "4"}), is_only_rank({})
     (True, False, False)
     """
-    return {found.size for found in _launchers(environment)} == {1}
+    return {started.size for started in _launchers(environment)} == {1}
 
 
 def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
@@ -137,7 +137,7 @@ def alarmed(deadline_s: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def load_mpi(found: Launcher | None) -> MpiModule:
+def load_mpi(started: Launcher | None) -> MpiModule:
     """mpi4py's MPI module, initialised. Raises UnavailableError if MPI is missing, is not the
     launcher's, cannot start so, or sees another world.
     """
@@ -160,9 +160,9 @@ def load_mpi(found: Launcher | None) -> MpiModule:
             "unset MPI4PY_RC_THREAD_LEVEL, or give single, funneled, serialized or multiple",
         )
     vendor = library_vendor(MPI.Get_library_version())
-    if found is not None and found.vendor != "Slurm" and vendor != found.vendor:
+    if started is not None and started.vendor != "Slurm" and vendor != started.vendor:
         raise UnavailableError(
-            f"the launcher is of {found.vendor}, the MPI library is"
+            f"the launcher is of {started.vendor}, the MPI library is"
             f" {library_name(MPI.Get_library_version())}",
             "start with the mpirun of the library that mpi4py uses",
         )
@@ -170,10 +170,10 @@ def load_mpi(found: Launcher | None) -> MpiModule:
         with alarmed(_START_S):
             MPI.Init_thread(level)
     size = MPI.COMM_WORLD.Get_size()
-    if found is not None and size != found.size:
+    if started is not None and size != started.size:
         leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind
         raise UnavailableError(
-            f"the launcher started {found.size} ranks, MPI sees {size}",
+            f"the launcher started {started.size} ranks, MPI sees {size}",
             "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it"
             " needs",
         )
@@ -240,7 +240,7 @@ def described_library(version: str, environment: Mapping[str, str] = os.environ)
 def find_mpirun() -> str:
     """The mpirun of this Python environment, or else of the PATH. Raises UnavailableError."""
     own = str(Path(sysconfig.get_path("scripts")) / "mpirun")
-    found = own if os.access(own, os.X_OK) else shutil.which("mpirun") or shutil.which("mpiexec")
-    if found is None:
+    path = own if os.access(own, os.X_OK) else shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
         raise UnavailableError("there is no mpirun", INSTALL_HINT)
-    return found
+    return path

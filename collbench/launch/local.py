@@ -20,11 +20,11 @@ from collbench.machine.host import memory_left_bytes
 from collbench.util.errors import UnavailableError
 from collbench.util.units import format_size
 
-_MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
+MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
 
 
 class LocalGroup:
-    """Ranks on this host, as many as a crew asks for."""
+    """Ranks on this host, as many as a worker group needs."""
 
     kind: GroupKind = "local"
     ranks = 0
@@ -51,11 +51,11 @@ class LocalGroup:
         return ThreadWorkerGroup(rank, n)
 
     def shared_bytes_left(self) -> int:
-        """Shared memory that a crew can still have."""
+        """Shared memory that a worker group can still have."""
         return memory_left_bytes()
 
     def close(self, exit_code: int) -> None:
-        """Nothing is held: crews close themselves."""
+        """Nothing is held: worker groups close themselves."""
 
 
 class _ForkedWorkerGroup(WorkerGroup[RankT]):
@@ -75,7 +75,7 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
             self._arena = mmap.mmap(
                 -1,
                 max(arena_bytes, mmap.PAGESIZE),
-                flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE,
+                flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_NORESERVE,
             )
         except OSError as error:
             raise UnavailableError(

@@ -54,7 +54,7 @@ class RankCall:
 
 
 class MpiGroup:
-    """All ranks of the launcher's world. Rank 0 makes crews; the others call serve()."""
+    """All ranks of the launcher's world. Rank 0 makes worker groups; the others call serve()."""
 
     kind: GroupKind = "mpi"
 
@@ -72,7 +72,7 @@ class MpiGroup:
             self.watchdog.close()
             leave_mpi(self._mpi)
             raise UnavailableError(
-                "on several hosts signs of life need MPI's thread level multiple",
+                "on several hosts the heartbeat needs MPI's thread level multiple",
                 "unset MPI4PY_RC_THREAD_LEVEL",
             )
         self._parts: dict[str, Rank] = {}
@@ -99,11 +99,11 @@ class MpiGroup:
         return self.mpi_workers(rank, n)
 
     def shared_bytes_left(self) -> int:
-        """Shared memory that a crew can still have."""
+        """Shared memory that a worker group can still have."""
         return _shm_free()
 
     def close(self, exit_code: int) -> None:
-        """Rank 0: tell the others to leave with that exit code, and leave MPI with them."""
+        """Rank 0: let the others leave with that exit code, and leave MPI with them."""
         with self.watchdog.limit("the others to leave", _OPEN_S):
             for rank in range(1, self.ranks):
                 self.comm.isend(exit_code, rank, _CALL_TAG).wait()

@@ -1,5 +1,5 @@
-"""One rank of a crew that mpirun started: connect back to the driver and serve. Run as a module by
-_mpirun.
+"""One rank that mpirun started: connect back to the driver and serve. Run as a module by
+mpirun.py.
 """
 
 import os
@@ -13,7 +13,7 @@ from collbench.launch.server import die_with_parent, rank_class, serve
 from collbench.launch.watchdog import Watchdog
 from collbench.util.errors import CollbenchError
 
-LEAVE_S = 5.0  # how long all ranks may take to meet before they leave MPI together
+LEAVE_S = 5.0  # how long all ranks may take to leave MPI together
 
 
 def main(address: str, rank: str) -> None:

@@ -1,5 +1,5 @@
-"""A crew whose ranks mpirun starts, for an MPI library's own collectives in a sweep that has no
-launcher itself.
+"""A worker group whose ranks mpirun starts, for an MPI library's own collectives in a sweep that
+has no launcher itself.
 
 Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind) and
 then sleeps in the kernel until it is called, so that it does not disturb what is measured in
@@ -22,7 +22,7 @@ from collbench.launch.server import rank_name
 from collbench.util.errors import RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
-START_S = 30.0
+_START_S = 30.0
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
@@ -68,7 +68,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         """Connections of all ranks in rank order, with their process ids. Raises UnavailableError
         if they do not come.
         """
-        found: dict[int, tuple[Connection, int, int]] = {}
+        connected: dict[int, tuple[Connection, int, int]] = {}
         problem: list[str] = []
 
         def accept() -> None:
@@ -79,26 +79,26 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                     if error:
                         problem.append(error)
                         return
-                    found[rank] = (connection, pid, rank)
+                    connected[rank] = (connection, pid, rank)
             except (OSError, EOFError):
                 return
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         waited = 0.0
-        while thread.is_alive() and waited < START_S and self._mpirun.poll() is None:
+        while thread.is_alive() and waited < _START_S and self._mpirun.poll() is None:
             thread.join(timeout=0.1)
             waited += 0.1
-        if len(found) < n:
+        if len(connected) < n:
             last = self._stderr_lines()[-1:] or [
-                f"{len(found)} of {n} ranks came up in {START_S:.0f} s"
+                f"{len(connected)} of {n} ranks came up in {_START_S:.0f} s"
             ]
             why = (problem or last)[0]
             raise UnavailableError(
                 f"mpirun could not start {n} ranks: {why}",
                 "try: mpirun -n 2 python -m mpi4py.bench helloworld",
             )
-        return [found[rank] for rank in range(n)]
+        return [connected[rank] for rank in range(n)]
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:

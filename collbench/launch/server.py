@@ -40,18 +40,18 @@ def rank_name(rank: type[Rank]) -> str:
 def rank_class(name: str) -> type[Rank]:
     """The class of that name. Raises CollbenchError if it is none of ranks."""
     module, _, kind = name.partition(":")
-    found: object = vars(importlib.import_module(module)).get(kind)
-    if not isinstance(found, type) or Rank not in found.__mro__:
+    member: object = vars(importlib.import_module(module)).get(kind)
+    if not isinstance(member, type) or Rank not in member.__mro__:
         raise CollbenchError(f"{name} is no class of ranks")
-    return cast("type[Rank]", found)
+    return cast("type[Rank]", member)
 
 
 def _method(part: Rank, name: str) -> Callable[..., object]:
     """A public method of the part's class. Raises CollbenchError if there is none."""
-    found: object = getattr(type(part), name, None)
-    if name.startswith("_") or not callable(found):
+    member: object = getattr(type(part), name, None)
+    if name.startswith("_") or not callable(member):
         raise CollbenchError(f"{type(part).__name__} has no method {name}")
-    return found
+    return member
 
 
 def perform(part: Rank, name: str, args: tuple[object, ...]) -> Reply:

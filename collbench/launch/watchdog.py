@@ -22,24 +22,24 @@ from collbench.launch.heartbeat import SILENT_S, Heartbeat
 from collbench.launch.mpi_types import Comm
 from collbench.util.errors import HangError
 
-_FORWARD_S = 0.3  # for the launcher to pass on what was said: after an abort it may not
+_FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not
 _READ_S = 3.0  # for one that has not even read it
 _END_S = 6.0  # for both, and for MPI_Abort
-_TURN_S = 1.0  # a rank waits so long for a lower one to speak and to end all: one message is enough
+_TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
 
 
 def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
-    """Say the last words and end all ranks; mpirun's exit code is this one, within _END_S. Any
+    """Print the last message and end all ranks; mpirun's exit code is this one, within _END_S. Any
     thread may call it. Does not return.
 
     Ending this process alone would not do under MPICH: its launcher then kills the others and
     reports our code, or 9 if it happens to wait for one that it killed before it looks away; or it
     waits for us before it sees our connection close, kills nobody and stays (seen with 5.0.2). What
     MPI_Abort asks for goes ahead of any process's end, over the one stream that each launcher's
-    part has to mpirun, which exits with that code as soon as it reads it. What was said goes over
-    the same stream, ahead if the launcher has taken it from our pipe by then. Open MPI's mpirun
-    keeps the first code that is not 0, and only an end of ours can be the first: a stopped process
-    does not end by itself.
+    part has to mpirun, which exits with that code as soon as it reads it. The last message goes
+    over the same stream, ahead if the launcher has taken it from our pipe by then. Open MPI's
+    mpirun keeps the first code that is not 0, and only an end of ours can be the first: a stopped
+    process does not end by itself.
     """
     # the kernel ends this process if a pipe or the library hangs: alarmed() left SIGALRM its
     # default
@@ -82,14 +82,14 @@ class Watchdog:
         self._heartbeat = Heartbeat(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
-        """What became of a rank's process; one on another host seems to run as long as it is heard
-        of.
+        """What became of a rank's process; one on another host seems to run while its heartbeat
+        comes.
         """
         if self.hosts[rank] == self.hosts[self.rank]:
             return fate(self.pids[rank], None)
         silence_s = self._heartbeat.silence_s(rank)
         return (
-            f"on host {self.hosts[rank]} was not heard of for {silence_s:.0f} s"
+            f"on host {self.hosts[rank]} sent no heartbeat for {silence_s:.0f} s"
             if silence_s > SILENT_S
             else RUNS
         )
@@ -99,7 +99,7 @@ class Watchdog:
         end_all(self._comm, HangError.exit_code, f"Error: rank {self.rank} {story}")
 
     def close(self) -> None:
-        """Give no more signs of life."""
+        """End the heartbeat."""
         self._heartbeat.stop()
 
     @contextmanager
@@ -126,7 +126,7 @@ class Watchdog:
 
 
 def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:
-    """A name for each host, given as (boot, name): two of one name are told apart by a number.
+    """A name for each host, given as (boot, name): two of one name are distinguished by a number.
 
     >>> _names([("1", "a"), ("2", "b"), ("3", "a"), ("1", "a")])
     ['a', 'b', 'a#2', 'a']

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
+from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import session as gpu_session
@@ -37,8 +37,8 @@ class FakeWorkers(WorkerGroup[Any]):
         if method == "timed":
             assert isinstance(args[1], Batch)
             self.timed.append(args[1].iterations)
-            return [Answer(wrong=None, seconds=1e-4)] * 2
-        return [Answer(wrong=None, seconds=1.0)] * 2
+            return [RankTiming(wrong=None, seconds=1e-4)] * 2
+        return [RankTiming(wrong=None, seconds=1.0)] * 2
 
     def close(self) -> None: ...
 

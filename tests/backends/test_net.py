@@ -257,7 +257,7 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     """Under a launcher shared memory and messages are one crew's, which forgets plans when both
     together are too many.
     """
-    monkeypatch.setattr(cpu, "LOADED", 6)
+    monkeypatch.setattr(cpu, "MAX_LOADED_PLANS", 6)
     plans = [
         resolve(case(algo="ring", ranks=2, transport=data_comm, size_bytes=64 << k)).plan
         for k in range(5)

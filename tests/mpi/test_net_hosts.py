@@ -101,5 +101,5 @@ def test_signs_of_life_need_threads(tmp_path: Path) -> None:
     ):
         assert run.finish() == 3
         assert run.errors() == [
-            "Error: on several hosts signs of life need MPI's thread level multiple"
+            "Error: on several hosts the heartbeat needs MPI's thread level multiple"
         ]

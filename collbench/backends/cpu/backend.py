@@ -3,9 +3,9 @@ the arithmetic.
 
 Without a launcher the memory is an anonymous mapping inherited by fork; under MPI it is a shared
 window of each host. Between hosts, or where that is forced, slots travel as messages of MPI (see
-_proxy). A rank interprets the checked schedule's actions (see _interpreter); there is no other path
-for any algorithm, size or type. Slots hold data as it is (simple) or lines of data and flags (ll,
-ll128: see _lines).
+net/proxy.py). A rank interprets the checked schedule's actions (see interpreter.py); there is no
+other path for any algorithm, size or type. Slots hold data as it is (simple) or lines of data and
+flags (ll, ll128: see lines.py).
 """
 
 import mmap
@@ -23,10 +23,11 @@ import numpy as np
 from collbench.backends.base import (
     ANSWER_S,
     CPU_BATCH,
-    Answer,
+    MAX_LOADED_PLANS,
     Backend,
     Batch,
     CpuTimedRank,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -42,6 +43,7 @@ from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
+from collbench.launch.local import MAP_NORESERVE
 from collbench.machine.host import own_pages, processor_name
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
@@ -52,13 +54,10 @@ from collbench.util.errors import CollbenchError, HangError, UnavailableError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-LINE_BYTES = 64
-MAP_NORESERVE = 0x4000  # Linux: pages count when they are touched, not when they are mapped
-LOADED = 64  # plans that ranks keep
-# actions bound for all sets of buffers of a plan together: 2.3 s of work (see actions.MAX_ACTIONS)
+LINE_BYTES = LINE_WORDS * 8
+# actions bound for all sets of buffers of a plan together: a few seconds of work
 MAX_BOUND = 50_000
-# to bind what handles one slice: twenty times what it takes on an EPYC core (see
-# actions.MAX_ACTIONS)
+# to bind the actions of one slice: many times what it takes
 SLOWEST_LOAD_S = 1e-3
 _ONCE_S, _ONCE_LOAD_S = 10.0, 60.0  # for a single launch on given inputs, and to load its plan
 _TRANSPORTS = {
@@ -71,11 +70,11 @@ _ORDERED = ("x86_64", "amd64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuLayout:
-    """Where a plan's parts lie in an island's memory, in bytes; `rotations` sets of user buffers,
-    each as many ranks of `stride` as an island has.
+    """Where a plan's parts lie in the memory of a shared-memory domain, in bytes; `rotations` sets
+    of user buffers, each as many ranks of `stride` as a domain has.
 
-    net: the rank's ends of its connections to other islands, behind all that, or in memory of the
-    rank's own if the island's is shared.
+    net: the rank's ends of its connections to other domains, behind all that, or in memory of the
+    rank's own if the domain's is shared.
     """
 
     flags: int
@@ -147,7 +146,7 @@ class LoadedCpuPlan:
 
 
 class CpuRank(CpuTimedRank[str]):
-    """One rank's part: it binds plans to its memory, the island's and its own, and runs them with
+    """One rank's part: it binds plans to its memory, the domain's and its own, and runs them with
     its peers.
     """
 
@@ -314,7 +313,7 @@ class CpuRank(CpuTimedRank[str]):
             loaded.proxy.clear()
             loaded.proxy.expect(launches)
 
-    def prepare(self, digest: str, hot: bool, batch: Batch) -> Answer:
+    def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm
         up.
         """
@@ -342,9 +341,9 @@ class CpuRank(CpuTimedRank[str]):
         for launch in range(warmup):
             loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
         seconds = (time.perf_counter() - start) / warmup
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def timed(self, digest: str, hot: bool, batch: Batch) -> Answer:
+    def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Time launches behind a barrier; out of place, compare what the last of them left."""
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
@@ -367,7 +366,7 @@ class CpuRank(CpuTimedRank[str]):
             wrong = wrong or compare_output(
                 loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out")
             )
-        return Answer(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+        return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
@@ -403,7 +402,7 @@ class CpuSession(Session[Plan]):
         self.hot, n = hot, plans[0].n
         self._known: dict[
             WorkerGroup[CpuRank], set[tuple[str, bool]]
-        ] = {}  # one crew may serve both roads
+        ] = {}  # one worker group may serve both transports
         self._worker_groups: dict[bool, WorkerGroup[CpuRank]] = {}
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
         if arena_bytes:
@@ -436,7 +435,7 @@ class CpuSession(Session[Plan]):
         known = self._known.setdefault(workers, set())
         if (plan.digest, hot) in known:
             return
-        if is_full := len(known) >= LOADED:
+        if is_full := len(known) >= MAX_LOADED_PLANS:
             known.clear()
         slices = sum(connection.slices for connection in plan.connections)
         digests = workers.call(

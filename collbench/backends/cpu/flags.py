@@ -8,7 +8,7 @@ from collbench.machine.host import usable_cores
 from collbench.planning.plan import Plan
 
 LINE_WORDS = 8  # 64-bit words of a cache line
-# of a flag, some 15 us, before the core is offered to others, where every rank has a core of its
+# of a flag before the core is offered to others, where every rank has a core of its
 # own
 POLLS = 50
 CROWDED_POLLS = 1  # and where ranks share cores: whoever waits is in the way
@@ -21,7 +21,9 @@ def flag_words(plan: Plan) -> int:
 
 
 def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices sent. Between islands each end has one of its own."""
+    """The word that counts slices sent. Between shared-memory domains each end has one of
+    its own.
+    """
     connection = plan.connections[edge]
     shift = (
         0 if at_src or not plan.is_remote(connection.src, connection.dst) else len(plan.connections)
@@ -30,7 +32,7 @@ def filled(plan: Plan, edge: int, *, at_src: bool) -> int:
 
 
 def freed(plan: Plan, edge: int, *, at_src: bool) -> int:
-    """The word that counts slices read or, at the source of a connection between islands, slices
+    """The word that counts slices read or, at the source of a connection between domains, slices
     that have left it.
     """
     return filled(plan, edge, at_src=at_src) + LINE_WORDS

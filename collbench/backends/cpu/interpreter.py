@@ -3,7 +3,7 @@ each launch is waits, calls and posts.
 
 The order "data, then flag"
 relies on x86's total store order (see cpu.why_not). Where data carries flags of its own nobody uses
-`filled` (see _lines).
+`filled` (see lines.py).
 """
 
 import os
@@ -36,7 +36,7 @@ class FlagTarget(NamedTuple):
 
 
 class DataFlags(Protocol):
-    """Flags that lie beside the data of slices (see lines.py)."""
+    """Flags that lie with the data of slices (see lines.py)."""
 
     def have_arrived(self, launches: int) -> bool: ...
 
@@ -56,8 +56,8 @@ class MessageProxy(Protocol):
 
 
 class Bound(NamedTuple):
-    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags beside data,
-    where the protocol has them.
+    """An action ready to run: waits, calls of NumPy functions, flags to set; and flags with the
+    data, where the protocol has them.
     """
 
     waits: tuple[FlagTarget, ...]
@@ -73,7 +73,7 @@ def bind(
     proxy: MessageProxy | None = None,
 ) -> list[list[Bound]]:
     """The actions of each actor with their regions resolved by `view`, and their messages to other
-    islands handed to the proxy.
+    shared-memory domains handed to the proxy.
     """
     return [
         [*(_bind_action(plan, action, view, proxy) for action in actor.actions), _last(plan, actor)]
@@ -82,7 +82,7 @@ def bind(
 
 
 def _last(plan: Plan, actor: Actor) -> Bound:
-    """The end of a launch: what was lent is back."""
+    """The end of a launch: memory that peers pull may be written again."""
     waits = tuple(
         FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
         for edge, number in actor.back

@@ -1,4 +1,4 @@
-"""Protocols whose data carries its own flags (ll, ll128), on processors: a slot is lines, each of
+"""Protocols whose data carries its own flags (ll, ll128), on CPUs: a slot is lines, each of
 data and of a flag behind it.
 
 A sender makes two passes over a slice: the data of all its lines, then the flags of all its lines.
@@ -7,7 +7,7 @@ says that data is there; slots that were read are counted as by simple.
 
 Why that is enough, on x86-64 and nowhere else (cpu.why_not):
 - Stores. The two passes are two calls, so each store of the data comes before each store of a flag,
-  and other processors see stores in their order. Two kinds of stores that a copy may use are
+  and other CPUs see stores in their order. Two kinds of stores that a copy may use are
   weaker, and neither reaches over the end of the call: those of one string instruction (rep movs)
   have no order among themselves, but no later store overtakes them; non-temporal ones have none at
   all, and the C library ends them with a fence. So one flag would do to know that all of the
@@ -145,8 +145,7 @@ class Binder:
     """Binds actors of a plan to FIFOs made of lines. Chunks, flags and scratch memory are the same
     for every set of user buffers.
 
-    An action takes up to 3.6 KB and 120 us to bind, twice what it takes with counters (see
-    actions.MAX_ACTIONS).
+    An action takes twice the memory and time to bind that it takes with counters.
     """
 
     def __init__(self, plan: Plan, fifos: "Array") -> None:
@@ -266,7 +265,7 @@ class Binder:
         return memory[: region.size].view(self.element)
 
     def _pairs(self, region: Region, array: "Array") -> list[tuple["Array", "Array"]]:
-        """The region's lines beside the parts of a contiguous array that they hold: whole lines,
+        """The region's lines and the parts of a contiguous array that they hold: whole lines,
         then a rest.
         """
         data, flat, width = self.chunk(region).data, array.view(np.uint8), self.data_bytes

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import Backend, Batch, GpuOptions, Samples, Session, SessionOptions
+from collbench.backends.base import (
+    MAX_LOADED_PLANS,
+    Backend,
+    Batch,
+    GpuOptions,
+    Samples,
+    Session,
+    SessionOptions,
+)
 from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
 from collbench.backends.gpu.concurrent import Beside
@@ -37,7 +45,6 @@ from collbench.util.errors import CollbenchError, ScheduleError
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-LOADED = 64  # plans kept on the GPUs
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
 
 
@@ -71,19 +78,19 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
                 is_peered=is_peered,
                 hosts=hosts,
             )
-            said, net_bytes, self._refuse = reserve_net(
+            messages, net_bytes, self._refuse = reserve_net(
                 self._workers, [plan for plan in plans if plan.domains], options, group.hosts
             )
-        self.version += said
+        self.version += messages
         self.headline = (
             f"{self.device}: {-(-(arena_bytes + host_bytes + net_bytes) >> 20)}M of FIFOs, flags"
-            f" and scratch memory a GPU{said}"
+            f" and scratch memory a GPU{messages}"
         )
 
     def _sources(self, plan: Plan) -> list[Future[bytes]]:
         """The machine code of every rank's kernel, being made."""
         drop = DROP_AFTER if self.options.inject == "drop" else None
-        found = []
+        futures = []
         for rank in range(self.n):
             key = (
                 kernel_source(plan, 0 if plan.schedule.is_symmetric else rank, drop),
@@ -91,8 +98,8 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             )
             if key not in self._compiling:
                 self._compiling[key] = self._pool.submit(cubin, *key)
-            found.append(self._compiling[key])
-        return found
+            futures.append(self._compiling[key])
+        return futures
 
     def _load(self, plan: Plan) -> None:
         """Have the plan on all GPUs. Raises RefusedError for messages that cannot be moved as they
@@ -109,7 +116,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
                 f" {arch / 10}"
             )
         cubins = [future.result() for future in self._sources(plan)]
-        if is_full := len(self._known) >= LOADED:
+        if is_full := len(self._known) >= MAX_LOADED_PLANS:
             self._known.clear()
         digests = self._workers.call(
             CudaRank.load, plan, self._sets(plan.problem), cubins, is_full, timeout_s=START_S
@@ -136,12 +143,12 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
         )
 
     def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
-        """Launches alone, matrix products alone, and both at once. Raises ScheduleError for
-        messages, whose proxy needs the host meanwhile.
+        """Launches alone, matrix multiplications alone, and both at once. Raises ScheduleError for
+        messages, whose proxy needs the host at the same time.
         """
         if plan.domains:
             raise ScheduleError(
-                "the host that queues products would have to move messages, too",
+                "the host that queues GEMMs would have to move messages, too",
                 "use --transport p2p, shm or ce",
             )
         self._load(plan)

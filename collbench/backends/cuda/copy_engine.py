@@ -1,4 +1,4 @@
-"""Runs plans by a GPU's copy engine: plays what device/engine.py wrote on four streams beside the
+"""Runs plans by a GPU's copy engine: plays what device/engine.py wrote on four streams besides the
 main one, also into a graph being captured.
 
 Streams, events and kernels only; what is queued, and in which order, is the script's.
@@ -94,11 +94,11 @@ class CopyEngine:
             0,
         )
         calls: list[Callable[[int], object]] = []
-        told = 0
+        used = 0
 
         def telling(function: int, count: int, *more: bytes) -> Launch:
-            nonlocal told
-            address, told = table + told * NOTE.size, told + count
+            nonlocal used
+            address, used = table + used * NOTE.size, used + count
             return Launch(
                 gpu.card,
                 function,
@@ -144,12 +144,12 @@ class CopyEngine:
                             Launch(gpu.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
                         )
                     )
-                case Begin(found):
-                    calls.append(telling(say, len(found), struct.pack("<I", 1)))
-                case Wait(found):
-                    calls.append(self._on(WAITING, telling(wait, len(found))))
-                case Say(found):
-                    calls.append(self._on(SAYING, telling(say, len(found), struct.pack("<I", 0))))
+                case Begin(entries):
+                    calls.append(telling(say, len(entries), struct.pack("<I", 1)))
+                case Wait(entries):
+                    calls.append(self._on(WAITING, telling(wait, len(entries))))
+                case Say(entries):
+                    calls.append(self._on(SAYING, telling(say, len(entries), struct.pack("<I", 0))))
         return partial(_play, calls)
 
     def _on(self, stream: int, call: Callable[[int], object]) -> Callable[[int], object]:

@@ -20,7 +20,7 @@ def reserve_net(
     """Let ranks, on those hosts, have memory for the messages of plans, and threads to receive
     large ones of their host.
 
-    Returns what is to be said of it, the bytes of a rank, and what raises RefusedError for a plan
+    Returns a description of it, the bytes of a rank, and what raises RefusedError for a plan
     that cannot run as it was asked for.
     """
     if not plans:

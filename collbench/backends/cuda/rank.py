@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
+from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.hang import diagnosis
@@ -154,7 +154,7 @@ class CudaRank(GpuTimedRank[str]):
         loaded = self.loaded[plan.digest] = LoadedGpuPlan(
             plan, sets, cubins[rank], function, memory, proxy
         )
-        if plan.transport == "ce":  # written now: it takes longer than ranks stay in a meeting
+        if plan.transport == "ce":  # written now: it takes longer than ranks stay at a barrier
             for number in range(sets):
                 loaded.launches[number] = self._written(loaded, number)
         return plan.digest
@@ -265,7 +265,7 @@ class CudaRank(GpuTimedRank[str]):
                 gpu.host_arenas[self.context.rank] + where.tails, where.fifos_end - where.tails
             )
 
-    def first(self, digest: str, is_checked: bool) -> Answer:
+    def first(self, digest: str, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
         loaded = self._taken(digest)
         self._misbehave()
@@ -278,7 +278,7 @@ class CudaRank(GpuTimedRank[str]):
             is_checked=is_checked,
         )
 
-    def timed(self, digest: str, batch: Batch, work_s: float) -> Answer:
+    def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
@@ -296,8 +296,8 @@ class CudaRank(GpuTimedRank[str]):
         )
 
     def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
-        """Launches beside matrix products. Raises ScheduleError if there are more than kernels can
-        count.
+        """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
+        than kernels can count.
         """
         loaded = self._taken(digest)
         _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
@@ -314,7 +314,7 @@ class CudaRank(GpuTimedRank[str]):
 
     def soak(
         self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int
-    ) -> Answer:
+    ) -> RankTiming:
         """Launches of those block counts back to back, each after a pause of its own on every rank,
         each compared; the host waits at the end only.
 
@@ -333,7 +333,7 @@ class CudaRank(GpuTimedRank[str]):
         grid = plan.channels * len(
             plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
         )
-        gpu.clear_found()
+        gpu.clear_mismatches()
         before, kept = gpu.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
@@ -380,8 +380,8 @@ class CudaRank(GpuTimedRank[str]):
             gpu.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
         gpu.forget(before)  # tables of copy engines, some for each launch
-        total, index = gpu.found()
-        return Answer(
+        total, index = gpu.mismatches()
+        return RankTiming(
             wrong=(
                 Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
             ),
@@ -389,7 +389,7 @@ class CudaRank(GpuTimedRank[str]):
         )
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
-        """Write given inputs, behind rubbish in the output."""
+        """Fill the output with a pattern, and write the given inputs."""
         gpu, problem = self.gpu, self.loaded[digest].plan.problem
         address, _ = gpu.buffer(problem, "in", 0)
         out, size = gpu.buffer(problem, "out", 0)
@@ -412,7 +412,7 @@ class CudaRank(GpuTimedRank[str]):
         ).copy()
 
     def _misbehave(self) -> None:
-        """For tests of the deadlines: be late, or die."""
+        """Be late or die, for tests of the deadlines."""
         what, _, who = self.options.inject.partition(":")
         if what in ("late", "die") and int(who or 0) == self.context.rank:
             if what == "die":

@@ -116,7 +116,7 @@ class ChildWorkerGroup(WorkerGroup[RankT]):
     def close(self) -> None:
         """End the children; those of ranks that are lost end with them."""
         if not self._is_lost:
-            # under a launcher parts outlive their crew
+            # under a launcher parts outlive their worker group
             self._workers.call(ParentRank.close, timeout_s=END_S + MARGIN_S)
         self._workers.close()
 

@@ -1,9 +1,9 @@
-"""Launches beside computing: matrix products on a stream of their own, launches on the lane's, and
-when each of them had ended.
+"""Launches concurrent with computing: matrix multiplications (GEMMs) on a stream of their own,
+launches on the rank's, and when each of them had ended.
 
-Both begin behind one meeting of all ranks. Every turn of some products, and every replay of a graph
-of some launches, leaves a mark, so that rates can be taken over the time in which both ran,
-whichever ended first. What is launched this module does not know.
+Both begin behind one barrier of all ranks. Every turn of some GEMMs, and every replay of a graph of
+some launches, records an event, so that rates can be taken over the time in which both ran,
+whichever ended first. This module does not know what is launched.
 """
 
 import math
@@ -17,14 +17,14 @@ from collbench.spec.pattern import Wrong
 # of what is queued of each, if it runs alone; longer where LEAST of either take longer
 WINDOW_S = 0.06
 TURN_S = 0.001  # between two marks, roughly
-LEAST = 8  # products, and launches
+LEAST = 8  # GEMMs, and launches
 MAX_LAUNCHES = 100  # of a graph
-PATIENCE = 20  # times as long as alone may both take: launches may have to wait for whole products
+PATIENCE = 20  # times as long as alone may both take: launches may have to wait for whole GEMMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a rank queues: turns of so many products, and replays of so many launches; 0: none.
+    """What a rank queues: turns of so many GEMMs, and replays of so many launches; 0: none.
 
     seconds: how long it may take, beyond which a deadline begins.
     """
@@ -70,8 +70,8 @@ def run(
     graphs: Graphs,
     wait: Callable[[float], None],
 ) -> Marks:
-    """A rank's part: queue the work behind a meeting, wait for it, compare what launches left.
-    wait: until the lane's stream is empty.
+    """A rank's part: queue the work behind a barrier, wait for it, compare what launches left.
+    wait: until the rank's stream is empty.
     """
     card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
     assert gemm is not None

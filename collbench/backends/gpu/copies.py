@@ -1,15 +1,16 @@
 """Plain copies to the next rank, on one GPU to the rank itself, in the place of a collective: by
 the copy engine, by a kernel, to host memory.
 
-They stand for what moves data without reductions and without anybody who waits, and are no member
-of the backends. A copy answers sendrecv; what went to host memory is copied on, untimed, before it
+They stand for what moves data without reductions and without synchronisation, and are no member of
+the backends. device/copies.py measures something else: the rate between two GPUs of one process, by
+the host's clock. A copy answers sendrecv; what went to host memory is copied on, untimed, before it
 is compared.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.backends.base import Answer, GpuOptions
+from collbench.backends.base import GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.concurrent import Beside
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
@@ -32,7 +33,7 @@ from collbench.spec.pattern import Wrong
 # what `algo` says of such a case; channels are the kernel's CTAs
 WAYS = ("kernel", "engine", "host")
 THREADS = 512  # of a CTA
-_ANY_KIND = 4  # cudaMemcpyDefault: addresses tell where memory is
+_ANY_KIND = 4  # cudaMemcpyDefault: addresses determine where memory is
 CopyKey = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
 
 
@@ -97,7 +98,7 @@ class CopyRank(LaunchingRank[CopyKey]):
         self.gpu.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
         self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: CopyKey, is_checked: bool) -> Answer:
+    def first(self, key: CopyKey, is_checked: bool) -> RankTiming:
         """Copy every set of buffers once and compare."""
         case, sets = key
         return timing.first(
@@ -110,7 +111,7 @@ class CopyRank(LaunchingRank[CopyKey]):
         )
 
     def beside(self, key: CopyKey, work: concurrent.Work) -> concurrent.Marks:
-        """Copies beside matrix products."""
+        """Copies concurrent with matrix multiplications."""
         case, sets = key
         wait: Callable[[float], None] = partial(self._wait, key)
         return concurrent.run(
@@ -151,7 +152,7 @@ class CopySession(GpuSession[Case, CopyRank]):
         return 1 if case.algo == "host" else self._sets(case.problem())
 
     def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
-        """Copies alone, matrix products alone, and both at once."""
+        """Copies alone, matrix multiplications alone, and both at once."""
         sets = self._sets_of(case)
         return measured(
             self._workers,

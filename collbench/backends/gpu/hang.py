@@ -20,8 +20,8 @@ _WAITED_FOR = {
 
 
 def diagnosis(gpu: DeviceRank, plan: Plan) -> HangError | None:
-    """What the CTAs of a rank that gave up were waiting for, as they reported it: of those, the one
-    that was least far. None if none did.
+    """The report of the CTA with the least progress, or None. In a cyclic wait any CTA may time out
+    first, so all of them report.
     """
     data = gpu.card.download(gpu.arena + REPORTS_AT, waiters(plan) * REPORT_BYTES)
     program = plan.schedule.program(gpu.rank)

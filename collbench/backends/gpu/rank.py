@@ -1,4 +1,4 @@
-"""One rank's GPU as every GPU backend uses it: user buffers, inputs and answers, meetings of all
+"""One rank's GPU as every GPU backend uses it: user buffers, expected outputs, barriers of all
 ranks, and the clock.
 
 What is measured is a function that queues one launch on one set of user buffers; whose launch it
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 # of small buffers, which come back while they are still in the cache: rows say in-cache
 MAX_SETS = 32
 GRAIN_BYTES = 512  # user buffers of a set begin at multiples of this
-HOLD_NS = 300_000  # all ranks stay in a meeting until the slowest host has queued what follows it
-OUTSIDE = -1  # among meetings by how long they are held: that which the host ends
+HOLD_NS = 300_000  # all ranks stay at a barrier until the slowest host has queued what follows
+_OUTSIDE_PATIENCE = 2  # deadlines that a kernel waits for its host, which gives up before
+OUTSIDE = -1  # among barriers by how long they are held: the one that the host ends
 _THREADS, _CTAS = 256, 512  # of the kernels that write and compare
-_ANSWER_BYTES = 16
-BARRIER = struct.Struct("<7Q")  # of barrier.cu
+_MISMATCHES_BYTES = 16
+BARRIER = struct.Struct("<7Q")  # the arguments of the barrier's kernel
 POOL_BYTES = 32 << 20  # of constant data, at a time
 # addresses by key, where the next goes, where there is no more room
 Kept = tuple[dict[Hashable, int], int, int]
@@ -82,7 +83,7 @@ class DeviceRank:
         self.is_peered = True
         self.assemble: Callable[[int], None] | None = None
         self.outside: Outside | None = None  # while a plan runs that sends messages
-        # what is computed beside launches, where that is measured
+        # what is computed while launches run, where that is measured
         self.gemm: Gemm | None = None
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int = 0) -> ExportedMemory:
@@ -124,7 +125,7 @@ class DeviceRank:
         `assemble` queues something that all must be there for.
 
         near: the ranks of this host, if others' memory cannot be reached: its address is 0, and
-        ranks meet outside of their GPUs.
+        the barrier of ranks is outside of their GPUs.
         """
         self.timeout_s, self.assemble, self.is_peered = timeout_s, assemble, is_peered
         mine, nothing = (self.arena, self.user), (0, 0)
@@ -162,10 +163,10 @@ class DeviceRank:
             "aborts", struct.pack(f"<{len(controls)}Q", *(arena + ABORT_AT for arena in controls))
         )
         self._peers = self.keep(
-            "meeting",
+            "barrier",
             struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)),
         )
-        self._found = self.keep("found", bytes(_ANSWER_BYTES))
+        self._mismatches = self.keep("mismatches", bytes(_MISMATCHES_BYTES))
 
     def keep(self, key: Hashable, data: bytes) -> int:
         """Constant data on the GPU, uploaded once."""
@@ -193,7 +194,7 @@ class DeviceRank:
         self._pool, self._pool_end = self.tables, self.tables + size
 
     def barrier(self, hold_ns: int = HOLD_NS) -> None:
-        """Queue a meeting of all ranks."""
+        """Queue a barrier of all ranks."""
         if self.outside is not None:
             self._queue_outside_barrier(self.outside)
             return
@@ -213,12 +214,12 @@ class DeviceRank:
         self._barriers[hold_ns](self.card.stream)
 
     def _queue_outside_barrier(self, outside: Outside) -> None:
-        """Queue a kernel that waits for this rank's host, which meets the others when it has queued
-        what follows.
+        """Queue a kernel that waits for this rank's host, which synchronises with the others when
+        it has queued what follows.
         """
         if OUTSIDE not in self._barriers:
-            peers = self.keep("outside meeting", struct.pack("<2Q", *outside.barrier_table()))
-            patience_ns = int(2 * self.timeout_s * 1e9)  # its host gives up before
+            peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
+            patience_ns = int(_OUTSIDE_PATIENCE * self.timeout_s * 1e9)
             args = BARRIER.pack(
                 outside.barrier_word,
                 peers,
@@ -243,7 +244,7 @@ class DeviceRank:
         if self.outside is not None and self.outside.proxy is not None:
             self.outside.proxy.expect(launches)
 
-    # Inputs and answers
+    # Inputs and expected outputs
 
     def buffer(self, problem: Problem, which: str, number: int, stride: int = 0) -> tuple[int, int]:
         """Address and bytes of the rank's input or output in a set; sets are `stride` bytes apart,
@@ -258,11 +259,11 @@ class DeviceRank:
     def _table(self, values: "Array", *key: Hashable) -> int:
         return self.keep(key, values.tobytes())
 
-    def _answers(self, problem: Problem) -> list[tuple[int, int, int, int]]:
+    def _expected_blocks(self, problem: Problem) -> list[tuple[int, int, int, int]]:
         """(first element in the output, elements, table, phase) of every block that must come
         out.
         """
-        what, count, found = collective(problem.op), problem.block_count, []
+        what, count, blocks = collective(problem.op), problem.block_count, []
         for want in what.wants(problem.n, problem.root, self.rank):
             if what.is_reduction:
                 table = self._table(
@@ -274,8 +275,8 @@ class DeviceRank:
                 )
             else:
                 table = self._input_table(problem, want.ranks[0])
-            found.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
-        return found
+            blocks.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
+        return blocks
 
     def _input_table(self, problem: Problem, rank: int) -> int:
         is_reduction = collective(problem.op).is_reduction
@@ -298,7 +299,7 @@ class DeviceRank:
         """
         item = problem.item_bytes
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             self._pattern(
                 item,
                 0,
@@ -317,16 +318,16 @@ class DeviceRank:
                 struct.pack("<5QI", address, table, size // item, 0, stride, 0),
             )
 
-    def clear_found(self) -> None:
+    def clear_mismatches(self) -> None:
         """Forget what comparisons have found."""
-        self.card.upload(self._found, struct.pack("<2Q", 0, (1 << 64) - 1))
+        self.card.upload(self._mismatches, struct.pack("<2Q", 0, (1 << 64) - 1))
 
     def queue_compare(self, problem: Problem, sets: range, stride: int) -> None:
         """Queue a comparison of the outputs of some sets with the definition; what is found adds
         up.
         """
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             words = (
                 out + first * problem.item_bytes,
                 table,
@@ -334,13 +335,13 @@ class DeviceRank:
                 phase,
                 stride,
                 first,
-                self._found,
+                self._mismatches,
             )
             self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
 
-    def found(self) -> tuple[int, int]:
+    def mismatches(self) -> tuple[int, int]:
         """How many wrong elements comparisons have found, and the least index of one."""
-        total, index = struct.unpack("<2Q", self.card.download(self._found, _ANSWER_BYTES))
+        total, index = struct.unpack("<2Q", self.card.download(self._mismatches, _MISMATCHES_BYTES))
         return total, index
 
     def compare(self, problem: Problem, sets: range) -> Wrong | None:
@@ -348,10 +349,10 @@ class DeviceRank:
         first wrong element.
         """
         stride = stride_bytes(problem)
-        self.clear_found()
+        self.clear_mismatches()
         self.queue_compare(problem, sets, stride)
         self.card.wait(self.timeout_s)
-        total, index = self.found()
+        total, index = self.mismatches()
         if not total:
             return None
         kind = dtype(problem.dtype).numpy()
@@ -364,7 +365,7 @@ class DeviceRank:
     ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
-        for first, count, table, phase in self._answers(problem):
+        for first, count, table, phase in self._expected_blocks(problem):
             if first <= index < first + count:
                 got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
                 wanted = self.card.download(

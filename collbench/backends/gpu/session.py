@@ -14,11 +14,11 @@ from collbench.backends.base import (
     ANSWER_S,
     GPU_BATCH,
     REPLAYS,
-    Answer,
     Batch,
     GpuOptions,
     Job_contra,
     Key_contra,
+    RankTiming,
     Samples,
     SessionFacts,
     auto_iterations,
@@ -44,7 +44,7 @@ from collbench.util.errors import CollbenchError, UnavailableError
 SLOWER = 2
 START_S = 120.0  # for contexts, allocations and first compilations
 _CUDA_SWITCHES = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING")
-# Deadlines of ranks that a call may meet one after the other, each of which ends with an answer.
+# Deadlines of ranks that may pass one after the other in a call, each of which ends with an answer.
 _WAITS_OF_A_REPEAT, _WAITS_OF_A_SOAK = 4, 8
 _FIRST_TURNS = 3  # of one matrix multiplication each, to learn how long one takes
 _FIRST_REPLAYS = 2
@@ -187,7 +187,7 @@ class LaunchingRank(GpuRank, Generic[Key_contra]):
         """
 
     @abstractmethod
-    def first(self, key: Key_contra, is_checked: bool) -> Answer:
+    def first(self, key: Key_contra, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
 
     @abstractmethod
@@ -199,7 +199,7 @@ class GpuTimedRank(LaunchingRank[Key_contra]):
     """One whose launches can be timed by themselves."""
 
     @abstractmethod
-    def timed(self, key: Key_contra, batch: Batch, work_s: float) -> Answer:
+    def timed(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
         """Time the batch's launches, which should take so long altogether, and compare."""
 
 
@@ -350,7 +350,7 @@ def repeat_on_gpus(
     limit_s = repeat_limit_s(options.timeout_s) + batch.deadline_s + ANSWER_S
     workers.call(GpuTimedRank.reset, key, timeout_s=limit_s)
     first = workers.call(GpuTimedRank.first, key, batch.is_checked, timeout_s=limit_s)
-    launch_s = max(answer.seconds for answer in first)
+    launch_s = max(timing.seconds for timing in first)
     known = watch.iterations.get(key)
     iterations = batch.iterations or known or auto_iterations(launch_s, GPU_BATCH)
     while True:
@@ -362,7 +362,7 @@ def repeat_on_gpus(
             work_s,
             timeout_s=limit_s + work_s,
         )
-        wanted = auto_iterations(max(answer.seconds for answer in timed), GPU_BATCH)
+        wanted = auto_iterations(max(timing.seconds for timing in timed), GPU_BATCH)
         if batch.iterations or key in watch.iterations or wanted <= iterations:
             break
         # launched one by one for the first time, small ones took ten times as long as in a graph
@@ -386,9 +386,7 @@ def measured(
     options: GpuOptions,
 ) -> tuple[list[Beside], list[Wrong]]:
     """The driver's part: launches once and compared, then each repeat alone, alone and together;
-    and what was wrong in any of it.
-
-    Ranks offer reset(key), first(key, is_checked), compute(size) and beside(key, work). Buffers,
+    and what was wrong in any of it. Buffers,
     data_bytes a rank, are filled anew before every repeat.
     """
     cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
@@ -403,17 +401,17 @@ def measured(
 
     workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
     first = workers.call(LaunchingRank.first, key, True, timeout_s=limit_s)
-    wrong: list[Wrong] = [answer.wrong for answer in first if answer.wrong is not None]
+    wrong: list[Wrong] = [timing.wrong for timing in first if timing.wrong is not None]
     workers.call(LaunchingRank.compute, size, timeout_s=START_S + limit_s)
     gemm_s = last_of(
         [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
     )
-    launches = auto_iterations(max(answer.seconds for answer in first), GPU_BATCH)
+    launches = auto_iterations(max(timing.seconds for timing in first), GPU_BATCH)
     started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
     launch_s = last_of([marks.launches for marks in started]) / launches
     work = work_of(gemm_s, launch_s)
-    found: list[Beside] = []
-    ask(replace(work, replays=0))  # untimed: clocks settle under the power that products draw
+    overlaps: list[Beside] = []
+    ask(replace(work, replays=0))  # untimed: clocks settle under the power that GEMMs draw
     for _ in range(repeats):
         workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
         computing, alone, both = (
@@ -422,7 +420,7 @@ def measured(
             ask(work),
         )
         wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
-        found.append(
+        overlaps.append(
             Beside(
                 products=work.products,
                 launches=work.launches,
@@ -432,4 +430,4 @@ def measured(
                 notes=(*cached, *watch.notes()),
             )
         )
-    return found, wrong
+    return overlaps, wrong

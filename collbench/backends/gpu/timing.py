@@ -7,7 +7,7 @@ Whose launches they are, this module does not know; a DeviceRank queues, synchro
 from collections.abc import Callable
 from functools import partial
 
-from collbench.backends.base import REPLAYS, Answer, Batch, GpuOptions
+from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.gpu.rank import DeviceRank, Graphs, QueueOne
 from collbench.backends.net.gpu_proxy import BURST
 from collbench.spec.case import Problem
@@ -23,7 +23,7 @@ def first(
     wait: Callable[[], None],
     *,
     is_checked: bool,
-) -> Answer:
+) -> RankTiming:
     """Run every set of buffers once, compare, and say roughly how long a launch takes."""
     start, stop = gpu.events(_EVENTS_A_TIME)
     gpu.barrier()
@@ -34,7 +34,7 @@ def first(
     gpu.card.record(stop)
     wait()
     wrong = gpu.compare(problem, range(sets)) if is_checked else None
-    return Answer(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
+    return RankTiming(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
 
 
 def timed(
@@ -46,7 +46,7 @@ def timed(
     options: GpuOptions,
     graphs: Graphs,
     wait: Callable[[], None],
-) -> Answer:
+) -> RankTiming:
     """Time launches; out of place, compare what the last of them left in every set that they
     used.
     """
@@ -57,7 +57,7 @@ def timed(
         seconds = _time_together(gpu, queue, sets, launches, options, graphs, wait)
     is_compared = batch.is_checked and not problem.in_place
     wrong = gpu.compare(problem, range(min(sets, launches))) if is_compared else None
-    return Answer(wrong=wrong, seconds=seconds)
+    return RankTiming(wrong=wrong, seconds=seconds)
 
 
 def burst_sizes(launches: int) -> list[int]:
@@ -110,10 +110,10 @@ def _timed_graph(
     start: int,
     stop: int,
 ) -> Callable[[], None]:
-    """A graph that has all in it: the meeting, which so need not wait for any host, the launches,
+    """A graph that has all in it: the barrier, which then need not wait for any host, the launches,
     and the times before and behind them.
 
-    Otherwise the time has the begin of a graph in it, some 5 us on H200s.
+    Otherwise the time would include the start of a graph.
     """
     key = (sets, launches, "timed")
 
@@ -147,7 +147,7 @@ def _timed_in_bursts(
     stop: int,
     wait: Callable[[], None],
 ) -> float:
-    """Behind a meeting that the host ends, and never more launches at once than the host can queue
+    """Behind a barrier that the host ends, and never more launches at once than the host can queue
     without being blocked.
     """
     bursts = burst_sizes(launches)

@@ -2,7 +2,7 @@
 buffers, graph, clock and checks.
 
 NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to
-runs in new processes (_apart), one session for each set of variables.
+runs in new processes (gpu/child.py), one session for each set of variables.
 """
 
 import os
@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from collbench.backends.base import (
-    Answer,
     Batch,
     GpuOptions,
     Peer,
+    RankTiming,
     Samples,
     Session,
     SessionOptions,
@@ -201,7 +201,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
         self.gpu.prepare(problem, range(sets), stride_bytes(problem))
         self.gpu.card.wait(self.gpu.timeout_s)
 
-    def first(self, key: NcclKey, is_checked: bool) -> Answer:
+    def first(self, key: NcclKey, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
         problem, sets = key
         if self.options.inject == f"die:{self.context.rank}":
@@ -216,7 +216,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
                 is_checked=is_checked,
             )
 
-    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> Answer:
+    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> RankTiming:
         """Time launches and compare."""
         problem, sets = key
         with self._refusals(f"do {problem.op}"):
@@ -232,7 +232,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
             )
 
     def beside(self, key: NcclKey, work: concurrent.Work) -> concurrent.Marks:
-        """Launches beside matrix products."""
+        """Launches concurrent with matrix multiplications."""
         problem, sets = key
         with self._refusals(f"do {problem.op}"):
             return concurrent.run(
@@ -318,7 +318,7 @@ class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
         return replace(samples, notes=(*samples.notes, *self._notes))
 
     def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
-        """Launches alone, matrix products alone, and both at once."""
+        """Launches alone, matrix multiplications alone, and both at once."""
         problem = case.problem()
         sets = self._sets(problem)
         found, wrong = measured(

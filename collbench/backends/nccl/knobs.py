@@ -39,7 +39,7 @@ def why_waived(case: Case) -> str:
 
 def registration(version: int, launch: str, variables: Mapping[str, str]) -> str:
     """The note of whether NCCL may have registered the user buffers: `unregistered`, or
-    `maybe-registered` where it does not tell.
+    `maybe-registered` where it does not report it.
 
     CuPy's binding has no ncclCommRegister, so that only the capture of a graph can do it; and user
     buffers are of cudaMalloc.

@@ -7,14 +7,14 @@ receiving kernel polls a word that the proxy sets when a message has come, and s
 has read. Lines of ll carry their flags along, and no word says that they are there: the proxy sends
 a slot once every line of it has the slice's flag.
 
-Order. GPU to processor: kernels fence with the scope of the system between data and word, and a
-line's data and flag are one aligned store of 8 bytes; a processor of x86-64 loads in order.
-Processor to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI
+Order. GPU to CPU: kernels fence with the scope of the system between data and word, and a
+line's data and flag are one aligned store of 8 bytes; a CPU of x86-64 loads in order.
+CPU to GPU: MPI has written the data before Test says so, and x86-64 stores in order; what MPI
 writes of lines in which order does not matter, as long as it copies words of 8 bytes whole or
 ascending.
 
-It has no thread of its own (see _proxy.py; large messages may have some to copy them,
-_receivers.py): the rank's host has nothing else to do while its GPU runs, and gives turns instead
+It has no thread of its own (see proxy.py; large messages may have some to copy them, see
+receivers.py): the rank's host has nothing else to do while its GPU runs, and gives turns instead
 of sleeping. So all that the host queues while kernels wait must not block it: launches go in
 bursts, and the stream is empty before the next.
 """
@@ -51,13 +51,13 @@ BURST = 64
 # turns between two looks at the stream; such looks between two at the other ranks
 TURNS, LOOK = 8, 32
 _WORD = 8
-# of the two words of a meeting that which the host sets; the other the kernel sets itself
+# of the two words of a barrier: the one that the host sets; the kernel sets the other itself
 _OUTSIDE = 1
 
 
 class _GpuSendConnector(SendConnector):
-    """The sending end of a connection on a channel. said: the word that the kernel sets; limit:
-    messages that will have been sent after all launches.
+    """The sending end of a connection on a channel. kernel_word: the word that the kernel sets;
+    limit: messages that will have been sent after all launches.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class _LineSendConnector(_GpuSendConnector):
 
 class _GpuRecvConnector(Connector):
     """The receiving end of a connection on a channel, which posts a receive into every free slot.
-    said: the word by which the kernel frees slots.
+    kernel_word: the word by which the kernel frees slots.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class GpuProxy:
 
 class Outside:
     """What a rank on a GPU has to do with ranks that do not share its memory: words and slots, the
-    proxy of the plan that runs, meetings, and aborts.
+    proxy of the plan that runs, barriers, and aborts.
 
     It has control words of its own, like an arena's, so that its kernels need no other rank's.
     """
@@ -358,7 +358,7 @@ class Outside:
 
     @property
     def barrier_word(self) -> int:
-        """Where the kernel of a meeting has its words."""
+        """Where the kernel of a barrier has its words."""
         return self.address + MEETING_AT
 
     def barrier_table(self) -> tuple[int, int]:
@@ -454,7 +454,7 @@ class Outside:
         return f"the messages of rank {self.data_comm.rank} do not leave"
 
     def _barrier(self, limit_s: float) -> None:
-        """All hosts are here: let the kernel of the meeting go on."""
+        """All hosts are here: let the kernel of the barrier go on."""
         assert self.proxy is not None
         self.is_at_barrier = False
         self._barriers_done += 1

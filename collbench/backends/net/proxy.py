@@ -1,15 +1,14 @@
-"""The proxy of a rank on processors: it owns the communicator that data takes, and moves the slots
-of all connections that leave the rank's island.
+"""The proxy of a rank on CPUs: it owns the communicator for data, and moves the slots of all
+connections that leave the rank's shared-memory domain.
 
-Of each connection it counts what was posted and what is done. The sending rank posts a slot, or
-what it lends, as soon as it is filled; the receiving one posts a receive into every free slot.
-Counts go into the flags that the interpreter polls, which so cannot tell a slot that came by
-message from one in shared memory.
+For each connection it counts what was posted and what is done. The sending rank posts a slot, or
+memory that its peer pulls, as soon as it is filled; the receiving one posts a receive into every
+free slot. The counts go into the flags that the interpreter polls, so that a slot that came as a
+message looks like one in shared memory.
 
-It has no thread: the rank's own loop gives it turns while it waits, and every hand-over is posted
-at once. A thread of its own would need Python's lock, which the waiting interpreter holds: measured
-with 2 ranks on 2 cores, ring allreduce in a loop of its own / in a thread takes 25 / 296 us at 64
-KiB, 106 / 332 at 1 MiB, 1470 / 4000 at 16 MiB.
+It has no thread: the rank's own loop calls it while the rank waits, and every message is posted at
+once. A thread of its own would need Python's lock, which the waiting interpreter holds (measured:
+docs/results/mpi-messages.md).
 
 MPI may take small messages before there is a receive. So that they stay bounded, every `slots`-th
 message is synchronous: it is done once its receive is posted, and messages keep their order, so no
@@ -101,14 +100,14 @@ class DataComm:
 
 
 def data_comm_of(comm: Comm) -> DataComm:
-    """The road of a communicator of mpi4py."""
+    """The communicator for data, duplicated from one of mpi4py."""
     from mpi4py import MPI
 
     return DataComm(comm, MPI.Exception)
 
 
 class Moving(Protocol):
-    """A proxy while ranks meet."""
+    """A proxy while ranks wait at a barrier."""
 
     def turn(self) -> None: ...
 
@@ -182,7 +181,7 @@ class _RecvConnector(Connector):
 
 
 def ends(plan: Plan, rank: int) -> list[int]:
-    """The connections of a rank that go to other islands."""
+    """The connections of a rank that go to other shared-memory domains."""
     return (
         [
             number
@@ -243,7 +242,7 @@ class Proxy:
         return edge in self.receiving
 
     def clear(self) -> None:
-        """Forget the counts of earlier launches, between two meetings of all ranks."""
+        """Forget the counts of earlier launches, between two barriers of all ranks."""
         for end in self._ends:
             end.posted = end.done = 0
         for into in self.receiving.values():

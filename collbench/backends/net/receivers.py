@@ -1,18 +1,15 @@
-"""Messages that this process copies: of ranks of the same host, MPI reads the sender's memory in
-the thread that asks for them, as Open MPI does.
+"""Threads that receive the messages which this process copies: for ranks of the same host, MPI
+(such as Open MPI) reads the sender's memory in the thread that asks for the message.
 
-A receive that is posted ahead is then copied whenever MPI next gets on, all that have come at once,
-and the first is not seen before the last. So the proxy looks which messages have come (matched
-probes keep their order) and takes them one by one, so that kernels read one while the next is
-copied: two H200s, Open MPI 4.1.6 with btl_vader_single_copy_mechanism cma, 2 channels, us posted
-ahead / one by one: ring allreduce of 1 MiB by 256K 246 / 177, of 4 MiB by 512K 876 / 543; sendrecv
-of 1 MiB by 256K 253 / 186, of 4 MiB by 512K 940 / 601.
+A receive that is posted ahead is copied whenever MPI next progresses, together with all others that
+have come, and the first is not seen before the last. So the proxy probes which messages have come
+(matched probes keep their order) and takes them one by one: kernels read one while the next is
+copied.
 
-One core copies less than a few do: large ones are handed to threads, Python's lock being free while
-they copy, and the proxy asks whether they are done, so that no thread ever waits inside MPI. Ring
-allreduce of 64 MiB, 4 channels by 2M: 3.4 ms with 4 threads, 4.1 with 2, 7.5 with none; of 4 MiB by
-512K 810 us with 4 threads, 543 with none. Where MPI copies through buffers of its own, threads gain
-nothing. What other hosts send is posted ahead: that was not tried otherwise.
+Several cores copy more than one: large messages are handed to threads, because Python's lock is
+free while they copy. The proxy asks whether they are done, so that no thread ever waits inside MPI.
+Where MPI copies through buffers of its own, threads gain nothing. Messages of other hosts are
+posted ahead. Measured: docs/results/mpi-messages.md.
 """
 
 import sys
@@ -24,11 +21,11 @@ from collbench.launch.mpi_types import Buffer, MatchedMessage, Request
 from collbench.planning.choice_gpu import slot_wire_bytes
 from collbench.planning.plan import Plan
 
-TAKEN_FROM = 64 << 10  # bytes of a slot: a probe takes 1 to 3 us, to copy so many about 5
+TAKEN_FROM = 64 << 10  # bytes of a slot whose copy takes longer than a probe
 RECEIVED_FROM = 1 << 20  # by a thread, which must be woken and get Python's lock first
 THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which there are cores
-# After which a thread gets Python's lock from one that runs on, as a proxy does: with the default
-# of 5 ms a sweep had no row after a minute.
+# Python hands its lock from a running thread (the proxy) to a waiting one after this time; its
+# default would let receivers starve.
 _SWITCH_S = 1e-5
 
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from collbench.backends.base import Answer, Batch, GpuOptions, LaunchMode
+from collbench.backends.base import Batch, GpuOptions, LaunchMode, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, Marks, Work, work_of
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
-from collbench.backends.gpu.session import GpuFacts, GpuHealth, measured
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, LaunchingRank, measured
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
 from collbench.launch.group import Rank, RankContext, WorkerGroup
@@ -128,10 +128,10 @@ class FakeWorkers(WorkerGroup[Any]):
         self.wrong = wrong
 
     def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
-        work = args[1] if method == "beside" else None
+        work = args[1] if method == LaunchingRank.beside.__name__ else None
         self.asked.append((method, work))
         if method == "first":
-            return [Answer(wrong=None, seconds=3e-3)] * 2
+            return [RankTiming(wrong=None, seconds=3e-3)] * 2
         if work is None:
             return [None, None]
         assert timeout_s > work.seconds
@@ -166,8 +166,8 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
         "reset",
         "first",
         "compute",
-        *["beside"] * 3,
-        *(["reset"] + ["beside"] * 3) * 2,
+        *[LaunchingRank.beside.__name__] * 3,
+        *(["reset"] + [LaunchingRank.beside.__name__] * 3) * 2,
     ]
     # behind two that find out how long each takes, and one that warms up
     works = [work for _, work in workers.asked if work is not None][3:]
@@ -442,11 +442,11 @@ class FakeRank(Rank):
 
     def compute(self, size: int) -> None: ...
 
-    def first(self, key: Any, is_checked: bool) -> Answer:
-        return Answer(wrong=None, seconds=1e-3)
+    def first(self, key: Any, is_checked: bool) -> RankTiming:
+        return RankTiming(wrong=None, seconds=1e-3)
 
     def beside(self, key: Any, work: Work) -> Marks:
-        self.asked.append(("beside", (key,)))
+        self.asked.append((LaunchingRank.beside.__name__, (key,)))
         work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
         computing, launches = (
             tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
@@ -474,5 +474,5 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
     allocated = [args for method, args in FakeRank.asked if method == "allocate"]
     # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
     assert allocated == [(0, 128 << 20, 1 << 20)] * 3
-    keys = {args[0] for method, args in FakeRank.asked if method == "beside"}
+    keys = {args[0] for method, args in FakeRank.asked if method == LaunchingRank.beside.__name__}
     assert keys == {(cases[1], 1)}
