@@ -39,7 +39,7 @@ Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class RateSpan:
     """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to
     most.
     """
@@ -52,7 +52,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CurveVerdict:
     """One curve against the reference's."""
 
     op: str
@@ -60,7 +60,7 @@ class Verdict:
     ranks: int
     placement: str
     conditions: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[RateSpan, ...]
 
     @property
     def is_behind(self) -> bool:
@@ -103,7 +103,9 @@ def _named(label: str, file: Path) -> Loaded:
     return replace(load(file), name=label)
 
 
-def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND) -> list[Verdict]:
+def normal(
+    frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND
+) -> list[CurveVerdict]:
     """Every curve of the frame that the reference has, with where it falls behind: below that share
     of the reference's rate.
     """
@@ -118,7 +120,7 @@ def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIN
             }
             if shares:
                 found.append(
-                    Verdict(
+                    CurveVerdict(
                         op=key[0],
                         backend=key[1],
                         ranks=key[2],
@@ -184,14 +186,14 @@ def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     return found | own
 
 
-def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
+def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
     """Neighbouring sizes of one verdict together."""
-    found: list[Span] = []
+    found: list[RateSpan] = []
     for size, share in shares.items():
         is_behind = share < behind
         if found and found[-1].is_behind == is_behind:
             before = found[-1]
-            found[-1] = Span(
+            found[-1] = RateSpan(
                 first=before.first,
                 last=size,
                 is_behind=is_behind,
@@ -199,7 +201,9 @@ def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
                 most=max(before.most, share),
             )
         else:
-            found.append(Span(first=size, last=size, is_behind=is_behind, least=share, most=share))
+            found.append(
+                RateSpan(first=size, last=size, is_behind=is_behind, least=share, most=share)
+            )
     return found
 
 

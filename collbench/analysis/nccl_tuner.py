@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.rows import (
     LEAST_GAIN,
-    Problem,
     Row,
-    by_problem,
+    Workload,
+    by_workload,
     is_separated,
-    middle,
+    median_time,
     ratio,
     rows_of,
 )
@@ -84,7 +84,7 @@ class Setting(NamedTuple):
         )
 
 
-class Place(NamedTuple):
+class TunerMatch(NamedTuple):
     """What a line of the plugin matches, sizes apart."""
 
     op: str
@@ -109,7 +109,7 @@ class Gain:
     is_worse: bool
 
 
-Gains = Mapping[Place, Mapping[int, Sequence[Gain]]]
+Gains = Mapping[TunerMatch, Mapping[int, Sequence[Gain]]]
 
 
 def setting_of(row: Row) -> Setting:
@@ -128,7 +128,7 @@ def gains(rows: Iterable[Row]) -> Gains:
     """
     theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
     # a line is for both one process and several
-    known = by_problem(row._replace(group="") for row in theirs)
+    known = by_workload(row._replace(group="") for row in theirs)
     if not any(
         not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here
     ):
@@ -137,7 +137,7 @@ def gains(rows: Iterable[Row]) -> Gains:
             " nothing to tell it",
             _HINT,
         )
-    found: dict[Place, dict[int, list[Gain]]] = {}
+    found: dict[TunerMatch, dict[int, list[Gain]]] = {}
     for place, problems in _places(known).items():
         sizes = sorted({size for problem in problems for size in known[problem]})
         for size in sizes:
@@ -154,10 +154,10 @@ def gains(rows: Iterable[Row]) -> Gains:
     return found
 
 
-def _places(known: Mapping[Problem, object]) -> dict[Place, list[Problem]]:
-    found: dict[Place, list[Problem]] = {}
+def _places(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
+    found: dict[TunerMatch, list[Workload]] = {}
     for problem in known:
-        found.setdefault(Place(problem.op, problem.hosts, problem.ranks), []).append(problem)
+        found.setdefault(TunerMatch(problem.op, problem.hosts, problem.ranks), []).append(problem)
     return found
 
 
@@ -200,9 +200,9 @@ def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
 
 
 def _is_better(row: Row, other: Row) -> bool:
-    return is_separated(row.times_us, other.times_us) and middle(
+    return is_separated(row.times_us, other.times_us) and median_time(
         other.times_us
-    ) >= LEAST_GAIN * middle(row.times_us)
+    ) >= LEAST_GAIN * median_time(row.times_us)
 
 
 def best_gain(told: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
@@ -327,7 +327,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     return lines
 
 
-def _plugin(told: Mapping[Place, object]) -> list[str]:
+def _plugin(told: Mapping[TunerMatch, object]) -> list[str]:
     """What the plugin does that its user must know."""
     open_ops = [op for op in OPS if op not in {place.op for place in told}]
     rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
@@ -487,7 +487,7 @@ def _everywhere(told: Gains) -> list[str]:
     ]
 
 
-def _variables(place: Place, setting: Setting) -> str:
+def _variables(place: TunerMatch, setting: Setting) -> str:
     algo = "chain" if setting.algo == "tree" else setting.algo or "library"
     case = Case(
         op=place.op,  # type: ignore[arg-type]
@@ -511,7 +511,7 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
     it cannot tell whether anything is gained: tuner_lines can. Rows that left channels to NCCL are
     left out, because the plugin reads what the script would make of them as one channel.
     """
-    known = by_problem(
+    known = by_workload(
         row
         for row in rows_of(frame)
         if row.backend == "nccl"
@@ -530,7 +530,7 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         problem = max(problems, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[problem].items():
             for row in rows:
-                setting, time_us = setting_of(row), middle(row.times_us)
+                setting, time_us = setting_of(row), median_time(row.times_us)
                 cells = (
                     place.op,
                     size,

@@ -33,7 +33,7 @@ from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.cost import machine
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.report.tables.sweep import Table, best_lines, ceiling_lines, table_of
+from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, known_keys, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.util import catalog, units
@@ -303,7 +303,7 @@ def _exit_code(records: list[Record]) -> int:
 
 
 def _measure(
-    measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str
+    measurement: Measurement, writer: Writer | None, table: SweepTable, out: IO[str], color: str
 ) -> list[Record]:
     """Take the rows as they come: first to the file, then to the screen. Waived ones, which come
     first or are refused later, share lines there.

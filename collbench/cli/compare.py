@@ -280,7 +280,7 @@ def _derive(
 ) -> int:
     """What follows from one file: bands and settings to the screen, documents to files."""
     from collbench.analysis import nccl_tuner
-    from collbench.report.tables.best import band_lines
+    from collbench.report.tables.bands import band_lines
 
     lines = [
         *(band_lines(frame) if has_bands else ()),

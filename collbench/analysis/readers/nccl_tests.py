@@ -72,7 +72,7 @@ class _Run:
     columns: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
     heading_line: int = 0
-    rows: list[tuple[int, "_Row"]] = field(default_factory=list)
+    rows: list[tuple[int, "_TableRow"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
     failed: int = 0
     has_end: bool = False
@@ -85,7 +85,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class _TableRow:
     """A line of the table; parts: placement, time, algbw, busbw, wrong."""
 
     size_bytes: int
@@ -203,7 +203,7 @@ def _remarks(run: _Run) -> Iterator[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Lines:
+class _RunParser:
     """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come
     from every rank and count for the run of that time.
     """
@@ -273,7 +273,7 @@ class _Lines:
 
 def _runs(text: str) -> list[_Run]:
     """One for every table, and for every start of a program, in the order of their first lines."""
-    lines = _Lines()
+    lines = _RunParser()
     for number, whole in lines_of(text):
         lines.take(number, whole)
     return lines.runs
@@ -340,7 +340,7 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
     run.rows.append(
         (
             number,
-            _Row(
+            _TableRow(
                 size_bytes=int(found[1]),
                 count=int(found[2]),
                 dtype=found[3],
@@ -388,7 +388,7 @@ def _half_unit(*texts: str) -> float:
     return max(units) / 2
 
 
-def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Iterator[Record]:
+def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
     versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
     said = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")

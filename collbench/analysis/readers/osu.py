@@ -40,7 +40,7 @@ _TIME = "avg latency(us)"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Table:
+class _OsuTable:
     """One benchmark's output."""
 
     title: str
@@ -129,8 +129,8 @@ def _op(title: str) -> OpName | None:
     )
 
 
-def _tables(text: str) -> list[_Table]:
-    tables: list[_Table] = []
+def _tables(text: str) -> list[_OsuTable]:
+    tables: list[_OsuTable] = []
     ranks = 0
     for number, whole in lines_of(text):
         tag = _PREFIX.match(whole)
@@ -141,7 +141,7 @@ def _tables(text: str) -> list[_Table]:
                 tables[-1].ranks = ranks
         elif found := _TITLE.match(line):
             tables.append(
-                _Table(
+                _OsuTable(
                     title=found[2],
                     line=number,
                     version=found[3] or "",
@@ -154,7 +154,7 @@ def _tables(text: str) -> list[_Table]:
     return tables
 
 
-def _add(table: _Table, number: int, line: str) -> None:
+def _add(table: _OsuTable, number: int, line: str) -> None:
     if found := _DATATYPE.match(line):
         table.dtype = dtype_of(found[1])
     elif found := _COLUMNS.match(line):
@@ -176,7 +176,7 @@ def _add(table: _Table, number: int, line: str) -> None:
             table.broken.append(number)
 
 
-def _record(table: _Table, cells: tuple[str, ...], op: OpName, number: str) -> Record:
+def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -> Record:
     known = collective(op)
     named = dict(zip(table.columns or (_TIME,), cells[1:], strict=True))
     given = int(cells[0])

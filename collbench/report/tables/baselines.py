@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from collbench.analysis.baselines import Key, Span, Verdict, curves
+from collbench.analysis.baselines import CurveVerdict, Key, RateSpan, curves
 from collbench.bench.sweep import UNASKED
 from collbench.util.units import format_size
 
@@ -20,7 +20,7 @@ _COLUMNS = 80
 
 
 def normal_lines(
-    verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float
+    verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "Loaded", behind: float
 ) -> list[str]:
     """What is normal and what falls behind the reference, below that share of its rate; what of the
     file the reference does not have.
@@ -124,7 +124,7 @@ def _range(first: int, last: int) -> str:
     return format_size(first) if first == last else f"{format_size(first)} to {format_size(last)}"
 
 
-def _share(spans: Sequence[Span]) -> str:
+def _share(spans: Sequence[RateSpan]) -> str:
     low, high = min(span.least for span in spans), max(span.most for span in spans)
     return (
         _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
