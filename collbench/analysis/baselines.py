@@ -1,5 +1,5 @@
-"""Is a number normal? Curves of a file beside those of a reference, shipped or given: where it
-keeps up, and where it falls behind.
+"""Whether rates are normal: curves of a file against those of a reference, shipped or given, and
+the sizes at which they fall behind.
 
 A curve is one backend's best rate at each size of one collective, ranks, placement and way of
 measuring (launches alone, say), so that only what both files have is compared: NCCL's own choice
@@ -40,8 +40,8 @@ Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSpan:
-    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to
-    most.
+    """Sizes in a row with one verdict: the least and the largest share of the reference's rate they
+    reach.
     """
 
     first: int
@@ -177,7 +177,7 @@ def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(
         *(right[name].tolist() for name in names), strict=True
     ):
-        # which costs nothing
+        # which costs no time
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
         is_own = (algo, proto, channels, buffsize) == _OWN
         for curve in (found, own) if is_own else (found,):

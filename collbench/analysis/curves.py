@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveGroup:
     """What was to be done, at any size: rows of one group are comparable. The title names what
-    tells it from the other groups of the file.
+    distinguishes it from the other groups of the file.
     """
 
     workload: Workload
@@ -100,7 +100,7 @@ class HeatMap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePair:
     """The same configuration, or both envelopes, in two files. The groups may differ in what one of
-    the files does not tell.
+    the files does not record.
     """
 
     new: Curve

@@ -329,7 +329,7 @@ _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 
 
 def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
-    """Workloads in words: the operation and ranks, and what else tells them apart."""
+    """Workloads in words: the operation and ranks, and what else distinguishes them."""
     known = list(workloads)
     distinct = [
         name

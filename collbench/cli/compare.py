@@ -224,8 +224,8 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
 
     found = load_all(files)
     for loaded in found:
-        for said in loaded.said:
-            click.echo(f"{loaded.name}: {said}", err=True)
+        for remark in loaded.remarks:
+            click.echo(f"{loaded.name}: {remark}", err=True)
     if len(found) > 1:
         return found
     from collbench.analysis.join import together

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collbench.analysis.readers.foreign import (
+    LAUNCH_PREFIX,
+    NUMBER,
     devices_line,
     dtype_of,
     foreign,
@@ -26,12 +28,6 @@ from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 
 MOST_LINES_NAMED = 5
-# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel,
-# MPICH), srun -l, pdsh, container logs.
-_PREFIX = re.compile(
-    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?"
-    r"(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*"
-)
 _HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
 _ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
 _RANK = re.compile(
@@ -51,7 +47,6 @@ _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
 _SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 _NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
 _NOT_COUNTED = ("error", "res", "delta")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
@@ -59,7 +54,7 @@ _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILE
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What the lines above a table say, for the table and its rows."""
+    """The contents of the lines above a table, and the rows of the table."""
 
     program: str = ""
     hosts: dict[int, str] = field(default_factory=dict)
@@ -118,7 +113,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
             "the run failed: look at the end of the file",
         )
-    said: list[str] = []
+    remarks: list[str] = []
     rows: list[tuple[int, int, Record]] = []
     for number, run in enumerate(runs, start=1):
         if run.doubled_line:
@@ -136,29 +131,30 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             )
         op = op_in(run.program or _stem(name))
         if op is None and run.program:
-            said.append(
+            remarks.append(
                 f"{run.program}_perf (line {run.heading_line}) is no collective of ours:"
                 f" {len(run.rows)} lines left out"
             )
             continue
         if op is None:
             raise UsageError(
-                f"{name}, line {run.heading_line}: which collective this is, the file does not say",
+                f"{name}, line {run.heading_line}: the file does not name the collective",
                 "name the file after it, as in allreduce.txt",
             )
-        said += _remarks(run)
+        remarks += _remarks(run)
         ranks = _ranks(run, op)
         known = len(run.hosts)
         if known and ranks != known and run.rows:
-            said.append(
+            remarks.append(
                 f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
                 f" ranks (line {run.heading_line})"
             )
         elif ranks and not known and ranks != run.nranks:
-            said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
+            remarks.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
         elif not ranks and run.rows:
-            said.append(
-                f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth"
+            remarks.append(
+                f"the number of ranks is not in the file (line {run.heading_line}): no bus"
+                " bandwidth"
             )
         rows += [
             (number, line, record)
@@ -169,12 +165,12 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         raise UsageError(
             (
                 f"{name}, line {runs[-1].heading_line}: no row follows the heading"
-                if not said
-                else f"{name}: no row: {'; '.join(said)}"
+                if not remarks
+                else f"{name}: no row: {'; '.join(remarks)}"
             ),
             "the run failed: look at the end of the file",
         )
-    return merged(rows, name), tuple(said)
+    return merged(rows, name), tuple(remarks)
 
 
 def _stem(name: str) -> str:
@@ -191,7 +187,7 @@ def _remarks(run: _Run) -> Iterator[str]:
         yield f"{run.nothing} rows of 0 bytes left out"
     if any(column in _NOT_COUNTED for column in run.columns):
         yield (
-            "this version says how far results are off, not how many are wrong (line"
+            "this version prints how far results are off, not how many are wrong (line"
             f" {run.heading_line}): wrong is left empty"
         )
     if not run.has_end:
@@ -204,8 +200,8 @@ def _remarks(run: _Run) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class _RunParser:
-    """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come
-    from every rank and count for the run of that time.
+    """The runs in a text, from its lines one by one. Each launcher's prefix has a run of its own;
+    NCCL's own lines come from every rank and belong to the run of that time.
     """
 
     runs: list[_Run] = field(default_factory=list)
@@ -217,7 +213,7 @@ class _RunParser:
 
     def take(self, number: int, whole: str) -> None:
         """The next line."""
-        found = _PREFIX.match(whole)
+        found = LAUNCH_PREFIX.match(whole)
         tag, line = (
             (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
         )
@@ -353,7 +349,7 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
+    return float(text) if NUMBER.fullmatch(text) else None
 
 
 def _is_cut(cells: list[str]) -> bool:
@@ -391,7 +387,7 @@ def _half_unit(*texts: str) -> float:
 def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
     versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
-    said = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
+    library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
     for placement, time, _, _, wrong in row.parts:
         count = _number(wrong)
         yield foreign(
@@ -412,6 +408,6 @@ def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> 
             run=number,
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
-            versions=said,
+            versions=library,
             timestamp="",
         )

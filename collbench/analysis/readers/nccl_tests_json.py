@@ -2,7 +2,7 @@
 with more digits.
 
 Its booleans and roots are strings. Of several GPUs in one process only the first is listed; busbw /
-algbw corrects the number of ranks where it tells another (NCCL_TESTS_SPLIT). It holds the whole
+algbw corrects the number of ranks where it shows another (NCCL_TESTS_SPLIT). It holds the whole
 environment of the run, of which only NCCL_* is kept: the rest may be secret. Source: nccl-tests
 2.19.6 (util.cu).
 """
@@ -45,10 +45,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if not results:
         raise UsageError(f"{name}: 'results' is empty", "the run failed: look at its text output")
     op = _op(whole, name)
-    said: list[str] = []
+    remarks: list[str] = []
     run = _run(whole, op, results)
     if not run["ranks"]:
-        said.append("how many ranks there were is not said: no bus bandwidth")
+        remarks.append("the number of ranks is not in the file: no bus bandwidth")
     rows = [
         (1, place, record)
         for place, item in enumerate(results, start=1)
@@ -58,8 +58,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
     bounds = whole.get("out_of_bounds")
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
-        said.append("nccl-tests calls this run failed: values out of bounds")
-    return merged(rows, name), tuple(said)
+        remarks.append("nccl-tests calls this run failed: values out of bounds")
+    return merged(rows, name), tuple(remarks)
 
 
 def _parse(text: str, name: str) -> object:

@@ -4,7 +4,14 @@ import pandas as pd
 
 from collbench.analysis.changes import VERDICTS, Changes
 from collbench.report.page.html import HtmlCell, element, section, table
-from collbench.report.tables.changes import NAMES, by_change, configuration, percent, said, varying
+from collbench.report.tables.changes import (
+    NAMES,
+    by_change,
+    configuration,
+    percent,
+    summary_lines,
+    varying,
+)
 from collbench.util.units import format_size, format_time_us
 
 ROWS_SHOWN = 500  # rows of each verdict; a page is to be read
@@ -18,7 +25,7 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
     """
     verdicts = [
         '<ul class="verdicts">',
-        *[element("li", line.strip()) for line in said(changes, titles, _NO_WRAP)],
+        *[element("li", line.strip()) for line in summary_lines(changes, titles, _NO_WRAP)],
         "</ul>",
     ]
     rows = changes.rows

@@ -355,5 +355,5 @@ def origin(loaded: "Loaded", found: Summary) -> str:
         ),
     ]
     versions = [(name, ", ".join(sorted(values))) for name, values in versions_of(frame).items()]
-    remarks = [element("p", f"Note: {text}.", class_="note") for text in loaded.said]
+    remarks = [element("p", f"Note: {text}.", class_="note") for text in loaded.remarks]
     return "".join(remarks) + facts_list([*known, *versions])

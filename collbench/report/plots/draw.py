@@ -90,7 +90,7 @@ class _Page:
     def bytes_as(self, ending: str) -> bytes:
         out = io.BytesIO()
         with warnings.catch_warnings():
-            # a name in letters that the font has not: boxes say it as well
+            # a name in letters that the font has not: boxes replace them
             warnings.filterwarnings("ignore", "Glyph")
             self.figure.savefig(
                 out, format=ending, dpi=120, metadata={"Date": None} if ending == "svg" else None

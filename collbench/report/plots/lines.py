@@ -11,7 +11,7 @@ from typing import Literal
 from collbench.analysis.curves import Curve, CurvePair, CurvePoint, automatic, envelope
 from collbench.analysis.rows import LEAST_GAIN
 
-# configurations; more are hard to tell apart, and hues that all eyes tell apart are few
+# Configurations; more are hard to tell apart, and few hues are distinct to every reader.
 MOST_COLORED = 6
 MOST_PEERS = 3
 MOST_CHANGED = 3  # configurations beside the envelopes of two files

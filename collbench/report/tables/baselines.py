@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from collbench.analysis.load import Loaded
 
-_COLUMNS = 80
+_WIDTH = 80
 
 
 def normal_lines(
@@ -28,11 +28,11 @@ def normal_lines(
     found = _wrapped(
         f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  "
     )
-    told = {
+    covered = {
         (verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions)
         for verdict in verdicts
     }
-    left = [key for key in curves(frame) if key not in told]
+    left = [key for key in curves(frame) if key not in covered]
     if not verdicts:
         theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
         sizes = sorted({size for curve in theirs.values() for size in curve})
@@ -65,7 +65,7 @@ def normal_lines(
 
 
 def _origin(frame: "pd.DataFrame") -> str:
-    """Machine, date and versions of a reference as its rows tell them."""
+    """Machine, date and versions of a reference, from its rows."""
     devices = (
         ", ".join(sorted({str(device) for device in frame["device"].unique() if device}))
         or "an unknown machine"
@@ -111,7 +111,7 @@ def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
     return wrap(
         text,
-        _COLUMNS,
+        _WIDTH,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

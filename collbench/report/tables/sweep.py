@@ -73,7 +73,7 @@ class SweepTable:
         return "  ".join([*cells, "notes"])
 
     def line(self, record: Record) -> str:
-        """One row; what was not measured says why."""
+        """One row; what was not measured has its reason."""
         knobs = [self._knob(record, name, width) for name, _, width in self.knobs]
         cells = [
             f"{format_size(record.size_bytes):>6}",
