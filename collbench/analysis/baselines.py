@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 # of the reference's rate: below it a size counts as behind; machines of one kind differ by less
 BEHIND = 0.9
-_MODEL = re.compile(
+_GPU_MODEL = re.compile(
     r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b",
     re.IGNORECASE,
 )
 
-_OWN = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
+_OWN_CHOICE = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
 
-Key = tuple[str, str, int, str, tuple[str, ...]]  # operation, backend, ranks, placement, conditions
-Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
+CurveKey = tuple[
+    str, str, int, str, tuple[str, ...]
+]  # operation, backend, ranks, placement, conditions
+RateCurve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +111,9 @@ def normal(
     """Every curve of the frame that the reference has, with where it falls behind: below that share
     of the reference's rate.
     """
-    theirs = curves(against)
+    theirs = best_rates(against)
     found = []
-    for key, curve in curves(frame).items():
+    for key, curve in best_rates(frame).items():
         if key in theirs:
             shares = {
                 size: rate / at
@@ -154,13 +156,13 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
     return max(min(curve[smaller], curve[larger]), curve[larger] * size / larger)
 
 
-def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
+def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     """The best rate of every backend at each size; of a library its own choice, where it has rows
     of that.
     """
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
-    found: dict[Key, Curve] = {}
-    own: dict[Key, Curve] = {}
+    found: dict[CurveKey, RateCurve] = {}
+    own: dict[CurveKey, RateCurve] = {}
     names = (
         "op",
         "backend",
@@ -179,7 +181,7 @@ def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     ):
         # which costs no time
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
-        is_own = (algo, proto, channels, buffsize) == _OWN
+        is_own = (algo, proto, channels, buffsize) == _OWN_CHOICE
         for curve in (found, own) if is_own else (found,):
             here = curve.setdefault((op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
@@ -212,7 +214,7 @@ def _forms(frame: "pd.DataFrame") -> set[bool]:
     return {
         "PCIE" in str(device).upper()
         for device in frame["device"].unique()
-        if _MODEL.search(str(device))
+        if _GPU_MODEL.search(str(device))
     }
 
 
@@ -227,5 +229,5 @@ def model_of(name: str) -> str:
     >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
     ('A100', '')
     """
-    found = _MODEL.search(name)
+    found = _GPU_MODEL.search(name)
     return found[1].upper() if found is not None else ""

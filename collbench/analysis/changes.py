@@ -48,7 +48,7 @@ RESOLVED = 3.0
 MOST_SAME = 0.5  # files that resolve less than this cannot show that anything is the same
 LEAST_GROUP = 4  # rows that make a group
 LEAST_GROUPS = 8  # that show how far groups scatter
-LEVELS = (
+GROUP_LEVELS = (
     ("backend",),
     ("backend", "algo"),
     ("op", "backend", "algo"),
@@ -153,7 +153,7 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
             remarks=(*remarks, *apart(new, base)),
         )
     is_alike = not why and way_of(new, base) == "knobs"
-    finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
+    finest = np.asarray(rows.groupby(list(GROUP_LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
     found = noise(
         sides,
         rows["size_bytes"].to_numpy(dtype=np.float64),
@@ -246,7 +246,7 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
                 rows["backend"] + " vs " + rows["backend_base"],
             )
         )
-    for level in LEVELS:
+    for level in GROUP_LEVELS:
         keys = rows.groupby(list(level), sort=True)
         numbered = keys.ngroup().to_numpy(dtype=np.intp)
         order = np.argsort(numbered, kind="stable")

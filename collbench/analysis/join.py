@@ -22,7 +22,7 @@ from collbench.util.errors import CollbenchError
 Way = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
-_UNKNOWN = {"", "0", "auto", "none"}
+_EMPTY_VALUES = {"", "0", "auto", "none"}
 _COUNTED_NOTES = (
     "throttled",
     "clocks-low",
@@ -65,7 +65,7 @@ def _unknown_columns(frame: pd.DataFrame) -> set[str]:
     return {
         name
         for name in _WORKLOAD
-        if name != "root" and set(frame[name].astype(str).unique()) <= _UNKNOWN
+        if name != "root" and set(frame[name].astype(str).unique()) <= _EMPTY_VALUES
     }
 
 

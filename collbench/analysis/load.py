@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Kind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
-MOST_BYTES = 1 << 30  # of our CSV: two million rows
+MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
-_KNOWN = (
+_FORMATS = (
     "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
     " micro-benchmarks"
 )
@@ -115,18 +115,18 @@ def _bytes_of(file: Path, name: str) -> bytes:
         if file.is_dir():
             raise UsageError(f"{name} is a directory", "give a file of it")
         with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
+            data = opened.read(MOST_OWN_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
         ) from None
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{name} has more than {MOST_BYTES} bytes", "give a part of it")
+    if len(data) > MOST_OWN_BYTES:
+        raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
     if not data.strip():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):
         place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
+        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _FORMATS)
     return data
 
 
@@ -138,4 +138,4 @@ def _reader(text: str, name: str) -> tuple[Kind, Reader]:
     if nccl_tests.is_mine(text):
         return "nccl-tests", nccl_tests.read
     first = text.lstrip().partition("\n")[0][:60]
-    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _KNOWN)
+    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _FORMATS)

@@ -46,17 +46,17 @@ NCCL_ROWS_COLUMNS = (
     "collective,size_bytes,algorithm,protocol,channels,nodes,ranks,pipeOps,regBuff,"
     "cost_metric,bandwidth_gbps,latency_us"
 )
-OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
-MOST_BYTES = 4294967295
+TUNED_OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
+LARGEST_SIZE = 4294967295
 # inside a host NCCL's Tree is a chain, and so is called ours
-_ALGOS = {"ring": "ring", "chain": "tree", "tree": "tree"}
-_PROTOS = ("ll", "ll128", "simple")
-_ANY = -1
+_TUNER_ALGORITHMS = {"ring": "ring", "chain": "tree", "tree": "tree"}
+_TUNER_PROTOCOLS = ("ll", "ll128", "simple")
+_ANY_VALUE = -1
 # the plugin reads 255 characters at a time, and would take the rest of a longer comment for a line
 # of its own
 _COMMENT_WIDTH = 200
 # in `versions`, as backends.nccl writes it
-_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
+_NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
 _HINT = (
     "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo"
     " ring,chain --proto ll,ll128,simple --channels 8,16"
@@ -77,8 +77,8 @@ class Setting(NamedTuple):
         has no column for a buffer.
         """
         return (
-            self.algo in _ALGOS
-            and self.proto in _PROTOS
+            self.algo in _TUNER_ALGORITHMS
+            and self.proto in _TUNER_PROTOCOLS
             and self.channels > 0
             and self.buffsize == 0
         )
@@ -280,7 +280,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     ranges_of = {
         match: ranges(sizes, is_for_tuner=True)
         for match, sizes in sorted(gains(rows).items())
-        if match.op in OPS
+        if match.op in TUNED_OPS
     }
     chosen = [one for found in ranges_of.values() for one in found if one.setting is not None]
     if not chosen:
@@ -311,7 +311,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
             assert setting is not None
             remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
             lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
-            where = match.hosts or _ANY, match.ranks or _ANY, _ANY, _ANY
+            where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE
             lines.append(
                 ",".join(
                     map(
@@ -320,7 +320,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
                             match.op,
                             first,
                             last,
-                            _ALGOS[setting.algo],
+                            _TUNER_ALGORITHMS[setting.algo],
                             setting.proto,
                             setting.channels,
                             *where,
@@ -333,7 +333,7 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
 
 def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
     """What the plugin does that its user must know."""
-    open_ops = [op for op in OPS if op not in {match.op for match in matches}]
+    open_ops = [op for op in TUNED_OPS if op not in {match.op for match in matches}]
     rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
     return [
         (
@@ -356,8 +356,8 @@ def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
         min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
         for one, after in pairwise(found)
     ]
-    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, MOST_BYTES], strict=True)
-    return [(one, low, min(high, MOST_BYTES)) for one, low, high in bounds if low <= MOST_BYTES]
+    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
+    return [(one, low, min(high, LARGEST_SIZE)) for one, low, high in bounds if low <= LARGEST_SIZE]
 
 
 def _between(one: Range) -> str:
@@ -383,7 +383,7 @@ def _gain_text(one: Range) -> str:
 def _measured(rows: Iterable[Row]) -> list[str]:
     """What was measured, and what must hold for it to be true."""
     theirs = [row for row in rows if row.backend == "nccl" and row.status == "ok"]
-    matches = {match for row in theirs if (match := _VERSION.search(row.versions)) is not None}
+    matches = {match for row in theirs if (match := _NCCL_VERSION.search(row.versions)) is not None}
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
     lines = [
@@ -520,7 +520,7 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         row
         for row in rows_of(frame)
         if row.backend == "nccl"
-        and row.op in OPS
+        and row.op in TUNED_OPS
         and setting_of(row).is_for_tuner
         and not row.is_disturbed
     )
@@ -539,13 +539,13 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
                 cells = (
                     match.op,
                     size,
-                    _ALGOS[setting.algo],
+                    _TUNER_ALGORITHMS[setting.algo],
                     setting.proto,
                     setting.channels,
-                    match.hosts or _ANY,
+                    match.hosts or _ANY_VALUE,
                     match.ranks,
-                    _ANY,
-                    _ANY,
+                    _ANY_VALUE,
+                    _ANY_VALUE,
                     f"{time_us:.6g}",
                     f"{row.busbw_gbs:.6g}",
                     f"{time_us:.6g}",

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from collbench.analysis.best import Summary, configurations
 from collbench.analysis.rows import DISTURBED, Row
 
-FAR = 1.5  # times the time expected from the neighbours of a point: a choice, not a measurement
-_FAR_LOG = math.log(FAR)
+FAR_FROM_CURVE = (
+    1.5  # times the time expected from the neighbours of a point: a choice, not a measurement
+)
+_FAR_LOG = math.log(FAR_FROM_CURVE)
 # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 MOST_PERCENT = 110.0
 

@@ -28,8 +28,8 @@ from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 
 MOST_LINES_NAMED = 5
-_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
-_ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
+_TABLE_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
+_TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
 _RANK = re.compile(
     r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
@@ -231,7 +231,7 @@ class _RunParser:
             _add_comment(run, number, line)
             run.program = run.program or self.program
         elif (
-            (row := _ROW.match(line))
+            (row := _TABLE_LINE.match(line))
             and (table := self.current.get(tag.strip())) is not None
             and table.is_table
         ):
@@ -251,7 +251,7 @@ class _RunParser:
         starts.
         """
         run = self.current.get(tag)
-        if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
+        if run is None or (run.is_table and (_START.match(line) or _TABLE_HEADING.match(line))):
             if run is not None:
                 self.nranks, self.library, self.settings = 0, "", {}
             run = self.current[tag] = _Run()
@@ -276,7 +276,7 @@ def _runs(text: str) -> list[_Run]:
 
 
 def _add_comment(run: _Run, number: int, line: str) -> None:
-    if heading := _HEADING.match(line):
+    if heading := _TABLE_HEADING.match(line):
         run.columns, run.heading_line = tuple(heading[1].split()), number
         if len(run.placements) != sum(column in ("time", "cputime") for column in run.columns):
             run.placements = ("out", "in")

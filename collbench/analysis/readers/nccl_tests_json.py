@@ -27,7 +27,7 @@ from collbench.util.errors import UsageError
 
 # algbw and busbw have six digits after the point; each is rounded once more on its way
 HALF_UNIT = 1e-6
-MOST = 2**63 - 1
+MOST_INTEGER = 2**63 - 1
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
@@ -140,8 +140,8 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
         size is None
         or count is None
         or not isinstance(kind, str)
-        or not 0 <= size <= MOST
-        or not 0 <= count <= MOST
+        or not 0 <= size <= MOST_INTEGER
+        or not 0 <= count <= MOST_INTEGER
     ):
         raise UsageError(
             f"{place}: size, count or type is missing or no number",
@@ -173,7 +173,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 backend="nccl",
                 dtype=dtype_of(kind),
                 redop=str(row.get("redop", "")),
-                root=root if abs(root) < MOST else 0,
+                root=root if abs(root) < MOST_INTEGER else 0,
                 placement=placement,
                 ranks=int(str(run["ranks"])),
                 hosts=int(str(run["hosts"])),
@@ -203,7 +203,7 @@ def _number(value: object) -> float | None:
         return None
     return (
         value
-        if isinstance(value, int) and abs(value) <= MOST
+        if isinstance(value, int) and abs(value) <= MOST_INTEGER
         else float(value)
         if isinstance(value, float) and math.isfinite(value)
         else None
@@ -212,4 +212,4 @@ def _number(value: object) -> float | None:
 
 def _whole(values: Mapping[str, object], name: str, default: int) -> int:
     number = _number(values.get(name))
-    return int(number) if number is not None and 0 <= number <= MOST else default
+    return int(number) if number is not None and 0 <= number <= MOST_INTEGER else default

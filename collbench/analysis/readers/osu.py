@@ -32,8 +32,8 @@ _LAUNCH = re.compile(
     r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
 )
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
-_HEADING = re.compile(r"#\s*Size\b(.*)")
-_ROW = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
+_SIZE_HEADING = re.compile(r"#\s*Size\b(.*)")
+_SIZE_LINE = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
 # overlap with computing, or other operations
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
 _TIME = "avg latency(us)"
@@ -158,14 +158,14 @@ def _tables(text: str) -> list[_OsuTable]:
 def _add(table: _OsuTable, number: int, line: str) -> None:
     if found := _DATATYPE.match(line):
         table.dtype = dtype_of(found[1])
-    elif found := _HEADING.match(line):
+    elif found := _SIZE_HEADING.match(line):
         if table.rows:  # a second heading in one table: whose rows follow is not known
             table.broken.append(number)
             return
         table.columns = tuple(
             column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip())
         )
-    elif (found := _ROW.match(line)) and int(found[1]):
+    elif (found := _SIZE_LINE.match(line)) and int(found[1]):
         cells = (found[1], *found[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
         is_whole = len(cells) == wanted and all(

@@ -41,7 +41,7 @@ _FILTERS = {
     "group": "Processes",
     "conditions": "Conditions",
 }
-_PLACEMENTS = {"in": "in place", "out": "out of place"}
+_PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}
 
 
@@ -233,7 +233,7 @@ def _of_group(curve: Curve) -> dict[str, str]:
     what = curve.group.workload
     values = {name: str(getattr(what, name)) for name in _FILTERS if name != "conditions"}
     return values | {
-        "placement": _PLACEMENTS.get(what.placement, what.placement),
+        "placement": _PLACEMENT_NAMES.get(what.placement, what.placement),
         "conditions": " ".join(what.conditions) or "none",
     }
 

@@ -5,7 +5,7 @@ import pandas as pd
 from collbench.analysis.changes import VERDICTS, Changes
 from collbench.report.page.html import HtmlCell, element, section, table
 from collbench.report.tables.changes import (
-    NAMES,
+    NAME_COLUMNS,
     by_change,
     configuration,
     percent,
@@ -15,7 +15,7 @@ from collbench.report.tables.changes import (
 from collbench.util.units import format_size, format_time_us
 
 ROWS_SHOWN = 500  # rows of each verdict; a page is to be read
-_CLASSES = {"better": "good", "worse": "bad"}
+_VERDICT_STYLES = {"better": "good", "worse": "bad"}
 _NO_WRAP = 1 << 30
 
 
@@ -49,7 +49,7 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
         if len(part) > ROWS_SHOWN:
             cut.append(
                 f"{ROWS_SHOWN} of {len(part)} {verdict} rows are shown"
-                if verdict in _CLASSES
+                if verdict in _VERDICT_STYLES
                 else f"{ROWS_SHOWN} of {len(part)} that are not certain"
             )
         lines += [("", _cells(row, knobs)) for _, row in part.head(ROWS_SHOWN).iterrows()]
@@ -79,9 +79,9 @@ def _cells(row: "pd.Series", knobs: list[str]) -> list[HtmlCell]:
         for name in ("ratio", "low", "high")
     ]
     return [
-        HtmlCell(text=verdict, kind=_CLASSES.get(verdict, "tight")),
+        HtmlCell(text=verdict, kind=_VERDICT_STYLES.get(verdict, "tight")),
         HtmlCell(text=format_size(size), sort=size, kind="num"),
-        HtmlCell(text=configuration(row, [*NAMES, *knobs]), kind="name"),
+        HtmlCell(text=configuration(row, [*NAME_COLUMNS, *knobs]), kind="name"),
         *changes,
         *numbers,
     ]

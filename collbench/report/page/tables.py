@@ -37,7 +37,7 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     from collbench.analysis.load import Loaded
 
-SUSPECTS_SHOWN = 200  # a page is to be read
+SUSPECTS_ON_PAGE = 200  # a page is to be read
 STEPS = 8  # of the heat maps' colours in the style
 _FACT_NAMES = {
     "peak busbw": "peak bus bandwidth",
@@ -216,8 +216,8 @@ def odd(found: Summary) -> str:
     tally = Counter(one.kind for one in strange)
     text = ", ".join(f"{tally[kind]} {name}" for kind, name in KIND_NAMES.items() if tally[kind])
     more = (
-        f"; the first {SUSPECTS_SHOWN} are shown, collbench compare --all shows the others"
-        if len(strange) > SUSPECTS_SHOWN
+        f"; the first {SUSPECTS_ON_PAGE} are shown, collbench compare --all shows the others"
+        if len(strange) > SUSPECTS_ON_PAGE
         else ""
     )
     heads = [
@@ -238,7 +238,7 @@ def odd(found: Summary) -> str:
                 HtmlCell(text=one.why, kind="wrap"),
             ],
         )
-        for one in strange[:SUSPECTS_SHOWN]
+        for one in strange[:SUSPECTS_ON_PAGE]
     ]
     return section(
         "odd",

@@ -39,7 +39,7 @@ _TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
     0.24,
     0.2,
 )
-_HEADING = 0.45
+_HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
@@ -57,11 +57,11 @@ class _Page:
     """A figure that is filled from the top, in inches."""
 
     def __init__(self, heading: str, height: float) -> None:
-        self.height = height + _HEADING
+        self.height = height + _HEADING_HEIGHT
         self.figure = Figure(figsize=(_WIDTH, self.height), facecolor="white")
         self.top = 0.0
         self.figure.text(_LEFT / _WIDTH, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
-        self.skip(_HEADING)
+        self.skip(_HEADING_HEIGHT)
 
     def skip(self, inches: float) -> None:
         self.top += inches

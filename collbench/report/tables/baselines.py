@@ -7,16 +7,15 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from collbench.analysis.baselines import CurveVerdict, Key, RateSpan, curves
+from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
 from collbench.bench.sweep import UNASKED
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from collbench.analysis.load import Loaded
-
-_WIDTH = 80
 
 
 def normal_lines(
@@ -32,9 +31,9 @@ def normal_lines(
         (verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions)
         for verdict in verdicts
     }
-    left = [key for key in curves(frame) if key not in covered]
+    left = [key for key in best_rates(frame) if key not in covered]
     if not verdicts:
-        theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
+        theirs, ours = best_rates(against.frame), _listed(left) or "no row with a rate"
         sizes = sorted({size for curve in theirs.values() for size in curve})
         known = (
             f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
@@ -86,7 +85,7 @@ def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
 
 
-def _listed(found: Iterable[Key]) -> str:
+def _listed(found: Iterable[CurveKey]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for op, backend, number, placement, conditions in found:
@@ -111,7 +110,7 @@ def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
     return wrap(
         text,
-        _WIDTH,
+        NARROW_COLUMNS,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

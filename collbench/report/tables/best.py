@@ -26,7 +26,7 @@ from collbench.analysis.rows import (
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
-from collbench.report.tables.text import named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.results.statistics import Interval
 from collbench.util.units import format_rate, format_size, format_time_us
 
@@ -144,7 +144,7 @@ def _by(best: Best, found: Summary) -> str:
     return f" by {best_label(best, found.asked)}" if best.is_certain else ""
 
 
-def _hanging(title: str, words: Sequence[str], columns: int = 80) -> list[str]:
+def _hanging(title: str, words: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
     """A title and words after it, over as many lines as they need."""
     lines = [title]
     for word in words:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
-from collbench.report.tables.text import named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.util.units import format_size, format_time_us
 
 WORST = 5  # rows named among the verdicts
@@ -35,14 +35,14 @@ _KNOBS = (
 )
 _PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
 _SIZES = {"buffsize", "chunk"}
-NAMES = ("op", "backend", "algo", "proto")
+NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
 
 
 def lines(
     changes: Changes,
     titles: tuple[str, str],
-    columns: int = 80,
+    columns: int = NARROW_COLUMNS,
     *,
     show_all: bool = False,
     is_colored: bool = False,
@@ -136,11 +136,11 @@ def percent(ratio: float) -> str:
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
-    text = (
-        f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])}"
-        f" {percent(row['ratio'])} "
+    name = configuration(row, [*NAME_COLUMNS, *knobs])
+    between = f"({percent(row['low'])} to {percent(row['high'])})"
+    return (
+        f"{title}: {format_size(int(row['size_bytes']))} {name} {percent(row['ratio'])} {between}"
     )
-    return text + f"({percent(row['low'])} to {percent(row['high'])})"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
@@ -151,7 +151,7 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
         (name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs
     ]
     words = [
-        value if name in NAMES else f"{_SHORT.get(name, name)}={value}"
+        value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"
         for name, value in named_values
         if value not in ("", "0", "auto")
     ]
@@ -172,7 +172,7 @@ def varying(rows: pd.DataFrame) -> list[str]:
     """The knobs that distinguish rows of one size, operation, algorithm and protocol, fewest first;
     more than needed are left out.
     """
-    least = ["size_bytes", *NAMES]
+    least = ["size_bytes", *NAME_COLUMNS]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
     for name in (name for name in _KNOBS if rows[name].nunique() > 1):
@@ -268,13 +268,15 @@ def _table(
             )
             for verdict, part in parts
         ]
-        named_values = [name for name in NAMES if name != "backend"]
+        named_values = [name for name in NAME_COLUMNS if name != "backend"]
     else:
-        named_values = list(NAMES)
+        named_values = list(NAME_COLUMNS)
     named = [*(name for name in named_values if name == "algo" or rows[name].nunique() > 1), *knobs]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
-        str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1
+        str(rows[name].iloc[0])
+        for name in NAME_COLUMNS
+        if name not in named and rows[name].nunique() == 1
     )
     width = max(
         12,

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 
 from collbench.bench.overlap import COPIES, Asked, Overlap
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.util.units import format_rate, format_size
 
-WIDTH = 80
 # of the most bandwidth beside computing: the fewest channels that reach this are advised
 ENOUGH = 0.9
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
@@ -29,7 +29,7 @@ def heading(asked: Asked) -> list[str]:
         f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7}"
         f" {'MB/lost ms':>10} {'noise':>6}"
     )
-    return [*textwrap.wrap(text, WIDTH), "", columns]
+    return [*textwrap.wrap(text, NARROW_COLUMNS), "", columns]
 
 
 def line(overlap: Overlap) -> str:
@@ -108,7 +108,7 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
         if row.record.backend == "nccl"
         or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
-    return textwrap.wrap(f"{size}: {'; '.join(parts)}.", WIDTH)
+    return textwrap.wrap(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS)
 
 
 def _rate(row: Overlap) -> float:

@@ -14,6 +14,7 @@ from collbench.analysis.rows import Row, row_of
 from collbench.bench.runner import is_peer
 from collbench.bench.sweep import UNASKED
 from collbench.report.tables.best import busbw_text, doubt_lines, speedup_text
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.util.units import format_rate, format_size, format_time_us
@@ -184,7 +185,9 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
 
 
-def best_lines(records: Sequence[Record], table: SweepTable, columns: int = 80) -> list[str]:
+def best_lines(
+    records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
+) -> list[str]:
     """The best configuration of every workload and size, as analysis.best decides it, and the
     speedup over libraries; doubts first.
     """

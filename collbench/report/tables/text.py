@@ -2,6 +2,8 @@
 
 import textwrap
 
+NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
+
 
 def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
     """Lines of at most so many columns, unless a word is longer."""
