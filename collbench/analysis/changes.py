@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.join import apart, differences, join, way_of
+from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import (
     DRIFT,
     MAD_TO_SD,
@@ -152,7 +152,7 @@ def compare(new: pd.DataFrame, base: pd.DataFrame, *, is_forced: bool = False) -
             drift=math.nan,
             remarks=(*remarks, *apart(new, base)),
         )
-    is_alike = not why and way_of(new, base) == "knobs"
+    is_alike = not why and match_mode(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(GROUP_LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
     found = noise(
         sides,
@@ -238,7 +238,7 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []
     known: set[bytes] = set()
-    # matched by the problem: what stands against another backend is a group of its own
+    # Matched by the workload: rows against another backend are a group of their own.
     if "backend_base" in rows:
         rows = rows.assign(
             backend=rows["backend"].where(

@@ -118,10 +118,12 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     """What two files both measured, in the order of the new one: of each group the two envelopes,
     then every configuration that both have.
     """
-    from collbench.analysis.join import is_reduction, names_to_match, way_of
+    from collbench.analysis.join import is_reduction, match_mode, names_to_match
 
     names = [
-        name for name in names_to_match(new, base, way_of(new, base)) if name in Workload._fields
+        name
+        for name in names_to_match(new, base, match_mode(new, base))
+        if name in Workload._fields
     ]
     found = [summary(frame) for frame in (new, base)]
     # of both, so that a configuration has one name

@@ -19,7 +19,7 @@ from collbench.results.record import CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError
 
-Way = Literal["knobs", "workload", "knobs but ranks"]
+MatchMode = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _EMPTY_VALUES = {"", "0", "auto", "none"}
@@ -51,7 +51,7 @@ def is_foreign(frame: pd.DataFrame) -> bool:
     return len(frame) > 0 and bool((frame["run"] == "").all())
 
 
-def way_of(new: pd.DataFrame, base: pd.DataFrame) -> Way:
+def match_mode(new: pd.DataFrame, base: pd.DataFrame) -> MatchMode:
     """By what rows of two files are known to measure the same thing."""
     foreign = [is_foreign(frame) for frame in (new, base)]
     if foreign[0] != foreign[1] or (foreign[0] and _unknown_columns(new) != _unknown_columns(base)):
@@ -71,7 +71,7 @@ def _unknown_columns(frame: pd.DataFrame) -> set[str]:
 
 def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
     """Match rows; everything that is not compared is counted."""
-    way = way_of(new, base)
+    way = match_mode(new, base)
     names = names_to_match(new, base, way)
     remarks: list[str] = []
     sides = []
@@ -103,7 +103,7 @@ def join(new: pd.DataFrame, base: pd.DataFrame) -> Joined:
     )
 
 
-def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: Way) -> list[str]:
+def names_to_match(new: pd.DataFrame, base: pd.DataFrame, way: MatchMode) -> list[str]:
     """The columns to match by."""
     if way == "knobs":
         return [*KEY, "conditions"]
@@ -122,7 +122,7 @@ def _conditions(notes: pd.Series) -> pd.Series:
     return notes.map(texts)
 
 
-def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
     found = frame.reset_index(drop=True).assign(
         conditions=_conditions(frame["notes"].reset_index(drop=True))
     )
@@ -146,7 +146,7 @@ def is_reduction(op: str) -> bool:
 
 
 def _one_a_key(
-    frame: pd.DataFrame, names: Sequence[str], way: Way, title: str
+    frame: pd.DataFrame, names: Sequence[str], way: MatchMode, title: str
 ) -> tuple[pd.DataFrame, list[str]]:
     """One row for every key: repeats of rows that were measured twice are taken together; by
     workload, the fastest of each backend represents all.
@@ -274,7 +274,7 @@ def apart(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     compared.
     """
     found = []
-    for name in names_to_match(new, base, way_of(new, base)):
+    for name in names_to_match(new, base, match_mode(new, base)):
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):

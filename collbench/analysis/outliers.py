@@ -82,7 +82,7 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
     found: list[tuple[int, str]] = []
     for place in range(len(line)):
-        excess = y[place] - _wanted(x, y, place)
+        excess = y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
             found.append(
                 (place, f"{math.exp(excess):.1f} times the time expected from its neighbours")
@@ -104,7 +104,7 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     return found
 
 
-def _wanted(x: Sequence[float], y: Sequence[float], place: int) -> float:
+def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:
     """The longest time expected from the neighbours of a point, all logarithms; two on each side,
     so that one of them may itself be wrong.
     """

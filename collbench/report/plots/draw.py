@@ -346,7 +346,7 @@ def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
 
 def _heat_map(page: _Page, one: HeatMap, left: float) -> None:
     axes = page.axes(left, _AXES, _ROW * len(one.values), below=_CAPTION)
-    axes.set_title(f"{one.knob}: percent of the best", loc="left", fontsize=8.5)
+    axes.set_title(f"{one.knob}: percent of the fastest", loc="left", fontsize=8.5)
     percent = [[100 * share for share in shares] for shares in one.share]
     _image(axes, percent)
     step = max(1, math.ceil(len(one.sizes) / (2 * _MOST_TICKS)))
