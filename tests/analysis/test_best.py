@@ -337,3 +337,11 @@ def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
     found = summary(frame(row((1.0, 1.1)), row((2.0, 2.1), channels=4)))
     [sizes], [rows] = found.best.values(), found.workloads.values()
     assert spans(sizes, rows, "algo") == []
+
+
+def test_the_speedup_of_what_is_not_decided_is_marked() -> None:
+    peer = row((50.0, 50.0, 50.0), backend="nccl")
+    noise = [row(NOISE), row(NOISE, algo="tree")]
+    assert "vs nccl" in text_of(frame(*noise, peer)) and "~2.50" in text_of(frame(*noise, peer))
+    clear = [row((10.0, 20.0, 10.0), algo="tree"), row((20.0, 20.0, 20.0))]
+    assert "~2.50" not in text_of(frame(*clear, peer)) and " 2.50" in text_of(frame(*clear, peer))

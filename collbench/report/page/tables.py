@@ -151,7 +151,7 @@ def _speedup_cell(peer: str, best: Best) -> HtmlCell:
     if known is None:
         return _cell("-", None)
     is_wide = known.low == known.low
-    return _cell(" ".join(speedup_text(known, is_wide=is_wide).split()), known.median)
+    return _cell(" ".join(speedup_text(best, peer, is_wide=is_wide).split()), known.median)
 
 
 def knobs(maps: Sequence[HeatMap]) -> str:

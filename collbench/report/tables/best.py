@@ -275,8 +275,7 @@ def _table(found: Summary, workload: Workload, columns: int) -> list[str]:
         cells += [f"{next_text(best):>5}"] * has_next
         cells += [f"{auto_text(best):>5}"] * has_auto
         cells += [
-            speedup_text(best.peers.get(peer), max(6, 3 + len(peer)), is_wide=is_wide)
-            for peer in peers
+            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide) for peer in peers
         ]
         numbers = "  ".join(cells).rstrip()
         lines += named_lines(format_size(size), names[size], width, numbers, columns)
@@ -322,12 +321,14 @@ def _excess_text(found: Interval | None, *, is_clear: bool) -> str:
     return ("" if is_clear else _UNCLEAR) + text
 
 
-def speedup_text(found: Interval | None, width: int = 0, *, is_wide: bool) -> str:
-    """The speedup over a peer; ~ where the repeats do not separate it from 1."""
+def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
+    """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
+    found = best.peers.get(peer)
     if found is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
     is_known = found.low == found.low
-    mark = _UNCLEAR if is_known and found.low <= 1 <= found.high else ""
+    is_unclear = not best.is_certain or (is_known and found.low <= 1 <= found.high)
+    mark = _UNCLEAR if is_unclear else ""
     text = f"{mark}{found.median:.2f}"
     return f"{text:>{width}}" + (
         f" {f'{found.low:.2f}-{found.high:.2f}' if is_known else '-':>11}" if is_wide else ""

@@ -233,10 +233,7 @@ def best_lines(
             f"{busbw_text(best):>7}",
         ]
         cells += [f"{_excess_text(best):>6}"] * has_choice
-        cells += [
-            speedup_text(best.peers.get(peer), max(7, 3 + len(peer)), is_wide=True)
-            for peer in peers
-        ]
+        cells += [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
         lines.append("  ".join(cells).rstrip())
     return lines
 
