@@ -1,5 +1,5 @@
-"""Is a number normal? Curves of a file beside those of a reference, shipped or given: where it
-keeps up, and where it falls behind.
+"""Whether rates are normal: curves of a file against those of a reference, shipped or given, and
+the sizes at which they fall behind.
 
 A curve is one backend's best rate at each size of one collective, ranks, placement and way of
 measuring (launches alone, say), so that only what both files have is compared: NCCL's own choice
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
 
 # of the reference's rate: below it a size counts as behind; machines of one kind differ by less
 BEHIND = 0.9
-_MODEL = re.compile(
+_GPU_MODEL = re.compile(
     r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b",
     re.IGNORECASE,
 )
 
-_OWN = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
+_OWN_CHOICE = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
 
-Key = tuple[str, str, int, str, tuple[str, ...]]  # operation, backend, ranks, placement, conditions
-Curve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
+CurveKey = tuple[
+    str, str, int, str, tuple[str, ...]
+]  # operation, backend, ranks, placement, conditions
+RateCurve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Sizes in a row with one verdict: how much of the reference's rate they reach, from least to
-    most.
+class RateSpan:
+    """Sizes in a row with one verdict: the least and the largest share of the reference's rate they
+    reach.
     """
 
     first: int
@@ -52,7 +54,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CurveVerdict:
     """One curve against the reference's."""
 
     op: str
@@ -60,7 +62,7 @@ class Verdict:
     ranks: int
     placement: str
     conditions: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[RateSpan, ...]
 
     @property
     def is_behind(self) -> bool:
@@ -103,13 +105,15 @@ def _named(label: str, file: Path) -> Loaded:
     return replace(load(file), name=label)
 
 
-def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND) -> list[Verdict]:
+def normal(
+    frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND
+) -> list[CurveVerdict]:
     """Every curve of the frame that the reference has, with where it falls behind: below that share
     of the reference's rate.
     """
-    theirs = curves(against)
+    theirs = best_rates(against)
     found = []
-    for key, curve in curves(frame).items():
+    for key, curve in best_rates(frame).items():
         if key in theirs:
             shares = {
                 size: rate / at
@@ -118,7 +122,7 @@ def normal(frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIN
             }
             if shares:
                 found.append(
-                    Verdict(
+                    CurveVerdict(
                         op=key[0],
                         backend=key[1],
                         ranks=key[2],
@@ -152,13 +156,13 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
     return max(min(curve[smaller], curve[larger]), curve[larger] * size / larger)
 
 
-def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
+def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     """The best rate of every backend at each size; of a library its own choice, where it has rows
     of that.
     """
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
-    found: dict[Key, Curve] = {}
-    own: dict[Key, Curve] = {}
+    found: dict[CurveKey, RateCurve] = {}
+    own: dict[CurveKey, RateCurve] = {}
     names = (
         "op",
         "backend",
@@ -175,23 +179,23 @@ def curves(frame: "pd.DataFrame") -> dict[Key, Curve]:
     for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(
         *(right[name].tolist() for name in names), strict=True
     ):
-        # which costs nothing
+        # which costs no time
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
-        is_own = (algo, proto, channels, buffsize) == _OWN
+        is_own = (algo, proto, channels, buffsize) == _OWN_CHOICE
         for curve in (found, own) if is_own else (found,):
             here = curve.setdefault((op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
     return found | own
 
 
-def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
+def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
     """Neighbouring sizes of one verdict together."""
-    found: list[Span] = []
+    found: list[RateSpan] = []
     for size, share in shares.items():
         is_behind = share < behind
         if found and found[-1].is_behind == is_behind:
             before = found[-1]
-            found[-1] = Span(
+            found[-1] = RateSpan(
                 first=before.first,
                 last=size,
                 is_behind=is_behind,
@@ -199,7 +203,9 @@ def _spans(shares: Mapping[int, float], behind: float) -> Sequence[Span]:
                 most=max(before.most, share),
             )
         else:
-            found.append(Span(first=size, last=size, is_behind=is_behind, least=share, most=share))
+            found.append(
+                RateSpan(first=size, last=size, is_behind=is_behind, least=share, most=share)
+            )
     return found
 
 
@@ -208,7 +214,7 @@ def _forms(frame: "pd.DataFrame") -> set[bool]:
     return {
         "PCIE" in str(device).upper()
         for device in frame["device"].unique()
-        if _MODEL.search(str(device))
+        if _GPU_MODEL.search(str(device))
     }
 
 
@@ -223,5 +229,5 @@ def model_of(name: str) -> str:
     >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
     ('A100', '')
     """
-    found = _MODEL.search(name)
+    found = _GPU_MODEL.search(name)
     return found[1].upper() if found is not None else ""

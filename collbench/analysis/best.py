@@ -1,123 +1,147 @@
-"""What one file says: the best configuration of every problem, where the best changes, and what
-each knob is worth. Pure.
+"""Which configuration is best at every size of every workload, and whether that is certain. Pure.
 
-The best is chosen on some repeats and reported on the others, as at the end of a sweep. Libraries
-are peers that ours are compared with; where a file has none of ours, the best of the library's rows
-is told, forced ones among them.
+`best_of` is the only place that decides it: the closing table of a sweep, the report of one file,
+plots and pages show its answer.
+
+1. Our rows compete; where a file has none of ours, those of the library do.
+2. The even repeats choose the fastest row. The odd ones give its time and its ratios, so that the
+   best of many is not flattered.
+3. A row is beaten if the repeats of another row separate the two and it takes LEAST_GAIN times as
+   long. One row that is not beaten is the winner; several are tied, and the simplest leads.
+4. Where all rows are noise, or the fastest has one repeat only, nothing is decided.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.rows import (
-    KNOBS,
     LEAST_GAIN,
-    Problem,
     Row,
+    Workload,
     asked_knobs,
-    by_problem,
-    chosen,
-    collector_at_rest,
+    by_workload,
     configuration,
-    is_separated,
-    middle,
+    cyclic_gc_disabled,
+    fastest,
+    label,
+    median_time,
     ratio,
     rows_of,
 )
-from collbench.results.statistics import Interval
+from collbench.bench.sweep import UNASKED
+from collbench.results.statistics import Interval, interval
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORTH = ("algo", "proto", *KNOBS)
-# Largest size of a band and its name: latency; the middle, where protocols change; and what the
-# wires bound.
-BANDS = (
-    (64 << 10, "up to 64K"),
-    (1 << 20, "128K-1M"),
-    (16 << 20, "2-16M"),
-    (64 << 20, "32-64M"),
-    (1 << 30, "128M-1G"),
+# only: nothing competes with it. cannot tell: noise, or too few repeats.
+Certainty = Literal["only", "winner", "tie", "cannot tell"]
+UNCERTAIN = "cannot tell"
+UNCERTAIN_MARK = " ?"  # after the fastest row where nothing is decided
+LEADERS_SHOWN = 4  # tied configurations that are named, before "more"
+# From the simplest on: first by the number of rounds, then by how much a rank must keep track of.
+# What is not listed comes after these, by name.
+SIMPLE_ALGORITHMS = (
+    "library",
+    "direct",
+    "star",
+    "oneshot",
+    "twoshot",
+    "chain",
+    "ring",
+    "halving",
+    "tree",
 )
+# From the simplest on: data and a counter; a flag in every 8 bytes; a flag in every 128 bytes.
+SIMPLE_PROTOCOLS = ("", "simple", "ll", "ll128")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
-    """The best row of a problem and size. time_us, busbw_gbs, gain and peers are of repeats that
-    had no part in choosing it, if is_held_out.
+class Best:
+    """The best configuration of a workload at one size.
 
-    busbw_gbs is None where the file has none. gain is the runner-up's time over its own, peers that
-    of each library's own choice; is_clear: intervals of all repeats of the first two do not touch.
-    excess: how many times as long the tool's own choice takes.
+    leaders: the tied rows, the simplest first; one row unless certainty is "tie", and the fastest
+    row where it is "cannot tell". rows: how many competed. time_us, busbw_gbs, percent, gain,
+    peers and excess are those of the first leader, on repeats that had no part in choosing it if
+    is_held_out. busbw_gbs is None where the file has none. gain: the time of the runner-up, tied
+    or not, over its time. peers: the same of the own choice of each library. excess: the same of
+    the tool's own choice, which is `choice`.
     """
 
-    row: Row
+    certainty: Certainty
+    leaders: tuple[Row, ...]
     rows: int
     time_us: float
     busbw_gbs: float | None
     percent: float | None
     is_held_out: bool
-    is_clear: bool
     runner_up: Row | None
     gain: Interval | None
     peers: Mapping[str, Interval]
+    choice: Row | None
     excess: Interval | None
+
+    @property
+    def row(self) -> Row:
+        return self.leaders[0]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the answer may be claimed, be it a tie."""
+        return self.certainty != UNCERTAIN
+
+    def is_level_with(self, row: Row | None) -> bool:
+        """Whether the repeats do not show that a row is slower than the first leader."""
+        return not self.is_certain or any(row is leader for leader in self.leaders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Sizes in a row at which the same value of a knob is best, or not told from the best."""
+class KnobSpan:
+    """Neighbouring sizes whose leaders have the same value of a knob, or the same values where they
+    are tied; None where nothing is decided.
+    """
 
-    value: str
+    value: str | None
     first_bytes: int
     last_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """What a knob is worth at one size: the time of its worst value over that of its best, the rest
-    as in the best configuration.
+class Summary:
+    """Everything that one set of rows shows; by workload, then size, ascending. asked: of each
+    backend, the knobs that tell its rows apart. peers: libraries that ours are compared with.
     """
-
-    factor: float
-    best: object
-    worst: object
-    values: int
-    is_clear: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """All that a file says; by problem, then size."""
 
     rows: Sequence[Row]
     asked: Mapping[str, tuple[str, ...]]
-    problems: Mapping[Problem, Mapping[int, Sequence[Row]]]
-    winners: Mapping[Problem, Mapping[int, Winner]]
+    workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
+    best: Mapping[Workload, Mapping[int, Best]]
     peers: tuple[str, ...]
 
+    @property
+    def every_best(self) -> list[Best]:
+        return [best for sizes in self.best.values() for best in sizes.values()]
 
-@collector_at_rest()
-def answers(frame: "pd.DataFrame") -> Answers:
-    """The answers of a frame."""
-    rows = rows_of(frame)
-    problems = by_problem(rows)
-    winners = {
-        problem: {size: winner(here) for size, here in sizes.items()}
-        for problem, sizes in problems.items()
+
+@cyclic_gc_disabled()
+def summary(frame: "pd.DataFrame") -> Summary:
+    """The summary of a frame."""
+    return summary_of(rows_of(frame))
+
+
+def summary_of(rows: Sequence[Row]) -> Summary:
+    """The summary of rows."""
+    workloads = by_workload(rows)
+    asked = asked_knobs(workloads)
+    best = {
+        workload: {size: best_of(here, asked) for size, here in sizes.items()}
+        for workload, sizes in workloads.items()
     }
-    peers = sorted(
-        {peer for sizes in winners.values() for found in sizes.values() for peer in found.peers}
-    )
-    return Answers(
-        rows=rows,
-        asked=asked_knobs(problems),
-        problems=problems,
-        winners=winners,
-        peers=tuple(peers),
+    peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
+    return Summary(
+        rows=rows, asked=asked, workloads=workloads, best=best, peers=tuple(sorted(peers))
     )
 
 
@@ -126,54 +150,106 @@ def candidates(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not row.is_library] or list(rows)
 
 
-def winner(rows: Sequence[Row]) -> Winner:
-    """The best of the rows of one problem and size."""
+def best_of(rows: Sequence[Row], asked: Mapping[str, Sequence[str]]) -> Best:
+    """The best of the rows of one workload and size."""
     able = candidates(rows)
-    row = chosen(able)
+    certainty, leaders = _decision(able, asked)
+    row = leaders[0]
+    others = [other for other in able if other is not row]
+    runner_up = fastest(others) if others else None
     is_held_out = len(able) > 1 and len(row.times_us) > 1
     repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
-    others = [other for other in able if other is not row]
-    second = chosen(others) if others else None
-    time_us = middle(row.times_us, repeats)
+    time_us = median_time(row.times_us, repeats)
     busbw = (
-        row.busbw_gbs * middle(row.times_us) / time_us if row.busbw_gbs == row.busbw_gbs else None
+        row.busbw_gbs * median_time(row.times_us) / time_us
+        if row.busbw_gbs == row.busbw_gbs
+        else None
     )
     choice = next(
         (other for other in able if other.backend == row.backend and other.has_note("auto")), None
     )
+
+    def slowdown(other: Row | None) -> Interval | None:
+        """The time of another row over that of the leader."""
+        return other and ratio(other.times_us, row.times_us, _common(other, row, repeats))
+
     peers = {
-        other.backend: told
+        other.backend: found
         for other in rows
-        if other is not row
-        and other.is_own_choice
-        and (told := ratio(other.times_us, row.times_us, _shared(other, row, repeats))) is not None
+        if other is not row and other.is_own_choice and (found := slowdown(other)) is not None
     }
-    return Winner(
-        row=row,
+    return Best(
+        certainty=certainty,
+        leaders=leaders,
         rows=len(able),
         time_us=time_us,
         busbw_gbs=busbw,
-        is_held_out=is_held_out,
-        runner_up=second,
-        peers=peers,
         percent=(
             100 * busbw / row.ceiling_gbs if busbw is not None and row.ceiling_gbs > 0 else None
         ),
-        is_clear=second is not None and is_separated(row.times_us, second.times_us),
-        gain=(
-            ratio(second.times_us, row.times_us, _shared(second, row, repeats))
-            if second is not None
-            else None
-        ),
-        excess=(
-            ratio(choice.times_us, row.times_us, _shared(choice, row, repeats))
-            if choice is not None
-            else None
-        ),
+        is_held_out=is_held_out,
+        runner_up=runner_up,
+        gain=slowdown(runner_up),
+        peers=peers,
+        choice=choice,
+        excess=slowdown(choice),
     )
 
 
-def _shared(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
+def _decision(
+    able: Sequence[Row], asked: Mapping[str, Sequence[str]]
+) -> tuple[Certainty, tuple[Row, ...]]:
+    first = fastest(able)
+    if all(row.is_noise for row in able):
+        return "cannot tell", (first,)
+    if len(able) == 1:
+        return "only", (first,)
+    if len(first.times_us) < 2 and not first.is_price:
+        return "cannot tell", (first,)
+    tied = _unbeaten(able)
+    if len(tied) == 1:
+        return "winner", tuple(tied)
+    return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, asked)))
+
+
+def _unbeaten(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other row beats. A single repeat beats nothing, unless it is a price."""
+    bounds = [interval(row.times_us) for row in rows]
+    rivals = [
+        (found.high, LEAST_GAIN * found.median)
+        for row, found in zip(rows, bounds, strict=True)
+        if len(row.times_us) > 1 or row.is_price
+    ]
+    return [
+        row
+        for row, found in zip(rows, bounds, strict=True)
+        if not any(high < found.low and least <= found.median for high, least in rivals)
+    ]
+
+
+def simplicity(row: Row, asked: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
+    """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
+    SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
+    """
+    values = [getattr(row, name) for name in asked.get(row.backend, ())]
+    return (
+        row.is_noise,
+        sum(
+            value != UNASKED[name]
+            for name, value in zip(asked.get(row.backend, ()), values, strict=True)
+        ),
+        _rank(SIMPLE_ALGORITHMS, row.algo),
+        _rank(SIMPLE_PROTOCOLS, row.proto),
+        row.backend,
+        values,
+    )
+
+
+def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
+    return (order.index(name) if name in order else len(order)), name
+
+
+def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
     """The repeats to compare on: those held out, or all that both have where the other has none of
     those.
     """
@@ -184,141 +260,101 @@ def _shared(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
     )
 
 
-def spans(sizes: Mapping[int, Sequence[Row]], name: str) -> list[Span]:
-    """Where the best value of a knob changes with the size. A value is kept until another is told
-    to be faster than it.
+def best_text(names: Sequence[str], certainty: Certainty) -> str:
+    """The configurations that lead, in words; those that differ in one word are taken together.
 
-    Sizes at which only one value ran are left out: they show no choice.
+    >>> best_text(["ring ll"], "winner"), best_text(["ring ll"], "cannot tell")
+    ('ring ll', 'ring ll ?')
+    >>> best_text(["direct ll", "star ll"], "tie"), best_text(["ring simple", "ring ll"], "tie")
+    ('direct/star ll', 'ring simple/ll')
+    >>> best_text(["star ll", "ring simple", "ring ll", "tree ll", "tree simple"], "tie")
+    'star ll = ring simple = ring ll = tree ll = 1 more'
     """
-    found: list[Span] = []
-    for size, rows in sizes.items():
-        groups: dict[str, list[Row]] = {}
-        for row in candidates(rows):
-            value = str(getattr(row, name))
-            if value not in ("", "library"):
-                groups.setdefault(value, []).append(row)
-        if len(groups) < 2:
-            continue
-        fastest = {value: chosen(group) for value, group in groups.items()}
-        value = str(getattr(chosen(list(fastest.values())), name))
-        if (
-            found
-            and found[-1].value in fastest
-            and not _is_faster(fastest[value], fastest[found[-1].value])
-        ):
-            value = found[-1].value
+    if certainty == UNCERTAIN:
+        return names[0] + UNCERTAIN_MARK
+    words = [name.split(" ") for name in dict.fromkeys(names)]
+    columns = list(zip(*words, strict=False))
+    differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
+    if len({len(one) for one in words}) == 1 and len(differing) < 2:
+        return " ".join(_alternatives(column) for column in columns)
+    return _listed([" ".join(one) for one in words], " = ")
+
+
+def _alternatives(values: Iterable[str]) -> str:
+    return _listed(list(dict.fromkeys(values)), "/")
+
+
+def _listed(values: Sequence[str], separator: str) -> str:
+    more = len(values) - LEADERS_SHOWN
+    return separator.join([*values[:LEADERS_SHOWN], *([f"{more} more"] if more > 0 else [])])
+
+
+def best_label(best: Best, asked: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
+    """The leaders, as tables name them."""
+    names = [label(row, asked, has_backend=has_backend) for row in best.leaders]
+    return best_text(names, best.certainty)
+
+
+def spans(
+    sizes: Mapping[int, Best], rows: Mapping[int, Sequence[Row]], name: str
+) -> list[KnobSpan]:
+    """Where the leader's value of a knob changes with the size; empty if no size had a choice of
+    that knob, or none is decided.
+    """
+    has_choice = any(
+        best.is_certain and len({getattr(row, name) for row in candidates(rows[size])} - {""}) > 1
+        for size, best in sizes.items()
+    )
+    found: list[KnobSpan] = []
+    for size, best in sizes.items() if has_choice else ():
+        values = [str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders]
+        value = _alternatives(values) if best.is_certain else None
         if found and found[-1].value == value:
-            found[-1] = Span(value=value, first_bytes=found[-1].first_bytes, last_bytes=size)
+            found[-1] = KnobSpan(value=value, first_bytes=found[-1].first_bytes, last_bytes=size)
         else:
-            found.append(Span(value=value, first_bytes=size, last_bytes=size))
+            found.append(KnobSpan(value=value, first_bytes=size, last_bytes=size))
     return found
 
 
-def _is_faster(row: Row, other: Row) -> bool:
-    """Whether it is told to be faster, and by enough to speak of; of single repeats, which tell
-    nothing more, by the latter alone.
-    """
-    is_single = min(len(row.times_us), len(other.times_us)) < 2
-    return middle(other.times_us) >= LEAST_GAIN * middle(row.times_us) and (
-        is_single or is_separated(row.times_us, other.times_us)
-    )
-
-
-def span_text(found: Sequence[Span]) -> str:
+def span_text(found: Sequence[KnobSpan]) -> str:
     """Spans in words.
 
     >>> span_text(
     ...     [
-    ...         Span(value="ll", first_bytes=8, last_bytes=1024),
-    ...         Span(value="simple", first_bytes=4096, last_bytes=65536),
+    ...         KnobSpan(value="ll", first_bytes=8, last_bytes=1024),
+    ...         KnobSpan(value=None, first_bytes=2048, last_bytes=2048),
+    ...         KnobSpan(value="simple", first_bytes=4096, last_bytes=65536),
     ...     ]
     ... )
-    'll to 1K, simple from 4K'
+    'll to 1K, cannot tell 2K, simple from 4K'
     """
     if len(found) == 1:
         return f"{found[0].value} at all sizes"
     parts = []
-    for place, span in enumerate(found):
+    for number, span in enumerate(found):
         first, last = format_size(span.first_bytes), format_size(span.last_bytes)
-        if place == 0:
-            parts.append(f"{span.value} to {last}")
-        elif place == len(found) - 1:
-            parts.append(f"{span.value} from {first}")
+        value = span.value or UNCERTAIN
+        if number == 0:
+            parts.append(f"{value} to {last}")
+        elif number == len(found) - 1:
+            parts.append(f"{value} from {first}")
         else:
-            parts.append(
-                f"{span.value} {first}-{last}" if first != last else f"{span.value} {first}"
-            )
+            parts.append(f"{value} {first}-{last}" if first != last else f"{value} {first}")
     return ", ".join(parts)
 
 
-def worth(
-    rows: Sequence[Row], top: Row, asked: Mapping[str, Sequence[str]], name: str
-) -> Worth | None:
-    """What a knob is worth at one problem and size, the rest as in the best row; None where it took
-    one value there.
-    """
-    names = ("algo", "proto", *asked.get(top.backend, ()))
-    if name not in names:
-        return None
-    others = attrgetter("backend", *[other for other in names if other != name])
-    rest = others(top)
-    least: dict[object, Row] = {}  # of each value: what no knob tells apart is no worth of this one
-    for row in candidates(rows):
-        if others(row) == rest and not row.is_own_choice:
-            value = getattr(row, name)
-            if value not in least or middle(row.times_us) < middle(least[value].times_us):
-                least[value] = row
-    if len(least) < 2:
-        return None
-    ordered = sorted(least.values(), key=lambda row: middle(row.times_us))
-    fast, slow = ordered[0], ordered[-1]
-    return Worth(
-        factor=middle(slow.times_us) / middle(fast.times_us),
-        best=getattr(fast, name),
-        worst=getattr(slow, name),
-        values=len(least),
-        is_clear=is_separated(fast.times_us, slow.times_us),
-    )
-
-
-def bands(
-    rows: Sequence[Row], peer: str = "nccl"
-) -> dict[Problem, list[tuple[int, Interval] | None]]:
-    """Of each problem and band, the size with the lowest ratio of a peer's own choice to ours, and
-    that ratio.
-
-    Ours is the row marked auto, or the only one: of a sweep of `--algo auto --channels 24`, which
-    asks what is best with 24.
-    """
-    found: dict[Problem, list[tuple[int, Interval] | None]] = {}
-    for problem, sizes in by_problem(rows).items():
-        worst: list[tuple[int, Interval] | None] = [None] * len(BANDS)
-        for size, here in sizes.items():
-            own = [row for row in here if not row.is_library]
-            ours = (
-                own[0]
-                if len(own) == 1
-                else next((row for row in own if row.has_note("auto")), None)
-            )
-            theirs = next((row for row in here if row.backend == peer and row.is_own_choice), None)
-            place = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
-            if ours is None or theirs is None or place is None:
-                continue
-            told, so_far = ratio(theirs.times_us, ours.times_us), worst[place]
-            if told is not None and (so_far is None or told.median < so_far[1].median):
-                worst[place] = size, told
-        if any(worst):
-            found[problem] = worst
-    return found
-
-
-def curves(found: Answers) -> dict[tuple[object, ...], list[Row]]:
-    """Rows of every problem and configuration, sizes ascending; the curves that time against size
+def configurations(found: Summary) -> dict[tuple[object, ...], list[Row]]:
+    """Rows of every workload and configuration, sizes ascending: the curves that time against size
     makes.
     """
     lines: dict[tuple[object, ...], list[Row]] = {}
-    for problem, sizes in found.problems.items():
+    for workload, sizes in found.workloads.items():
         for rows in sizes.values():
             for row in rows:
-                lines.setdefault((problem, configuration(row, found.asked)), []).append(row)
+                lines.setdefault((workload, configuration(row, found.asked)), []).append(row)
     return lines
+
+
+def noisy(rows: Iterable[Row]) -> list[Row]:
+    """The rows with times whose repeats disagree too much."""
+    return [row for row in rows if row.status == "ok" and row.is_noise]

@@ -3,13 +3,13 @@ interval that the ratio of times lies in.
 
 What is assumed, because two runs cannot show it:
 - A shift that rows of like size share, up to DRIFT (or the spread of one repeat, if that is more),
-  may be drift between the runs: clocks, temperature, neighbours. The interval reaches over it, on
-  its side only. A larger shift counts as a change, by what exceeds that.
+  may be drift between the runs: clocks, temperature, neighbours. The interval includes it, on its
+  side only. A larger shift counts as a change, by what exceeds that.
 - Most rows of like size did not change, so their scatter is what the same thing does in two runs;
   but at most MOST_BETWEEN times the spread of the repeats counts as such.
 - Logarithms of repeats are near normal, or have tails like Student's t.
 Intervals cover 95 of 100 true ratios, each by itself. Better and worse take the number of rows into
-account, so that of the rows called so one in twenty is expected to be by chance; where nothing
+account, so that one in twenty of the rows called so is expected to be so by chance; where nothing
 changed, one such row in twenty comparisons. Changes under MINOR are called same even where they are
 certain.
 """
@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collbench.analysis.join import apart, differences, join, way_of
+from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import (
     DRIFT,
     MAD_TO_SD,
@@ -41,15 +41,15 @@ from collbench.util.errors import UsageError
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-MINOR = 0.01  # a change that is not worth a word
+MINOR = 0.01  # a change too small to mention
 # `same` rows lie within this; where repeats spread more, within RESOLVED times what a typical row
 # resolves
 SAME = 0.05
 RESOLVED = 3.0
-MOST_SAME = 0.5  # files that resolve less than this cannot tell that anything is the same
+MOST_SAME = 0.5  # files that resolve less than this cannot show that anything is the same
 LEAST_GROUP = 4  # rows that make a group
-LEAST_GROUPS = 8  # that tell how far groups scatter
-LEVELS = (
+LEAST_GROUPS = 8  # that show how far groups scatter
+GROUP_LEVELS = (
     ("backend",),
     ("backend", "algo"),
     ("op", "backend", "algo"),
@@ -75,7 +75,7 @@ class Changes:
     verdict beside the columns of both files (base's as name_base). not_compared: how many rows, by
     why; new_failures: of those, right in the base and wrong or failed in the new file. differences:
     name, new, base. resolution: `same` means that the ratio lies within so much of 1. Spreads are
-    of logarithms; shift is the median of all, drift the part of it that is put down to drift.
+    of logarithms; shift is the median of all, drift the part of it that is attributed to drift.
     """
 
     rows: pd.DataFrame
@@ -88,7 +88,7 @@ class Changes:
     between_spread: float
     shift: float
     drift: float
-    said: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = field(default=())
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have a verdict."""
@@ -108,7 +108,7 @@ class Changes:
 
 
 def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
-    """Why two files are not of like machines; empty if they are, as far as they tell."""
+    """Why two files are not of like machines; empty if they are, as far as they show."""
     found = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
         ours, theirs = (
@@ -135,10 +135,10 @@ def compare(
     """
     why = unlike(new, base)
     if why and not is_forced:
-        raise UsageError("; ".join(why), "compare sweeps of like machines, or say --force")
+        raise UsageError("; ".join(why), "compare sweeps of like machines, or give --force")
     joined = join(new, base, across)
     rows, sides = joined.compared, joined.sides
-    said = (*joined.said, *why)
+    remarks = (*joined.remarks, *why)
     around = differences(new, base, rows, across)
     if not len(rows):
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
@@ -153,10 +153,10 @@ def compare(
             between_spread=math.nan,
             shift=math.nan,
             drift=math.nan,
-            said=(*said, *apart(new, base, across)),
+            remarks=(*remarks, *apart(new, base, across)),
         )
-    is_alike = not why and not across and way_of(new, base) == "knobs"
-    finest = np.asarray(rows.groupby(list(LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
+    is_alike = not why and not across and match_mode(new, base) == "knobs"
+    finest = np.asarray(rows.groupby(list(GROUP_LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
     found = noise(
         sides,
         rows["size_bytes"].to_numpy(dtype=np.float64),
@@ -190,7 +190,7 @@ def compare(
         between_spread=found.between_spread,
         shift=float(np.median(sides.change)),
         drift=float(np.median(found.drift)),
-        said=said,
+        remarks=remarks,
     )
 
 
@@ -207,16 +207,16 @@ def _verdicts(
     change: Array, low: Array, high: Array, sure: NDArray[np.bool_], resolution: float
 ) -> list[Verdict]:
     is_near = (low >= -resolution) & (high <= resolution)
-    told = np.where(
+    codes = np.where(
         sure & (np.abs(change) >= MINOR),
         np.where(change > 0, 1, 0),
         np.where(is_near | (sure & (np.abs(change) < MINOR)), 2, 3),
     )
-    return [VERDICTS[place] for place in told]
+    return [VERDICTS[place] for place in codes]
 
 
 def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
-    """How far groups differ by chance beyond what their rows tell: those of a group were measured
+    """How far groups differ by chance beyond what their rows show: those of a group were measured
     within seconds of each other, and share what came then.
 
     Taken from all groups, on the assumption that most did not change; no more than rows may scatter
@@ -241,7 +241,7 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []
     known: set[bytes] = set()
-    # matched by the problem: what stands against another backend is a group of its own
+    # Matched by the workload: rows against another backend are a group of their own.
     if "backend_base" in rows:
         rows = rows.assign(
             backend=rows["backend"].where(
@@ -249,7 +249,7 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
                 rows["backend"] + " vs " + rows["backend_base"],
             )
         )
-    for level in LEVELS:
+    for level in GROUP_LEVELS:
         keys = rows.groupby(list(level), sort=True)
         numbered = keys.ngroup().to_numpy(dtype=np.intp)
         order = np.argsort(numbered, kind="stable")

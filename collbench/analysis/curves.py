@@ -1,29 +1,28 @@
-"""Results as curves over the size, and how much of the best each value of a knob reaches: what
-pictures and pages show. Pure: draws nothing.
+"""Results as curves over the size, and how much of the best speed each value of a knob reaches: the
+data of pictures and pages. Pure: draws nothing.
 
-Groups, configurations and their names are those of the answers of one file; only rows that are ok
-and have a time count.
+Groups, configurations, their names and the best of each size are those of the summary of one file;
+only rows that are ok and have a time count.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from collbench.analysis import best as told
-from collbench.analysis.best import Answers, candidates
+from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summary
 from collbench.analysis.rows import (
     KNOB_NAMES,
     KNOBS,
     SIZES,
-    Problem,
     Row,
+    Workload,
     asked_knobs,
-    by_problem,
-    chosen,
-    collector_at_rest,
+    by_workload,
+    cyclic_gc_disabled,
+    fastest,
     label,
-    middle,
+    median_time,
     titles,
 )
 from collbench.bench.sweep import UNASKED
@@ -33,26 +32,26 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-NAN = math.nan
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CurveGroup:
     """What was to be done, at any size: rows of one group are comparable. The title names what
-    tells it from the other groups of the file.
+    distinguishes it from the other groups of the file.
     """
 
-    problem: Problem
+    workload: Workload
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """One size of a curve; NaN for what is unknown. time_low_us and time_high_us bound the median
     of several repeats.
 
-    note: the notes of the row; on an envelope or an automatic choice, the name of the
+    note: the notes of the row; on an envelope the answer, on an automatic choice the name of the
     configuration. used: the knobs as they were at this size, also those that the tool chose.
+    answer: where it leads or is tied, all configurations that lead, in words; is_certain: whether
+    that is decided.
     """
 
     bytes: int
@@ -64,23 +63,24 @@ class Point:
     ceiling_gbs: float
     note: str
     used: str = ""
+    answer: str = ""
+    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """One configuration, that is every knob but the size, of one group; sizes ascend.
 
-    is_peer: a library with its own algorithms did it. best: the sizes at which it is the best of
-    ours (of the library's, where a file has none of ours), chosen on the repeats that the tables
-    choose on. knobs: names and values that make the configuration, to filter by.
+    is_peer: a library with its own algorithms did it. best: the sizes at which it leads, as in the
+    tables. knobs: names and values that make the configuration, to filter by.
     """
 
-    group: Group
+    group: CurveGroup
     name: str
     backend: str
     is_peer: bool
     best: tuple[int, ...]
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     knobs: tuple[tuple[str, str], ...] = ()
 
 
@@ -90,7 +90,7 @@ class HeatMap:
     for the best; NaN where it was not measured.
     """
 
-    group: Group
+    group: CurveGroup
     knob: str
     sizes: tuple[int, ...]
     values: tuple[str, ...]
@@ -98,45 +98,47 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class CurvePair:
     """The same configuration, or both envelopes, in two files. The groups may differ in what one of
-    the files does not tell.
+    the files does not record.
     """
 
     new: Curve
     base: Curve
 
 
-@collector_at_rest()
+@cyclic_gc_disabled()
 def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
-    return _curves(told.answers(frame))
+    return _curves(summary(frame))
 
 
-@collector_at_rest()
-def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[Pair, ...]:
+@cyclic_gc_disabled()
+def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     """What two files both measured, in the order of the new one: of each group the two envelopes,
     then every configuration that both have.
     """
-    from collbench.analysis.join import is_reduction, names_to_match, way_of
+    from collbench.analysis.join import is_reduction, match_mode, names_to_match
 
     names = [
-        name for name in names_to_match(new, base, way_of(new, base)) if name in Problem._fields
+        name
+        for name in names_to_match(new, base, match_mode(new, base))
+        if name in Workload._fields
     ]
-    found = [told.answers(frame) for frame in (new, base)]
+    found = [summary(frame) for frame in (new, base)]
     # of both, so that a configuration has one name
-    asked = asked_knobs(by_problem([row for one in found for row in one.rows]))
+    asked = asked_knobs(by_workload([row for one in found for row in one.rows]))
     sides = [_curves(replace(one, asked=asked)) for one in found]
 
     def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
-        what = curve.group.problem
+        what = curve.group.workload
         problem = tuple(
             "" if name == "redop" and not is_reduction(what.op) else getattr(what, name)
             for name in names
         )
         return problem if is_envelope else (*problem, curve.backend, curve.name)
 
-    made: dict[Group, list[Pair]] = {}
+    made: dict[CurveGroup, list[CurvePair]] = {}
     for is_envelope in (True, False):
         ours, theirs = (envelope(side) if is_envelope else side for side in sides)
         known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
@@ -145,30 +147,28 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[Pair, ...]:
             if other is not None and {point.bytes for point in curve.points} & {
                 point.bytes for point in other.points
             }:
-                made.setdefault(curve.group, []).append(Pair(new=curve, base=other))
+                made.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
     return tuple(pair for group in made.values() for pair in group)
 
 
-def _curves(found: Answers) -> tuple[Curve, ...]:
+def _curves(found: Summary) -> tuple[Curve, ...]:
     groups = _groups(found)
-    best = {id(winner.row) for sizes in found.winners.values() for winner in sizes.values()}
-    backends = {
-        problem: {row.backend for rows in sizes.values() for row in rows if not row.is_library}
-        for problem, sizes in found.problems.items()
-    }
     made = []
-    for rows in told.curves(found).values():
+    for rows in configurations(found).values():
         first, sizes = rows[0], _by_size(rows)
+        best = found.best[first.workload]
+        has_backend = _has_backends(found, first.workload)
         made.append(
             Curve(
-                group=groups[first.problem],
-                name=_name(first, found, has_backend=len(backends[first.problem]) > 1),
+                group=groups[first.workload],
+                name=_name(first, found, has_backend=has_backend),
                 backend=first.backend,
                 is_peer=first.is_library,
-                best=tuple(
-                    size for size, here in sizes.items() if any(id(row) in best for row in here)
+                best=tuple(size for size, here in sizes.items() if _is_in(here, [best[size].row])),
+                points=tuple(
+                    _with_answer(here, best[size], found, has_backend=has_backend)
+                    for size, here in sizes.items()
                 ),
-                points=tuple(_point(chosen(here)) for here in sizes.values()),
                 knobs=tuple(
                     (KNOB_NAMES.get(name, name), _value(name, getattr(first, name)))
                     for name in ("algo", "proto", *found.asked.get(first.backend, ()))
@@ -178,15 +178,45 @@ def _curves(found: Answers) -> tuple[Curve, ...]:
     return tuple(made)
 
 
+def _has_backends(found: Summary, workload: Workload) -> bool:
+    """Whether rows of ours come from several backends."""
+    rows = (row for here in found.workloads[workload].values() for row in here)
+    return len({row.backend for row in rows if not row.is_library}) > 1
+
+
+def _is_in(rows: Sequence[Row], others: Sequence[Row]) -> bool:
+    return any(row is other for row in rows for other in others)
+
+
+def _with_answer(
+    rows: Sequence[Row], best: Best, found: Summary, *, has_backend: bool
+) -> CurvePoint:
+    """The point of a configuration at one size; where it leads or is tied, with the answer."""
+    point = _point(fastest(rows))
+    if not _is_in(rows, best.leaders):
+        return point
+    names = [_name(row, found, has_backend=has_backend) for row in best.leaders]
+    return replace(point, answer=best_text(names, best.certainty), is_certain=best.is_certain)
+
+
 def envelope(found: Iterable[Curve]) -> tuple[Curve, ...]:
     """Of each group the best configuration at every size, as one curve, "best of ours" or of a
-    library; a point's note names the configuration.
+    library; a point's note is the answer.
     """
-    known = _combined(found, "best of ours", lambda curve, point: point.bytes in curve.best)
-    return tuple(
-        replace(curve, name=f"best of {curve.backend}") if curve.is_peer else curve
-        for curve in known
+    known = _combined(
+        found,
+        "",
+        lambda curve, point: point.bytes in curve.best,
+        lambda curve, point: point.answer or curve.name,
     )
+    return tuple(replace(curve, name=_envelope_name(curve)) for curve in known)
+
+
+def _envelope_name(curve: Curve) -> str:
+    whose = curve.backend if curve.is_peer else "ours"
+    if any(point.is_certain for point in curve.points):
+        return f"best of {whose}"
+    return f"fastest of {whose}: cannot tell which is best"
 
 
 def automatic(found: Iterable[Curve]) -> tuple[Curve, ...]:
@@ -197,6 +227,7 @@ def automatic(found: Iterable[Curve]) -> tuple[Curve, ...]:
         found,
         "automatic choice",
         lambda curve, point: not curve.is_peer and "auto" in point.note.split(),
+        lambda curve, _: curve.name,
     )
 
 
@@ -204,24 +235,24 @@ def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
     """Of each group every knob that took two values or more, as rows of ours have it (of the
     library, where there are none of ours).
     """
-    found = told.answers(frame)
+    found = summary(frame)
     groups = _groups(found)
     made = [
-        _heat_map(found, problem, groups[problem], knob)
-        for problem in found.problems
+        _heat_map(found, workload, groups[workload], knob)
+        for workload in found.workloads
         for knob in ("algo", "proto", *KNOBS)
     ]
     return tuple(one for one in made if one is not None)
 
 
-def _groups(found: Answers) -> dict[Problem, Group]:
+def _groups(found: Summary) -> dict[Workload, CurveGroup]:
     return {
-        problem: Group(problem=problem, title=title)
-        for problem, title in titles(found.problems).items()
+        workload: CurveGroup(workload=workload, title=title)
+        for workload, title in titles(found.workloads).items()
     }
 
 
-def _name(row: Row, found: Answers, *, has_backend: bool) -> str:
+def _name(row: Row, found: Summary, *, has_backend: bool) -> str:
     """A configuration's short label, as in the tables; libraries by their name first, and by it
     alone where they choose by themselves.
     """
@@ -244,36 +275,39 @@ def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
     return found
 
 
-def _point(row: Row) -> Point:
+def _point(row: Row) -> CurvePoint:
     bounds = interval(row.times_us) if len(row.times_us) > 1 else None
-    return Point(
+    return CurvePoint(
         bytes=row.size_bytes,
         busbw_gbs=row.busbw_gbs,
         algbw_gbs=row.algbw_gbs,
-        time_us=middle(row.times_us),
+        time_us=median_time(row.times_us),
         note=row.notes,
-        time_low_us=bounds.low if bounds else NAN,
-        time_high_us=bounds.high if bounds else NAN,
-        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else NAN,
+        time_low_us=bounds.low if bounds else math.nan,
+        time_high_us=bounds.high if bounds else math.nan,
+        ceiling_gbs=row.ceiling_gbs if row.ceiling_gbs > 0 else math.nan,
         used=_used(row),
     )
 
 
 def _used(row: Row) -> str:
     """The knobs of a row that have a value, in words."""
-    told = [(name, getattr(row, name)) for name in KNOBS]
+    knobs = [(name, getattr(row, name)) for name in KNOBS]
     return ", ".join(
         f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
-        for name, value in told
+        for name, value in knobs
         if value not in (UNASKED[name], "")
     )
 
 
 def _combined(
-    found: Iterable[Curve], name: str, is_wanted: Callable[[Curve, Point], bool]
+    found: Iterable[Curve],
+    name: str,
+    is_wanted: Callable[[Curve, CurvePoint], bool],
+    note: Callable[[Curve, CurvePoint], str],
 ) -> tuple[Curve, ...]:
     """Of each group the wanted points of all its curves, the fastest of each size, as one curve."""
-    taken: dict[Group, dict[int, tuple[Curve, Point]]] = {}
+    taken: dict[CurveGroup, dict[int, tuple[Curve, CurvePoint]]] = {}
     for curve in found:
         for point in curve.points:
             if is_wanted(curve, point):
@@ -287,30 +321,30 @@ def _combined(
             backend=next(iter(here.values()))[0].backend,
             is_peer=all(curve.is_peer for curve, _ in here.values()),
             best=tuple(sorted(size for size, (curve, _) in here.items() if size in curve.best)),
-            points=tuple(replace(here[size][1], note=here[size][0].name) for size in sorted(here)),
+            points=tuple(replace(here[size][1], note=note(*here[size])) for size in sorted(here)),
         )
         for group, here in taken.items()
     )
 
 
-def _heat_map(found: Answers, problem: Problem, group: Group, knob: str) -> HeatMap | None:
+def _heat_map(found: Summary, workload: Workload, group: CurveGroup, knob: str) -> HeatMap | None:
     """The map of one knob; None where it took fewer than two values. A knob that follows from the
     others has none.
     """
     times: dict[object, dict[int, float]] = {}
-    for size, rows in found.problems[problem].items():
+    for size, rows in found.workloads[workload].items():
         for row in candidates(rows):
             value = getattr(row, knob)
             if value != UNASKED[knob] and (
                 knob in ("algo", "proto") or knob in found.asked.get(row.backend, ())
             ):
                 here = times.setdefault(value, {})
-                here[size] = min(here.get(size, math.inf), middle(row.times_us))
+                here[size] = min(here.get(size, math.inf), median_time(row.times_us))
     if len(times) < 2:
         return None
     values = sorted(times, key=lambda value: (isinstance(value, str), value))
     sizes = tuple(
-        size for size in found.problems[problem] if any(size in here for here in times.values())
+        size for size in found.workloads[workload] if any(size in here for here in times.values())
     )
     least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
     return HeatMap(
@@ -319,9 +353,7 @@ def _heat_map(found: Answers, problem: Problem, group: Group, knob: str) -> Heat
         sizes=sizes,
         values=tuple(_value(knob, value) for value in values),
         share=tuple(
-            tuple(
-                least[size] / times[value][size] if size in times[value] else NAN for size in sizes
-            )
+            tuple(least[size] / times[value].get(size, math.nan) for size in sizes)
             for value in values
         ),
     )

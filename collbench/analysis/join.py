@@ -1,9 +1,9 @@
-"""Two sweeps row by row: which rows measured the same thing, what stands on one side only, and what
+"""Two sweeps row by row: which rows measured the same thing, which are in one file only, and what
 differs around them.
 
-Rows of our own files match by every knob and the conditions that the notes tell. Another tool's
-file does not tell its knobs: then rows match by the problem, and of several that solve one problem
-the fastest of each backend stands for them.
+Rows of our own files match by every knob and the conditions in the notes. Another tool's file does
+not name its knobs: then rows match by the workload, and of several rows of one workload the fastest
+of each backend represents them.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
 
-Way = Literal["knobs", "problem", "knobs but ranks"]
-_PROBLEM = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
+MatchMode = Literal["knobs", "workload", "knobs but ranks"]
+_WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
-_NOT_TOLD = {"", "0", "auto", "none"}
-_TELLING_NOTES = (
+_EMPTY_VALUES = {"", "0", "auto", "none"}
+_COUNTED_NOTES = (
     "throttled",
     "clocks-low",
     "other-processes",
@@ -36,14 +36,14 @@ _TELLING_NOTES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
     """Rows of both sides: `compared` with columns of the new side by name and of the base as
-    name_base; `counts` of the others by what became of them.
+    name_base; `counts` of the others by why they are not compared.
     """
 
     compared: pd.DataFrame
     sides: Sides
     counts: dict[str, int]
     new_failures: int
-    said: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 def is_foreign(frame: pd.DataFrame) -> bool:
@@ -51,21 +51,21 @@ def is_foreign(frame: pd.DataFrame) -> bool:
     return len(frame) > 0 and bool((frame["run"] == "").all())
 
 
-def way_of(new: pd.DataFrame, base: pd.DataFrame) -> Way:
-    """By what rows of two files can be told to be the same."""
+def match_mode(new: pd.DataFrame, base: pd.DataFrame) -> MatchMode:
+    """By what rows of two files are known to measure the same thing."""
     foreign = [is_foreign(frame) for frame in (new, base)]
-    if foreign[0] != foreign[1] or (foreign[0] and _untold(new) != _untold(base)):
-        return "problem"
+    if foreign[0] != foreign[1] or (foreign[0] and _unknown_columns(new) != _unknown_columns(base)):
+        return "workload"
     ranks = [set(frame["ranks"]) - {0} for frame in (new, base)]
     return "knobs but ranks" if ranks[0] and ranks[1] and not ranks[0] & ranks[1] else "knobs"
 
 
-def _untold(frame: pd.DataFrame) -> set[str]:
-    """The columns of a problem that no row of a file tells."""
+def _unknown_columns(frame: pd.DataFrame) -> set[str]:
+    """The columns of a workload that are empty in every row of a file."""
     return {
         name
-        for name in _PROBLEM
-        if name != "root" and set(frame[name].astype(str).unique()) <= _NOT_TOLD
+        for name in _WORKLOAD
+        if name != "root" and set(frame[name].astype(str).unique()) <= _EMPTY_VALUES
     }
 
 
@@ -75,24 +75,24 @@ def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) ->
 
     Raises UsageError if a file has several values there for the same point.
     """
-    way = way_of(new, base)
+    way = match_mode(new, base)
     names = names_to_match(new, base, way, across)
-    said: list[str] = []
+    remarks: list[str] = []
     sides = []
     for frame, title in ((new, "new"), (base, "base")):
         keyed = _keyed(frame, way)
-        if way != "problem":
+        if way != "workload":
             _refuse_several(keyed, names, across, title)
-        taken, told = _one_a_key(keyed, names, way, title)
+        taken, notes = _one_a_key(keyed, names, way, title)
         sides.append(taken)
-        said += told
-    if way == "problem":
-        said.insert(
+        remarks += notes
+    if way == "workload":
+        remarks.insert(
             0,
-            "one file is another tool's, which does not tell its knobs: rows match by the problem",
+            "one file is another tool's, which does not name its knobs: rows match by the workload",
         )
     if way == "knobs but ranks":
-        said.insert(0, "the numbers of ranks differ: rows match by everything else")
+        remarks.insert(0, "the numbers of ranks differ: rows match by everything else")
     sides[0] = sides[0].assign(_place=np.arange(len(sides[0])))
     both = sides[0].merge(sides[1], how="outer", on=names, suffixes=("", "_base"), indicator="side")
     # as in the new file: a merge sorts by the keys
@@ -106,7 +106,7 @@ def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) ->
         sides=_numbers(compared),
         counts=dict(sorted(counted.items())),
         new_failures=failed,
-        said=tuple(said),
+        remarks=tuple(remarks),
     )
 
 
@@ -126,14 +126,14 @@ def _refuse_several(
 
 
 def names_to_match(
-    new: pd.DataFrame, base: pd.DataFrame, way: Way, across: Collection[str] = ()
+    new: pd.DataFrame, base: pd.DataFrame, way: MatchMode, across: Collection[str] = ()
 ) -> list[str]:
     """The columns to match by."""
-    if way != "problem":
+    if way != "workload":
         without = {*across, *(_OF_RANKS if way == "knobs but ranks" else ())}
         return [*(name for name in KEY if name not in without), "conditions"]
-    untold = _untold(new) | _untold(base)
-    return [name for name in _PROBLEM if name not in untold]
+    unknown = _unknown_columns(new) | _unknown_columns(base)
+    return [name for name in _WORKLOAD if name not in unknown]
 
 
 def _conditions(notes: pd.Series) -> pd.Series:
@@ -145,11 +145,11 @@ def _conditions(notes: pd.Series) -> pd.Series:
     return notes.map(texts)
 
 
-def _keyed(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
+def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
     found = frame.reset_index(drop=True).assign(
         conditions=_conditions(frame["notes"].reset_index(drop=True))
     )
-    if way == "problem":  # what is not reduced has no operation, whatever a tool writes there
+    if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
         reduces = {op: is_reduction(op) for op in found["op"].unique()}
         found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
     is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
@@ -169,19 +169,19 @@ def is_reduction(op: str) -> bool:
 
 
 def _one_a_key(
-    frame: pd.DataFrame, names: Sequence[str], way: Way, title: str
+    frame: pd.DataFrame, names: Sequence[str], way: MatchMode, title: str
 ) -> tuple[pd.DataFrame, list[str]]:
     """One row for every key: repeats of rows that were measured twice are taken together; by
-    problem, the fastest of each backend stands for all.
+    workload, the fastest of each backend represents all.
     """
-    if way == "problem":
+    if way == "workload":
         rank = frame["status"].map({"ok": 0, "wrong": 1, "error": 2, "waived": 3}).fillna(4)
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
         return kept, (
             [
-                f"{title}: of rows that solve one problem the fastest of each backend is taken,"
+                f"{title}: of rows of one workload the fastest of each backend is taken,"
                 f" {left} slower ones are not compared"
             ]
             if left
@@ -234,7 +234,7 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:
-    """What becomes of every row: compared, or in words why not."""
+    """Of every row "compared", or why it is not."""
     found = pd.Series("compared", index=both.index)
     new, base = both["status"].fillna(""), both["status_base"].fillna("")
     found[(both["side"] == "left_only").to_numpy()] = "only in new"
@@ -298,7 +298,7 @@ def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -
     """
     found = []
     differing = []
-    for name in names_to_match(new, base, way_of(new, base), across):
+    for name in names_to_match(new, base, match_mode(new, base), across):
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
@@ -333,13 +333,13 @@ def differences(
         if _texts(new, base, name)[0] != _texts(new, base, name)[1]
     ]
     versions = [versions_of(frame) for frame in (new, base)]
-    # what another tool does not tell is no difference
-    is_told_alike = is_foreign(new) == is_foreign(base)
+    # what another tool does not record is no difference
+    is_comparable = is_foreign(new) == is_foreign(base)
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
-        if ours != theirs and (is_told_alike or "-" not in (ours, theirs)):
+        if ours != theirs and (is_comparable or "-" not in (ours, theirs)):
             found.append((name, ours, theirs))
-    for name in ("limit", "ceiling_gbs") if is_told_alike else ():
+    for name in ("limit", "ceiling_gbs") if is_comparable else ():
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
@@ -350,10 +350,10 @@ def differences(
                     str(other.iloc[places[0]]) or "-",
                 )
             )
-    if not is_told_alike:
+    if not is_comparable:
         return tuple(found)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
-    for note in _TELLING_NOTES:
+    for note in _COUNTED_NOTES:
         counts = [
             sum(int(count) for text, count in tally.items() if note in str(text))
             for tally in tallies
@@ -376,8 +376,8 @@ def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for text in frame["versions"].unique():
         for item in filter(None, (part.strip() for part in text.split(";"))):
-            said, _, environment = item.partition(" with ")
-            name, _, version = said.partition(" ")
+            library, _, environment = item.partition(" with ")
+            name, _, version = library.partition(" ")
             found.setdefault(name, set()).add(version or "yes")
             for setting in environment.split():
                 variable, _, value = setting.partition("=")

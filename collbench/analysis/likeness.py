@@ -1,5 +1,5 @@
 """The described machine that results most likely come from. A sweep's rows name their GPUs, not
-their wires.
+their links.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """A described machine. is_same: it has as many GPUs, of the name that the rows tell; otherwise
+    """A described machine. is_same: it has as many GPUs, of the name in the rows; otherwise
     only their model is the same.
     """
 
@@ -38,7 +38,7 @@ def likeness(frame: "pd.DataFrame") -> Likeness | None:
     near: list[tuple[int, str, Topology]] = []
     for name in catalog.names("machines"):
         if "topology" not in catalog.load("machines", name):
-            continue  # it tells costs, not wires
+            continue  # it has costs, no links
         topology = machine_topology(name)
         gpus = topology.gpus
         if gpus and f"{len(gpus)} x {gpus[0].name}" in devices:

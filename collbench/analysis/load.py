@@ -1,32 +1,19 @@
 """Files of results as one table with record.COLUMNS: our CSV, nccl-tests' text and JSON, OSU
-micro-benchmarks' text; the content says which it is.
+micro-benchmarks' text; recognised by the content.
 
 Not what the numbers mean side by side. A file comes from anyone: it becomes a table, or one
 UsageError with the place.
 """
 
-import csv
-import io
-import math
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu
+from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
 from collbench.analysis.readers.foreign import FLOATS, frame_of
-from collbench.results.record import (
-    COLUMNS,
-    INTEGERS,
-    MEASURED,
-    SCHEMA,
-    TIMES,
-    Record,
-    Status,
-    parse,
-)
+from collbench.results.record import COLUMNS, INTEGERS, Record
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,14 +22,13 @@ if TYPE_CHECKING:
 Kind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
-MOST_BYTES = 1 << 30  # of our CSV: two million rows
+MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
-_KNOWN = (
+_FORMATS = (
     "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
     " micro-benchmarks"
 )
-_OWN = f"{COLUMNS[0]},{COLUMNS[1]},".encode()  # how our CSV begins
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 # colours of a log, and what else a terminal obeys
@@ -54,13 +40,13 @@ class Loaded:
     """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
     where missing).
 
-    name: the file as it was given. said: what a reader must know, such as lines left out.
+    name: the file as it was given. remarks: what a reader must know, such as lines left out.
     """
 
     frame: "pd.DataFrame"
     name: str
     kind: Kind
-    said: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def load(file: Path) -> Loaded:
@@ -71,14 +57,15 @@ def load(file: Path) -> Loaded:
     data = _bytes_of(place, name)
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
-    if data.startswith(_OWN):
+    if own.is_mine(data):
         if (found := _TERMINAL.search(data)) is not None:
             number = data.count(b"\n", 0, found.start()) + 1
             raise UsageError(
                 f"{name}, line {number}: a control character, which terminals would obey",
                 "mend or delete that line",
             )
-        return _own(name, data)
+        frame, remarks = own.read(data, name)
+        return Loaded(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
             f"{name} has {len(data)} bytes; other tools' results are read up to"
@@ -89,20 +76,20 @@ def load(file: Path) -> Loaded:
         _TERMINAL.sub(b"", data).decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     )
     kind, reader = _reader(text, name)
-    rows, said = reader(text, name)
+    rows, remarks = reader(text, name)
     if not data.endswith(b"\n") and not text.lstrip().startswith("{"):
-        said = (*said, "the last line has no end: the output may be cut")
+        remarks = (*remarks, "the last line has no end: the output may be cut")
     try:
         frame = frame_of(rows)
     except OverflowError as error:
         raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
-    told = {
+    printable = {
         column: frame[column].str.replace("[\x00-\x1f\x7f-\x9f]", "", regex=True)
         for column in COLUMNS
         if column not in (*INTEGERS, *FLOATS)
     }
     # JSON spells out what its text may not hold
-    return Loaded(frame=frame.assign(**told), name=name, kind=kind, said=said)
+    return Loaded(frame=frame.assign(**printable), name=name, kind=kind, remarks=remarks)
 
 
 def holds_results(file: Path) -> bool:
@@ -110,7 +97,7 @@ def holds_results(file: Path) -> bool:
     if not file.is_file():
         return False
     with file.open("rb") as opened:
-        return opened.read(len(_OWN)) == _OWN
+        return own.is_mine(opened.read(len(own.BEGINNING)))
 
 
 def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
@@ -128,18 +115,18 @@ def _bytes_of(file: Path, name: str) -> bytes:
         if file.is_dir():
             raise UsageError(f"{name} is a directory", "give a file of it")
         with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
+            data = opened.read(MOST_OWN_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
         ) from None
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{name} has more than {MOST_BYTES} bytes", "give a part of it")
+    if len(data) > MOST_OWN_BYTES:
+        raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")
     if not data.strip():
         raise UsageError(f"{name} is empty", "the run that wrote it may have failed")
     if len(data.translate(None, _CONTROL)) < len(data):
         place, byte = next((place, byte) for place, byte in enumerate(data) if byte in _CONTROL)
-        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _KNOWN)
+        raise UsageError(f"{name} is no text: byte {byte:#04x} at offset {place}", _FORMATS)
     return data
 
 
@@ -151,91 +138,4 @@ def _reader(text: str, name: str) -> tuple[Kind, Reader]:
     if nccl_tests.is_mine(text):
         return "nccl-tests", nccl_tests.read
     first = text.lstrip().partition("\n")[0][:60]
-    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _KNOWN)
-
-
-def _own(name: str, data: bytes) -> Loaded:
-    """Our CSV. Fast where every cell is what its column holds; where one is not, record.parse says
-    which.
-    """
-    import pandas as pd
-
-    whole = data[: data.rfind(b"\n") + 1]
-    said = (
-        ()
-        if len(whole) == len(data)
-        else (f"the last line (line {data.count(bytes([10])) + 1}) is cut and left out",)
-    )
-    try:
-        frame = _fast(whole)
-    # ParserError and UnicodeDecodeError are ValueErrors
-    except (ValueError, OverflowError, pd.errors.ParserWarning):
-        frame = _slow(name, whole)
-    if frame.empty:
-        raise UsageError(f"{name} has no rows", "the sweep that wrote it may have failed")
-    devices = sorted(
-        frame["device"][(frame["backend"] != "model") & (frame["device"] != "")].unique()
-    )
-    if len(devices) > 1:
-        said = (*said, f"rows of several machines stand side by side here: {'; '.join(devices)}")
-    return Loaded(frame=frame, name=name, kind="collbench", said=said)
-
-
-def _fast(data: bytes) -> "pd.DataFrame":
-    """The table by pandas' own parser. Raises ValueError, OverflowError or ParserWarning if a cell
-    is not what its column holds.
-    """
-    import pandas as pd
-
-    if tuple(data.partition(b"\n")[0].decode().strip().split(",")) != COLUMNS:
-        raise ValueError("other columns")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        frame = pd.read_csv(
-            io.BytesIO(data),
-            engine="c",
-            index_col=False,
-            keep_default_na=False,
-            na_values={name: [""] for name in FLOATS},
-            dtype={
-                name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str
-                for name in COLUMNS
-            },
-        )
-    is_fine = (frame["schema"] == SCHEMA).all() and frame["status"].isin(get_args(Status)).all()
-    if not is_fine or not (frame["wrong"].isna() | (frame["wrong"] % 1 == 0)).all():
-        raise ValueError("a schema, a status or a count")
-    if not _has_times(frame["repeat_times_us"]) or not all(
-        _is_measured(frame[name], name) for name in MEASURED
-    ):
-        raise ValueError("a time or a rate")
-    return frame
-
-
-def _is_measured(cells: "pd.Series[float]", name: str) -> bool:
-    """Whether all are empty or what record.parse takes: times above zero, rates from zero on, both
-    finite.
-    """
-    known = cells.dropna()
-    return bool((((known > 0) | (known == 0) & (name not in TIMES)) & (known < math.inf)).all())
-
-
-def _has_times(cells: "pd.Series[str]") -> bool:
-    """Whether all repeats are times with one semicolon between them."""
-    import numpy as np
-
-    joined = ";".join(filter(None, cells))
-    if not joined:
-        return True
-    with warnings.catch_warnings():
-        # numpy warns where it stops early; the count tells
-        warnings.simplefilter("ignore", DeprecationWarning)
-        times = np.fromstring(joined, sep=";")
-    return len(times) == joined.count(";") + 1 and bool(((times > 0) & (times < math.inf)).all())
-
-
-def _slow(name: str, data: bytes) -> "pd.DataFrame":
-    try:
-        return frame_of(list(parse(name, data.decode())))
-    except (csv.Error, OverflowError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name}: {error}", "mend or delete that line") from None
+    raise UsageError(f"{name} holds no results that we know; it begins with: {first}", _FORMATS)

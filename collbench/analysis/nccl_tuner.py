@@ -1,14 +1,14 @@
-"""What to tell NCCL: lines for its CSV tuner plugin, variables of its environment, and rows for its
-optimizer script. Pure.
+"""Tuning of NCCL from measured rows: lines for its CSV tuner plugin, variables of its environment,
+and rows for its optimizer script. Pure.
 
 Only from NCCL's own rows that were forced to an algorithm, a protocol or a number of channels,
-against its own choice in the same file: our kernels' best says nothing about NCCL's. What is not
-told to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
+against its own choice in the same file: our kernels' best shows nothing about NCCL's. What is not
+shown to be better is left to NCCL where it can be. Formats: NCCL's plugins/tuner/example, once
 ext-tuner/example (plugin.c, scripts/optimize_config.py). The plugin takes the first line that
 matches and reads unknown words as ring and simple. Where no line matches, or a line leaves channels
 open (-1), it asks for one channel (*nChannels = 1, up to NCCL 2.30 at least): so lines name
-channels and cover all sizes. While a CUDA graph is captured NCCL says that buffers are registered,
-whether they are or not: lines match any.
+channels and cover all sizes. While a CUDA graph is captured NCCL reports buffers as registered,
+whether they are or not, so lines match any.
 """
 
 import re
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.rows import (
     LEAST_GAIN,
-    Problem,
     Row,
-    by_problem,
+    Workload,
+    by_workload,
     is_separated,
-    middle,
+    median_time,
     ratio,
     rows_of,
 )
@@ -46,17 +46,17 @@ NCCL_ROWS_COLUMNS = (
     "collective,size_bytes,algorithm,protocol,channels,nodes,ranks,pipeOps,regBuff,"
     "cost_metric,bandwidth_gbps,latency_us"
 )
-OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
-MOST_BYTES = 4294967295
+TUNED_OPS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
+LARGEST_SIZE = 4294967295
 # inside a host NCCL's Tree is a chain, and so is called ours
-_ALGOS = {"ring": "ring", "chain": "tree", "tree": "tree"}
-_PROTOS = ("ll", "ll128", "simple")
-_ANY = -1
+_TUNER_ALGORITHMS = {"ring": "ring", "chain": "tree", "tree": "tree"}
+_TUNER_PROTOCOLS = ("ll", "ll128", "simple")
+_ANY_VALUE = -1
 # the plugin reads 255 characters at a time, and would take the rest of a longer comment for a line
 # of its own
 _COMMENT_WIDTH = 200
 # in `versions`, as backends.nccl writes it
-_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
+_NCCL_VERSION = re.compile(r"\bnccl ([\d.]+)(?: with ([^;]*))?")
 _HINT = (
     "measure some, best under mpirun: collbench sweep --backend nccl --op allreduce --algo"
     " ring,chain --proto ll,ll128,simple --channels 8,16"
@@ -73,18 +73,18 @@ class Setting(NamedTuple):
 
     @property
     def is_for_tuner(self) -> bool:
-        """Whether a line of the plugin can say it: an algorithm, a protocol and channels; it has no
-        word for a buffer.
+        """Whether a line of the plugin can express it: an algorithm, a protocol and channels. It
+        has no column for a buffer.
         """
         return (
-            self.algo in _ALGOS
-            and self.proto in _PROTOS
+            self.algo in _TUNER_ALGORITHMS
+            and self.proto in _TUNER_PROTOCOLS
             and self.channels > 0
             and self.buffsize == 0
         )
 
 
-class Place(NamedTuple):
+class TunerMatch(NamedTuple):
     """What a line of the plugin matches, sizes apart."""
 
     op: str
@@ -94,12 +94,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """NCCL's own choice's time over a setting's at one size; the worst of the problems (types,
+    """NCCL's own choice's time over a setting's at one size; the worst of the workloads (types,
     placements) that were measured.
 
     chosen_by is of the even repeats, ratio of the odd ones, so that the best is not merely the
-    luckiest (of all, if there is one repeat). is_better, is_worse: told by the repeats of every
-    problem, or of some problem, and by at least LEAST_GAIN.
+    luckiest (of all, if there is one repeat). is_better, is_worse: shown by the repeats of
+    every workload, or of some workload, and by LEAST_GAIN or more.
     """
 
     setting: Setting
@@ -109,7 +109,7 @@ class Gain:
     is_worse: bool
 
 
-Gains = Mapping[Place, Mapping[int, Sequence[Gain]]]
+Gains = Mapping[TunerMatch, Mapping[int, Sequence[Gain]]]
 
 
 def setting_of(row: Row) -> Setting:
@@ -128,54 +128,55 @@ def gains(rows: Iterable[Row]) -> Gains:
     """
     theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
     # a line is for both one process and several
-    known = by_problem(row._replace(group="") for row in theirs)
+    known = by_workload(row._replace(group="") for row in theirs)
     if not any(
         not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here
     ):
         raise UsageError(
             "no row of NCCL was forced to an algorithm, protocol or number of channels: there is"
-            " nothing to tell it",
+            " nothing to tune",
             _HINT,
         )
-    found: dict[Place, dict[int, list[Gain]]] = {}
-    for place, problems in _places(known).items():
-        sizes = sorted({size for problem in problems for size in known[problem]})
+    found: dict[TunerMatch, dict[int, list[Gain]]] = {}
+    for match, workloads in _by_match(known).items():
+        sizes = sorted({size for workload in workloads for size in known[workload]})
         for size in sizes:
-            told = _gains_at(
-                [known[problem][size] for problem in problems if size in known[problem]]
+            options = _gains_at(
+                [known[workload][size] for workload in workloads if size in known[workload]]
             )
-            if told is not None:
-                found.setdefault(place, {})[size] = told
-    if not any(told for sizes in found.values() for told in sizes.values()):
+            if options is not None:
+                found.setdefault(match, {})[size] = options
+    if not any(options for sizes in found.values() for options in sizes.values()):
         raise UsageError(
-            "no size has both a forced row of NCCL and NCCL's own choice: there is no gain to tell",
+            "no size has both a forced row of NCCL and NCCL's own choice: no gain is known",
             "measure both in one sweep; " + _HINT,
         )
     return found
 
 
-def _places(known: Mapping[Problem, object]) -> dict[Place, list[Problem]]:
-    found: dict[Place, list[Problem]] = {}
-    for problem in known:
-        found.setdefault(Place(problem.op, problem.hosts, problem.ranks), []).append(problem)
+def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
+    found: dict[TunerMatch, list[Workload]] = {}
+    for workload in known:
+        match = TunerMatch(workload.op, workload.hosts, workload.ranks)
+        found.setdefault(match, []).append(workload)
     return found
 
 
 def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
-    """Settings that were measured in every problem in which NCCL's own choice was, none without
+    """Settings that were measured in every workload in which NCCL's own choice was, none without
     that; None if it never was.
     """
-    told: list[dict[Setting, tuple[Row, Row]]] = []
+    options: list[dict[Setting, tuple[Row, Row]]] = []
     for rows in cells:
         own = next((row for row in rows if row.is_own_choice), None)
         if own is not None:
-            told.append({setting_of(row): (own, row) for row in rows if not row.is_own_choice})
-    if not told:
+            options.append({setting_of(row): (own, row) for row in rows if not row.is_own_choice})
+    if not options:
         return None
     return [
-        _gain(setting, [pairs[setting] for pairs in told])
-        for setting in told[0]
-        if all(setting in pairs for pairs in told)
+        _gain(setting, [pairs[setting] for pairs in options])
+        for setting in options[0]
+        if all(setting in pairs for pairs in options)
     ]
 
 
@@ -200,17 +201,17 @@ def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
 
 
 def _is_better(row: Row, other: Row) -> bool:
-    return is_separated(row.times_us, other.times_us) and middle(
+    return is_separated(row.times_us, other.times_us) and median_time(
         other.times_us
-    ) >= LEAST_GAIN * middle(row.times_us)
+    ) >= LEAST_GAIN * median_time(row.times_us)
 
 
-def best_gain(told: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
-    """The setting that gains most among those that are told to be better; of equals the one that
+def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
+    """The setting that gains most among those that are shown to be better; of equals the one that
     forces least.
     """
     better = [
-        one for one in told if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
+        one for one in options if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
     ]
     return max(better, key=lambda one: (one.chosen_by, -sum(map(bool, one.setting))), default=None)
 
@@ -234,14 +235,14 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     """Measured sizes in a row with the same best setting (None: no change). They do not overlap and
     leave gaps between them.
 
-    is_for_tuner: where nothing gains, the setting that comes closest to NCCL's own choice; None
-    where nothing that a line can say was measured.
+    is_for_tuner: where nothing gains, the setting nearest to NCCL's own choice; None
+    where nothing that a line can express was measured.
     """
     found: list[Range] = []
-    for size, told in sizes.items():
-        best = best_gain(told, is_for_tuner=is_for_tuner)
+    for size, options in sizes.items():
+        best = best_gain(options, is_for_tuner=is_for_tuner)
         if best is None and is_for_tuner:
-            best = _closest(told, found[-1].setting if found else None)
+            best = _closest(options, found[-1].setting if found else None)
         setting = best.setting if best is not None else None
         more = ((size, best),) if best is not None else ()
         if found and found[-1].setting == setting:
@@ -256,9 +257,9 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     return found
 
 
-def _closest(told: Iterable[Gain], before: Setting | None) -> Gain | None:
+def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
     """The setting that loses least, or that of the size before if it loses as little."""
-    able = [one for one in told if one.setting.is_for_tuner]
+    able = [one for one in options if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.chosen_by, default=None)
     kept = next((one for one in able if one.setting == before), None)
     return (
@@ -276,21 +277,24 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     Sizes of NCCL are total bytes, as ours. Without any gain there is no line.
     """
     rows = rows_of(frame)
-    told = {
-        place: ranges(sizes, is_for_tuner=True)
-        for place, sizes in sorted(gains(rows).items())
-        if place.op in OPS
+    ranges_of = {
+        match: ranges(sizes, is_for_tuner=True)
+        for match, sizes in sorted(gains(rows).items())
+        if match.op in TUNED_OPS
     }
-    chosen = [one for found in told.values() for one in found if one.setting is not None]
+    chosen = [one for found in ranges_of.values() for one in found if one.setting is not None]
     if not chosen:
         raise UsageError(
             "no row of NCCL was forced to an algorithm, a protocol and channels, beside its own"
             " choice: a line of the plugin needs all",
             _HINT,
         )
-    told_first = [*_measured(rows), *(_plugin(told) if any(one.is_gain for one in chosen) else ())]
+    remarks = [
+        *_measured(rows),
+        *(_plugin(ranges_of) if any(one.is_gain for one in chosen) else ()),
+    ]
     lines = [
-        *(f"# {part}" for text in told_first for part in wrap(text, _COMMENT_WIDTH)),
+        *(f"# {part}" for text in remarks for part in wrap(text, _COMMENT_WIDTH)),
         f"# {TUNER_COLUMNS}",
     ]
     if not any(one.is_gain for one in chosen):
@@ -301,22 +305,22 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
                 " load the plugin"
             ),
         ]
-    for place, found in told.items():
+    for match, found in ranges_of.items():
         for one, first, last in _limits([one for one in found if one.setting is not None]):
             setting = one.setting
             assert setting is not None
             remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
-            lines.append(f"# {place.op} {_between(one)}: {_gain_text(one)}{remark}")
-            where = place.hosts or _ANY, place.ranks or _ANY, _ANY, _ANY
+            lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
+            where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE
             lines.append(
                 ",".join(
                     map(
                         str,
                         (
-                            place.op,
+                            match.op,
                             first,
                             last,
-                            _ALGOS[setting.algo],
+                            _TUNER_ALGORITHMS[setting.algo],
                             setting.proto,
                             setting.channels,
                             *where,
@@ -327,9 +331,9 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
     return lines
 
 
-def _plugin(told: Mapping[Place, object]) -> list[str]:
+def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
     """What the plugin does that its user must know."""
-    open_ops = [op for op in OPS if op not in {place.op for place in told}]
+    open_ops = [op for op in TUNED_OPS if op not in {match.op for match in matches}]
     rest = f"{', '.join(open_ops)}, other" if open_ops else "Other"
     return [
         (
@@ -352,8 +356,8 @@ def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
         min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
         for one, after in pairwise(found)
     ]
-    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, MOST_BYTES], strict=True)
-    return [(one, low, min(high, MOST_BYTES)) for one, low, high in bounds if low <= MOST_BYTES]
+    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
+    return [(one, low, min(high, LARGEST_SIZE)) for one, low, high in bounds if low <= LARGEST_SIZE]
 
 
 def _between(one: Range) -> str:
@@ -379,7 +383,7 @@ def _gain_text(one: Range) -> str:
 def _measured(rows: Iterable[Row]) -> list[str]:
     """What was measured, and what must hold for it to be true."""
     theirs = [row for row in rows if row.backend == "nccl" and row.status == "ok"]
-    matches = {match for row in theirs if (match := _VERSION.search(row.versions)) is not None}
+    matches = {match for row in theirs if (match := _NCCL_VERSION.search(row.versions)) is not None}
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
     lines = [
@@ -391,12 +395,12 @@ def _measured(rows: Iterable[Row]) -> list[str]:
             ]
         )
     ]
-    told = [
+    settings = [
         {word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")}
         for match in matches
     ]
     # what only some rows have is what they were forced by
-    variables = sorted(set.intersection(*told)) if told else []
+    variables = sorted(set.intersection(*settings)) if settings else []
     if variables:
         lines.append(
             f"{' '.join(variables)} was set for all of it, NCCL's own choice included: without it"
@@ -417,14 +421,14 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     Raises UsageError if there is nothing to go by.
     """
     rows = rows_of(frame)
-    told = gains(rows)
-    lines = [*_measured(rows), "", *_everywhere(told)]
-    for place, sizes in sorted(told.items()):
+    found = gains(rows)
+    lines = [*_measured(rows), "", *_everywhere(found)]
+    for match, sizes in sorted(found.items()):
         lines += [
             "",
             (
-                f"{place.op}, {place.ranks}"
-                f" ranks{f' on {place.hosts} hosts' if place.hosts > 1 else ''}, by size"
+                f"{match.op}, {match.ranks}"
+                f" ranks{f' on {match.hosts} hosts' if match.hosts > 1 else ''}, by size"
             ),
         ]
         for one in ranges(sizes, is_for_tuner=False):
@@ -433,18 +437,18 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
             else:
                 lines += [
                     f"  {_between(one)}: {_gain_text(one)}",
-                    f"    {_variables(place, one.setting)}",
+                    f"    {_variables(match, one.setting)}",
                 ]
     return lines
 
 
-def _everywhere(told: Gains) -> list[str]:
+def _everywhere(measured: Gains) -> list[str]:
     """The setting for a process that does everything that was measured: it gains somewhere and
     loses nowhere.
     """
     cells = [
-        (place, size, {one.setting: one for one in here})
-        for place, sizes in told.items()
+        (match, size, {one.setting: one for one in here})
+        for match, sizes in measured.items()
         for size, here in sizes.items()
     ]
     lines = ["These variables hold for a whole process, at all sizes and for all collectives."]
@@ -473,30 +477,30 @@ def _everywhere(told: Gains) -> list[str]:
         return [*lines, f"For all that was measured: no change ({why})."]
     setting = max(kept, key=lambda pair: (pair[0], -sum(map(bool, pair[1]))))[1]
     better = [
-        (place, size, here[setting]) for place, size, here in cells if here[setting].is_better
+        (match, size, here[setting]) for match, size, here in cells if here[setting].is_better
     ]
-    top_place, top_size, top = max(better, key=lambda cell: cell[2].ratio.median)
+    top_match, top_size, top = max(better, key=lambda cell: cell[2].ratio.median)
     return [
         *lines,
         (
             f"For all that was measured: gains at {len(better)} of {len(cells)} sizes, most"
-            f" {top.ratio.median:.2f}x for {top_place.op} at {format_size(top_size)}, and loses"
+            f" {top.ratio.median:.2f}x for {top_match.op} at {format_size(top_size)}, and loses"
             " nowhere"
         ),
-        f"    {_variables(top_place, setting)}",
+        f"    {_variables(top_match, setting)}",
     ]
 
 
-def _variables(place: Place, setting: Setting) -> str:
+def _variables(match: TunerMatch, setting: Setting) -> str:
     algo = "chain" if setting.algo == "tree" else setting.algo or "library"
     case = Case(
-        op=place.op,  # type: ignore[arg-type]
+        op=match.op,  # type: ignore[arg-type]
         backend="nccl",
         algo=algo,
         proto=setting.proto,
         channels=setting.channels,
         buffsize=setting.buffsize,
-        ranks=max(2, place.ranks),
+        ranks=max(2, match.ranks),
         size_bytes=8,
     )
     return " ".join(f"{name}={value}" for name, value in forced_by(case))
@@ -506,16 +510,17 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
     """NCCL's forced rows in the columns of its optimizer script. Raises UsageError if there are
     none that it can use.
 
-    The script takes the fastest row of a size and knows no types or placements: of several problems
-    of one operation only the one with most rows is written. It has no row for NCCL's own choice, so
-    it cannot tell whether anything is gained: tuner_lines can. Rows that left channels to NCCL are
-    left out, because the plugin reads what the script would make of them as one channel.
+    The script takes the fastest row of a size and knows no types or placements: of several
+    workloads of one operation only the one with most rows is written. It has no row for NCCL's own
+    choice, so it cannot show whether anything is gained: tuner_lines can. Rows that left channels
+    to NCCL are left out, because the plugin reads what the script would make of them as one
+    channel.
     """
-    known = by_problem(
+    known = by_workload(
         row
         for row in rows_of(frame)
         if row.backend == "nccl"
-        and row.op in OPS
+        and row.op in TUNED_OPS
         and setting_of(row).is_for_tuner
         and not row.is_disturbed
     )
@@ -526,21 +531,21 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
             _HINT,
         )
     lines = [NCCL_ROWS_COLUMNS]
-    for place, problems in sorted(_places(known).items()):
-        problem = max(problems, key=lambda one: sum(map(len, known[one].values())))
-        for size, rows in known[problem].items():
+    for match, workloads in sorted(_by_match(known).items()):
+        workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
+        for size, rows in known[workload].items():
             for row in rows:
-                setting, time_us = setting_of(row), middle(row.times_us)
+                setting, time_us = setting_of(row), median_time(row.times_us)
                 cells = (
-                    place.op,
+                    match.op,
                     size,
-                    _ALGOS[setting.algo],
+                    _TUNER_ALGORITHMS[setting.algo],
                     setting.proto,
                     setting.channels,
-                    place.hosts or _ANY,
-                    place.ranks,
-                    _ANY,
-                    _ANY,
+                    match.hosts or _ANY_VALUE,
+                    match.ranks,
+                    _ANY_VALUE,
+                    _ANY_VALUE,
                     f"{time_us:.6g}",
                     f"{row.busbw_gbs:.6g}",
                     f"{time_us:.6g}",

@@ -1,7 +1,7 @@
 """How far two runs of one thing may differ by chance, row by row: the statistics below `changes`.
 
-A row has three repeats or so, too few to know its spread; so rows lend each other theirs. The
-spread of a row is drawn towards that of rows of like size and the same backend (moderated variance,
+A row has three repeats or so, too few to know its spread; so rows share theirs. The spread
+of a row is drawn towards that of rows of like size and the same backend (moderated variance,
 Smyth 2004, "Linear models and empirical Bayes methods", section 4). What repeats within one run
 cannot show, the difference between two runs of the same thing, is taken from how far the rows'
 ratios scatter around their neighbours', on the assumption that most rows did not change. Rows are
@@ -32,7 +32,7 @@ FALSE_SHARE = 0.05
 # repeats spread less than this
 DRIFT = 0.015
 MOST_DRIFT = 0.25
-# between runs, where rows cannot tell it because they are not of the same thing
+# between runs, where rows cannot show it because they are not of the same thing
 UNSEEN_SPREAD = 0.01
 ONE_SHOT_SPREAD = 0.03  # the same where there are no repeats either
 # times the repeats' spread: rows that scatter more than this between two runs changed, each in its
@@ -181,7 +181,7 @@ def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
 
 def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places]:
     """Rows of one backend and like size, and for every row the number of its window. A backend with
-    few rows is lent those of all.
+    few rows uses those of all.
     """
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
@@ -237,7 +237,7 @@ def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Arr
 
 
 def _prior_freedom(ratio: Array, freedom: Array) -> float:
-    """How much the neighbours' spread is worth, in degrees of freedom: little where rows' spreads
+    """The weight of the neighbours' spread, in degrees of freedom: little where rows' spreads
     differ more than chance explains.
     """
     kinds, counts = np.unique(freedom, return_counts=True)

@@ -1,70 +1,72 @@
 """Rows that look wrong: wrong data, times that no smooth curve explains, and repeats that disagree
-too much to tell. Pure.
+too much to compare them. Pure.
 
-Time against size of one configuration bends upwards: flat while latency rules, then in proportion
-to the bytes. So, on logarithmic axes, a point well above the line between its neighbours, or a size
-slower than a larger one, is told; a point below the line is a bend like any other.
+Time against size of one configuration bends upwards: flat while latency dominates, then in
+proportion to the bytes. So, on logarithmic axes, a point well above the line between its
+neighbours, or a size slower than a larger one, looks wrong; a point below the line is a bend like
+any other.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collbench.analysis.best import Answers, curves
-from collbench.analysis.rows import Row
-from collbench.results.statistics import NOISY_SPREAD, is_noisy
+from collbench.analysis.best import Summary, configurations
+from collbench.analysis.rows import DISTURBED, Row
 
-FAR = 1.5  # times the time that the neighbours of a point let expect: a choice, not a measurement
-_FAR_LOG = math.log(FAR)
-_AGREE = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
+FAR_FROM_CURVE = (
+    1.5  # times the time expected from the neighbours of a point: a choice, not a measurement
+)
+_FAR_LOG = math.log(FAR_FROM_CURVE)
 # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 MOST_PERCENT = 110.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A row and why it looks wrong. kind: wrong, curve, ceiling or spread, worst first."""
+    """A row and why it looks wrong. kind: a key of KIND_NAMES."""
 
     row: Row
     kind: str
     why: str
 
 
-KINDS = ("wrong", "curve", "ceiling", "spread")
+# Worst first.
+KIND_NAMES = {
+    "wrong": "wrong or failed",
+    "curve": "far from a smooth curve",
+    "ceiling": "above the ceiling",
+    "spread": "repeats spread too wide to compare",
+}
 
 
-def suspects(found: Answers) -> list[Suspect]:
+def suspects(found: Summary) -> list[Suspect]:
     """All rows that look wrong, by kind, then in the order of the file."""
-    said = [
+    strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
         for row in found.rows
         if row.status in ("wrong", "error")
     ]
-    for line in curves(found).values():
-        said += [Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)]
+    for line in configurations(found).values():
+        strange += [
+            Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
+        ]
     for row in found.rows:
         if row.status != "ok" or not row.times_us:
             continue
         if row.percent > MOST_PERCENT:
-            said.append(
-                Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the wires allow")
+            strange.append(
+                Suspect(row=row, kind="ceiling", why=f"{row.percent:.0f}% of what the links allow")
             )
-        if (
-            row.is_disturbed
-            or row.has_note("noisy")
-            or (max(row.times_us) > _AGREE * min(row.times_us) and is_noisy(row.times_us))
-        ):
-            said.append(Suspect(row=row, kind="spread", why=_spread(row)))
-    return sorted(said, key=lambda one: KINDS.index(one.kind))
+        if row.is_disturbed or row.is_noise:
+            strange.append(Suspect(row=row, kind="spread", why=_spread(row)))
+    order = list(KIND_NAMES)
+    return sorted(strange, key=lambda one: order.index(one.kind))
 
 
 def _spread(row: Row) -> str:
-    """Why a row's repeats cannot tell much."""
-    notes = [
-        word
-        for word in row.notes.split()
-        if word.startswith(("throttled", "clocks-low", "other-processes"))
-    ]
+    """Why the repeats of a row are hard to compare."""
+    notes = [word for word in row.notes.split() if word.startswith(DISTURBED)]
     spread = f"repeats {min(row.times_us):.4g} to {max(row.times_us):.4g} us"
     return ", ".join([*notes, spread])
 
@@ -80,10 +82,10 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
     found: list[tuple[int, str]] = []
     for place in range(len(line)):
-        excess = y[place] - _wanted(x, y, place)
+        excess = y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
             found.append(
-                (place, f"{math.exp(excess):.1f} times the time that its neighbours let expect")
+                (place, f"{math.exp(excess):.1f} times the time expected from its neighbours")
             )
         elif (
             place > 0
@@ -102,8 +104,8 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     return found
 
 
-def _wanted(x: Sequence[float], y: Sequence[float], place: int) -> float:
-    """The longest time that the neighbours of a point let expect, all logarithms; two on each side,
+def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:
+    """The longest time expected from the neighbours of a point, all logarithms; two on each side,
     so that one of them may itself be wrong.
     """
     before, after = range(max(0, place - 2), place), range(place + 1, min(len(x), place + 3))

@@ -1,13 +1,14 @@
-"""Rows of a frame as plain tuples, grouped into problems and curves, and when two rows are told
-apart. Pure: no pandas at run time.
+"""Rows of a frame as plain tuples, grouped by workload and configuration, and when the repeats
+separate two rows. Pure: no pandas at run time.
 
-A problem is what was to be done (ranks and their processes, op, type, reduction, root, placement,
-the conditions that the notes tell) at any size; a configuration is how: backend, algorithm,
-protocol and those knobs that took several values where the rest was the same. Knobs that follow
-from the others, such as the channels that the tool chose for a size, do not break a curve.
+A workload is what was to be done (ranks and their processes, op, type, reduction, root, placement,
+the conditions in the notes) at any size; a configuration is how: backend, algorithm, protocol and
+those knobs that took several values where the rest was the same. Knobs that follow from the others,
+such as the channels that the tool chose for a size, do not break a curve.
 """
 
 import gc
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -16,16 +17,16 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.bench.sweep import UNASKED
-from collbench.results.record import CONDITIONS
-from collbench.results.statistics import Interval, interval
+from collbench.results.record import CONDITIONS, Record
+from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
 from collbench.spec.peers import is_peer
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# In the order in which they are taken to tell configurations apart: each before those that the tool
-# chooses by it, as a buffer by its chunk.
+# In the order in which they are tried to tell configurations apart: each before those that the tool
+# derives from it, as a buffer from its chunk.
 KNOBS = (
     "transport",
     "channels",
@@ -41,17 +42,19 @@ KNOBS = (
     "reload",
     "specialize",
 )
-# below it nothing is called faster, however close the repeats: two runs differ by as much. A
-# choice, not a measurement
+# Below it nothing is called faster, however close the repeats: two runs of one thing may differ
+# by as much. A choice, not a measurement.
 LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
 SIZES = {"chunk", "buffsize"}  # knobs that are bytes
+_AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
 KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
 _OWN = UNASKED["algo"]
-_APART = (*CONDITIONS, "modelled")  # a price is no measurement: it wins nothing that one could win
+# A modelled time is no measurement, so it does not compete with one.
+_SEPARATE = (*CONDITIONS, "modelled")
 
 
-class Problem(NamedTuple):
+class Workload(NamedTuple):
     """What was to be done, at any size."""
 
     op: str
@@ -113,8 +116,8 @@ class Row(NamedTuple):
     chosen_by_us: float
 
     @property
-    def problem(self) -> Problem:
-        return Problem(
+    def workload(self) -> Workload:
+        return Workload(
             self.op,
             self.ranks,
             self.hosts,
@@ -142,23 +145,39 @@ class Row(NamedTuple):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether something else was seen to hold the machine back."""
+        """Whether the notes name something that slowed the machine down."""
         return self.notes != "" and any(word.startswith(DISTURBED) for word in self.notes.split())
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the repeats disagree too much to compare them."""
+        times = self.times_us
+        return self.has_note("noisy") or (
+            len(times) > 1 and max(times) > _AGREEMENT * min(times) and is_noisy(times)
+        )
+
+    @property
+    def is_price(self) -> bool:
+        """Whether the time is modelled, so that one repeat is as good as several."""
+        return self.has_note("modelled")
 
     def has_note(self, word: str) -> bool:
         return self.notes != "" and word in self.notes.split()
 
 
+_COLUMN_FIELDS = tuple(name for name in Row._fields if name not in ("times_us", "chosen_by_us"))
+
+
 @cache
 def conditions_of(notes: str) -> tuple[str, ...]:
-    """What a row's notes tell of how it was measured; rows with others measured something else."""
-    return tuple(sorted(word for word in notes.split() if word.startswith(_APART)))
+    """The conditions in a row's notes; rows with others measured something else."""
+    return tuple(sorted(word for word in notes.split() if word.startswith(_SEPARATE)))
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Python's search for cycles off: it would pass over the rows again and again as they come, a
-    third of the time for 100,000; they have none.
+def cyclic_gc_disabled() -> Iterator[None]:
+    """Disable the cyclic GC while building rows, which hold no cycles (a third of the time for
+    100,000 rows).
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -169,32 +188,41 @@ def collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-@collector_at_rest()
+@cyclic_gc_disabled()
 def rows_of(frame: "pd.DataFrame") -> list[Row]:
-    """All rows. A row that is ok and has no repeats, as of a tool that tells only a mean, has its
-    time as the only one.
+    """All rows. A row that is ok but has no repeats, as of a tool that prints only a mean, has its
+    time as the only repeat.
     """
-    names = [name for name in Row._fields if name not in ("times_us", "chosen_by_us")]
-    columns = [frame[name].tolist() for name in names]
+    columns = [frame[name].tolist() for name in _COLUMN_FIELDS]
     parsed = [
         tuple(map(float, text.split(";"))) if text else ()
         for text in frame["repeat_times_us"].tolist()
     ]
-    place = names.index("time_us")
+    place = _COLUMN_FIELDS.index("time_us")
     # NaN differs from itself
     times = [
         found or ((time,) if time == time else ())
         for found, time in zip(parsed, columns[place], strict=True)
     ]
-    early = [
-        median(found[0::2]) if len(found) > 2 else found[0] if found else float("nan")
-        for found in times
-    ]
+    early = [_choosing_time(found) for found in times]
     return [Row(*values) for values in zip(*columns, times, early, strict=True)]
 
 
+def row_of(record: Record) -> Row:
+    """A record as a row; times have the six digits of the CSV, so that both give one answer."""
+    values = [getattr(record, name) for name in _COLUMN_FIELDS]
+    known = [math.nan if value is None else value for value in values]
+    times = tuple(float(f"{time:.6g}") for time in record.repeat_times_us)
+    return Row._make([*known, times, _choosing_time(times)])
+
+
+def _choosing_time(times: Sequence[float]) -> float:
+    """The median of the even repeats."""
+    return median(times[0::2]) if len(times) > 2 else times[0] if times else math.nan
+
+
 def is_separated(faster: Sequence[float], slower: Sequence[float]) -> bool:
-    """Whether repeats tell that one is faster: at least two of each, and the intervals of their
+    """Whether repeats show that one is faster: at least two of each, and the intervals of their
     medians do not touch.
 
     >>> (
@@ -210,8 +238,8 @@ def is_separated(faster: Sequence[float], slower: Sequence[float]) -> bool:
 def ratio(
     slower: Sequence[float], faster: Sequence[float], repeats: Iterable[int] | None = None
 ) -> Interval | None:
-    """Times over times, repeat by repeat; None where they share no repeat. One shared repeat gives
-    bounds that say nothing: NaN.
+    """Times over times, repeat by repeat; None where they share no repeat. The bounds of one
+    shared repeat are NaN.
 
     >>> ratio([2.0, 3.0, 4.0], [2.0, 2.0, 2.0])
     Interval(median=1.5, low=1.0, high=2.0)
@@ -223,32 +251,28 @@ def ratio(
     if not shared:
         return None
     found = interval(shared)
-    return (
-        found
-        if len(shared) > 1
-        else Interval(median=found.median, low=float("nan"), high=float("nan"))
-    )
+    return found if len(shared) > 1 else Interval(median=found.median, low=math.nan, high=math.nan)
 
 
-def by_problem(rows: Iterable[Row]) -> dict[Problem, dict[int, list[Row]]]:
-    """Rows with times, of each problem and size; sizes ascending, problems in the order of the
+def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
+    """Rows with times, of each workload and size; sizes ascending, workloads in the order of the
     file.
     """
-    found: dict[Problem, dict[int, list[Row]]] = {}
+    found: dict[Workload, dict[int, list[Row]]] = {}
     for row in rows:
         if row.status == "ok" and row.times_us:
-            found.setdefault(row.problem, {}).setdefault(row.size_bytes, []).append(row)
-    return {problem: dict(sorted(sizes.items())) for problem, sizes in found.items()}
+            found.setdefault(row.workload, {}).setdefault(row.size_bytes, []).append(row)
+    return {workload: dict(sorted(sizes.items())) for workload, sizes in found.items()}
 
 
 def asked_knobs(
-    problems: Mapping[Problem, Mapping[int, Sequence[Row]]],
+    workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
-    """Of each backend, the fewest knobs that tell rows of the same problem, size, algorithm and
+    """Of each backend, the fewest knobs that tell rows of the same workload, size, algorithm and
     protocol apart.
     """
     cells: dict[str, list[list[Row]]] = {}
-    for sizes in problems.values():
+    for sizes in workloads.values():
         for rows in sizes.values():
             groups: dict[tuple[str, str, str], list[Row]] = {}
             for row in rows:
@@ -257,24 +281,24 @@ def asked_knobs(
                 here = cells.setdefault(backend, [])
                 if len(group) > 1:
                     here.append(group)
-    return {backend: _telling(groups) for backend, groups in cells.items()}
+    return {backend: _distinguishing_knobs(groups) for backend, groups in cells.items()}
 
 
-def _telling(groups: list[list[Row]]) -> tuple[str, ...]:
-    chosen: list[str] = []
+def _distinguishing_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
+    found: list[str] = []
     for name in KNOBS:
         split: list[list[Row]] = []
-        is_telling = False
+        is_needed = False
         for group in groups:
             parts: dict[object, list[Row]] = {}
             for row in group:
                 parts.setdefault(getattr(row, name), []).append(row)
-            is_telling = is_telling or len(parts) > 1
+            is_needed = is_needed or len(parts) > 1
             split += [part for part in parts.values() if len(part) > 1]
-        if is_telling:
-            chosen.append(name)
+        if is_needed:
+            found.append(name)
             groups = split
-    return tuple(chosen)
+    return tuple(found)
 
 
 def configuration(row: Row, asked: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
@@ -303,10 +327,10 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
 _SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 
 
-def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
-    """Problems in words: the operation and ranks, and what else tells them apart."""
-    known = list(problems)
-    telling = [
+def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:
+    """Workloads in words: the operation and ranks, and what else distinguishes them."""
+    known = list(workloads)
+    distinct = [
         name
         for name in ("hosts", "dtype", "redop", "root", "placement", "group", "conditions")
         if len({getattr(one, name) for one in known}) > 1
@@ -316,31 +340,31 @@ def titles(problems: Iterable[Problem]) -> dict[Problem, str]:
             [
                 one.op,
                 f"{one.ranks or 'unknown'} ranks",
-                *[text for name in telling if (text := _said(one, name))],
+                *[text for name in distinct if (text := _property_text(one, name))],
             ]
         )
         for one in known
     }
 
 
-def _said(problem: Problem, name: str) -> str:
+def _property_text(workload: Workload, name: str) -> str:
     if name == "placement":
-        return "in place" if problem.placement == "in" else "out of place"
+        return "in place" if workload.placement == "in" else "out of place"
     if name == "hosts":
-        return f"{problem.hosts} host" + ("s" if problem.hosts != 1 else "")
+        return f"{workload.hosts} host" + ("s" if workload.hosts != 1 else "")
     if name == "root":
-        return f"root {problem.root}"
-    return " ".join(problem.conditions) if name == "conditions" else str(getattr(problem, name))
+        return f"root {workload.root}"
+    return " ".join(workload.conditions) if name == "conditions" else str(getattr(workload, name))
 
 
-def chosen(rows: Sequence[Row]) -> Row:
-    """The fastest by the even repeats, as stats.best chooses."""
-    return min(rows, key=_CHOSEN_BY)
+def fastest(rows: Sequence[Row]) -> Row:
+    """The fastest row by the even repeats."""
+    return min(rows, key=_CHOOSING_TIME)
 
 
-_CHOSEN_BY = attrgetter("chosen_by_us")
+_CHOOSING_TIME = attrgetter("chosen_by_us")
 
 
-def middle(times: Sequence[float], repeats: Iterable[int] | None = None) -> float:
+def median_time(times: Sequence[float], repeats: Iterable[int] | None = None) -> float:
     """The median of some repeats, of all if none are named."""
     return median(times if repeats is None else [times[k] for k in repeats])

@@ -25,7 +25,7 @@ from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.cost import machine
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.report.tables.sweep import Table, best_lines, ceiling_lines, table_of
+from collbench.report.tables.sweep import best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, known_keys, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.peers import forced_by, is_peer, knobs_of
@@ -182,7 +182,7 @@ def _leave_known_out(measurement: Measurement, csv: Path) -> None:
 
 
 def _measure(
-    measurement: Measurement, table: Table, csv: Path | str | None, out: IO[str], color: str
+    measurement: Measurement, table: SweepTable, csv: Path | str | None, out: IO[str], color: str
 ) -> int:
     """Measure the points, write and show their rows; returns the exit code."""
     writer = Writer(csv if isinstance(csv, Path) else sys.stdout) if csv is not None else None

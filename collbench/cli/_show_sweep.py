@@ -8,7 +8,7 @@ import click
 
 from collbench.bench.runner import Measurement, Point, estimate_s
 from collbench.cli._options import is_terminal
-from collbench.report.tables.sweep import Table
+from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record, Writer
 from collbench.spec.peers import forced_by
 from collbench.util.units import format_duration, format_size
@@ -22,7 +22,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 def show_rows(
-    measurement: Measurement, writer: Writer | None, table: Table, out: IO[str], color: str
+    measurement: Measurement, writer: Writer | None, table: SweepTable, out: IO[str], color: str
 ) -> list[Record]:
     """Take the rows as they come: first to the file, then to the screen. Waived ones, which come
     first or are refused later, share lines there.

@@ -202,8 +202,8 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
 
     loaded = load_all(files)
     for one in loaded:
-        for said in one.said:
-            click.echo(f"{one.name}: {said}", err=True)
+        for text in one.remarks:
+            click.echo(f"{one.name}: {text}", err=True)
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
@@ -258,7 +258,7 @@ def _derive(
 ) -> int:
     """What follows from one file: bands and settings to the screen, documents to files."""
     from collbench.analysis import nccl_tuner
-    from collbench.report.tables.best import band_lines
+    from collbench.report.tables.bands import band_lines
 
     lines = [
         *(band_lines(frame) if has_bands else ()),

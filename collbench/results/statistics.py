@@ -1,4 +1,4 @@
-"""Statistics of repeats: medians, intervals, disagreement, and a best that is not flattered."""
+"""Statistics of repeats: medians, intervals and disagreement."""
 
 import math
 from collections.abc import Sequence
@@ -48,25 +48,3 @@ def is_noisy(values: Sequence[float]) -> bool:
     cut = len(ordered) // 4
     inner = ordered[cut : len(ordered) - cut]
     return inner[-1] - inner[0] > NOISY_SPREAD * median(ordered)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """The fastest of several, and its time on repeats that had no part in choosing it (all of them,
-    if there is one repeat only).
-    """
-
-    index: int
-    seconds: float
-    is_held_out: bool
-
-
-def best(repeats: Sequence[Sequence[float]]) -> Best:
-    """Choose by the median of the even repeats, report the median of the odd ones.
-
-    >>> best([[3.0, 3.0, 3.0], [2.0, 9.0, 2.0]])
-    Best(index=1, seconds=9.0, is_held_out=True)
-    """
-    index = min(range(len(repeats)), key=lambda i: median(repeats[i][0::2]))
-    held_out = repeats[index][1::2]
-    return Best(index=index, seconds=median(held_out or repeats[index]), is_held_out=bool(held_out))

@@ -19,7 +19,8 @@ from collbench.bench.overlap import COLUMNS, Asked, compared, progress, times_of
 from collbench.cli import _run_overlap, run
 from collbench.cli.overlap import command
 from collbench.planning.choice_gpu import Limits
-from collbench.report.tables.overlap import WIDTH, advice
+from collbench.report.tables.overlap import advice
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import COLUMNS as SWEEP
 from collbench.results.record import Record
 from collbench.spec.pattern import Wrong
@@ -211,7 +212,7 @@ def test_rows_table_and_advice(
         False,
     ]
     out = capfd.readouterr().out
-    assert max(map(len, out.splitlines())) <= WIDTH
+    assert max(map(len, out.splitlines())) <= NARROW_COLUMNS
     assert "a stream of high priority" in out
     said = " ".join(out[out.rindex("\n64M: ") :].split())
     assert (

@@ -60,7 +60,7 @@ def test_a_file_without_a_time_answers_nothing(
     assert "No row has a time: there is nothing to compare." in capsys.readouterr().out
     assert run(["compare", file, "--against"]) == 1
     assert run(["compare", file, "--bands"]) == 2
-    assert "no band to tell" in capsys.readouterr().err
+    assert "there is no band" in capsys.readouterr().err
 
 
 def test_the_same_file_is_no_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

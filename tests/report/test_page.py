@@ -216,8 +216,8 @@ def test_tables_need_no_script(h200: str) -> None:
     )
 
 
-def test_the_wires_are_those_of_the_nearest_described_machine_or_unknown(h200: str) -> None:
-    assert "The results do not carry the wires. Shown is the described machine h200x4-vm" in h200
+def test_the_links_are_those_of_the_nearest_described_machine_or_unknown(h200: str) -> None:
+    assert "The results do not describe the links. This is the described machine h200x4-vm" in h200
     assert "NV18\n364.5" in h200
     given = load(H200).frame
     near = likeness(given.assign(device="6 x NVIDIA H200", ranks=6))

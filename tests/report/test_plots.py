@@ -199,7 +199,9 @@ def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> N
 def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None:
     given = frame(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
     [drawn] = [line for line in answer_lines(given, 80, False, bars) if line.startswith("  busbw")]
-    assert drawn == f"  busbw      {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
+    assert (
+        drawn == f"  busbw           {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
+    )
 
 
 def test_answers_hold_80_columns_with_the_sparkline_and_a_pipe_gets_none(capfd: Capture) -> None:

@@ -2,7 +2,7 @@
 
 import random
 
-from collbench.results.statistics import COVERAGE, best, interval, is_noisy
+from collbench.results.statistics import COVERAGE, interval, is_noisy
 
 
 def test_interval_covers_the_median_as_often_as_it_says() -> None:
@@ -18,24 +18,6 @@ def test_interval_covers_the_median_as_often_as_it_says() -> None:
 def test_interval_is_tighter_than_the_range_with_many_values() -> None:
     found = interval([float(k) for k in range(20)])
     assert (found.low, found.high) == (5.0, 14.0)
-
-
-def test_best_is_reported_on_repeats_that_did_not_choose_it() -> None:
-    """Of many equally noisy rows, the chosen one is not flattered."""
-    rng = random.Random(2)
-    flattered = honest = 0.0
-    for _ in range(300):
-        rows = [[rng.gauss(10, 1) for _ in range(6)] for _ in range(20)]
-        found = best(rows)
-        honest += found.seconds
-        flattered += min(sorted(row)[3] for row in rows)
-    assert abs(honest / 300 - 10) < 0.15
-    assert flattered / 300 < 9.5
-
-
-def test_best_of_single_repeats_says_so() -> None:
-    assert not best([[2.0], [1.0]]).is_held_out
-    assert best([[2.0], [1.0]]).index == 1
 
 
 def test_noise() -> None:

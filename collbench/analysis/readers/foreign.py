@@ -1,5 +1,5 @@
-"""Rows as a table, and rows of other tools as ours: what they do not say stays empty. Not the
-reading of any format.
+"""Rows as a table, and rows of other tools as ours: what they do not record stays empty. No format
+is read here.
 """
 
 import math
@@ -25,6 +25,13 @@ LONGEST_LINE = 4000
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
 MOST_RANKS = 1 << 20
 MOST_REPEATS = 1000  # the exact interval of more takes seconds a row
+# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel,
+# MPICH), srun -l, pdsh, container logs.
+LAUNCH_PREFIX = re.compile(
+    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?"
+    r"(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*"
+)
+NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 # Longest first: allreduce holds reduce, allgather holds gather.
 _NAMED = re.compile(
     r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])"
@@ -74,7 +81,7 @@ def refuse_too_many(rows: Sequence[tuple[int, object]], name: str) -> None:
 
 
 def op_in(text: str) -> OpName | None:
-    """The collective that a program's or a file's name says; None if none, or one that we have not
+    """The collective in the name of a program or a file; None if none, or one that we do not have
     (alltoallv).
 
     >>> (
@@ -90,7 +97,7 @@ def op_in(text: str) -> OpName | None:
 
 
 def dtype_of(text: str) -> str:
-    """The name that we use for an element type; one that we have not stays as it is.
+    """Our name of an element type; one that we do not have stays as it is.
 
     >>> dtype_of("float"), dtype_of("MPI_CHAR"), dtype_of("bfloat16"), dtype_of("uint32")
     ('float32', 'int8', 'bfloat16', 'uint32')
@@ -117,7 +124,7 @@ def ranks_of(op: OpName, rates: Iterable[tuple[float, float, float]], claimed: i
     """How many ranks make busbw of algbw in every one of (algbw, busbw, half a unit of their last
     digit): `claimed` if it may be; 0 if unknown.
 
-    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates say nothing, and
+    busbw / algbw is k (n-1)/n; where the factor is 1 for every n the rates show nothing, and
     `claimed` stands.
 
     >>> (
@@ -256,7 +263,7 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
     """Rows of (table, line, row): one measured several times in one table becomes one row with
     repeats.
 
-    Raises UsageError if two tables measured the same (nothing in the file says which is meant, or
+    Raises UsageError if two tables measured the same (nothing in the file shows which is meant, or
     what differs), or for too many repeats.
     """
     found: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
@@ -266,7 +273,7 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
             raise UsageError(
                 f"{name}, lines {first[1]} and {line}: two runs in one file measured the same"
                 f" ({row.op}, {row.size_bytes} bytes, {row.placement} of place)",
-                "give each run a file of its own: what differs between them is not said here",
+                "give each run a file of its own: what differs between them is not in the file",
             )
         first[2].append(row)
     for _, line, same in found.values():

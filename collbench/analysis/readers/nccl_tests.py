@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collbench.analysis.readers.foreign import (
+    LAUNCH_PREFIX,
+    NUMBER,
     devices_line,
     dtype_of,
     foreign,
@@ -26,14 +28,8 @@ from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
 
 MOST_LINES_NAMED = 5
-# What launchers put before a line: mpirun --tag-output (Open MPI 4 and 5), mpirun -l (Intel,
-# MPICH), srun -l, pdsh, container logs.
-_PREFIX = re.compile(
-    r"\s{0,9}(?:\d{4}-\d\d-\d\d[T ]\S{8,30}\s{1,2})?"
-    r"(\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\[\d{1,6}\]\s|\d{1,6}:\s|(?!#)[\w.-]{1,64}:\s)?\s*"
-)
-_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
-_ROW = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
+_TABLE_HEADING = re.compile(r"#\s+(?:size|bytes)\s+(?:count|N)\s+type\b(.*)")
+_TABLE_LINE = re.compile(r"(\d{1,18})\s+(\d{1,18})\s+([a-z]\w{1,20})(.*)")
 _RANK = re.compile(
     r"#\s+Rank\s+(\d{1,7})\s.*?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)"
 )
@@ -51,7 +47,6 @@ _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
 _SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 _NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
 _NOT_COUNTED = ("error", "res", "delta")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILED|OK)")
@@ -59,7 +54,7 @@ _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(FAILE
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What the lines above a table say, for the table and its rows."""
+    """The contents of the lines above a table, and the rows of the table."""
 
     program: str = ""
     hosts: dict[int, str] = field(default_factory=dict)
@@ -72,7 +67,7 @@ class _Run:
     columns: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
     heading_line: int = 0
-    rows: list[tuple[int, "_Row"]] = field(default_factory=list)
+    rows: list[tuple[int, "_TableRow"]] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
     failed: int = 0
     has_end: bool = False
@@ -85,7 +80,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class _TableRow:
     """A line of the table; parts: placement, time, algbw, busbw, wrong."""
 
     size_bytes: int
@@ -118,7 +113,7 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
             "the run failed: look at the end of the file",
         )
-    said: list[str] = []
+    remarks: list[str] = []
     rows: list[tuple[int, int, Record]] = []
     for number, run in enumerate(runs, start=1):
         if run.doubled_line:
@@ -136,29 +131,30 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             )
         op = op_in(run.program or _stem(name))
         if op is None and run.program:
-            said.append(
+            remarks.append(
                 f"{run.program}_perf (line {run.heading_line}) is no collective of ours:"
                 f" {len(run.rows)} lines left out"
             )
             continue
         if op is None:
             raise UsageError(
-                f"{name}, line {run.heading_line}: which collective this is, the file does not say",
+                f"{name}, line {run.heading_line}: the file does not name the collective",
                 "name the file after it, as in allreduce.txt",
             )
-        said += _remarks(run)
+        remarks += _remarks(run)
         ranks = _ranks(run, op)
         known = len(run.hosts)
         if known and ranks != known and run.rows:
-            said.append(
+            remarks.append(
                 f"{known} lines name a rank, but busbw / algbw is that of {ranks or 'no number of'}"
                 f" ranks (line {run.heading_line})"
             )
         elif ranks and not known and ranks != run.nranks:
-            said.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
+            remarks.append(f"how many ranks: {ranks}, by busbw / algbw (line {run.heading_line})")
         elif not ranks and run.rows:
-            said.append(
-                f"how many ranks there were is not said (line {run.heading_line}): no bus bandwidth"
+            remarks.append(
+                f"the number of ranks is not in the file (line {run.heading_line}): no bus"
+                " bandwidth"
             )
         rows += [
             (number, line, record)
@@ -169,12 +165,12 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         raise UsageError(
             (
                 f"{name}, line {runs[-1].heading_line}: no row follows the heading"
-                if not said
-                else f"{name}: no row: {'; '.join(said)}"
+                if not remarks
+                else f"{name}: no row: {'; '.join(remarks)}"
             ),
             "the run failed: look at the end of the file",
         )
-    return merged(rows, name), tuple(said)
+    return merged(rows, name), tuple(remarks)
 
 
 def _stem(name: str) -> str:
@@ -191,7 +187,7 @@ def _remarks(run: _Run) -> Iterator[str]:
         yield f"{run.nothing} rows of 0 bytes left out"
     if any(column in _NOT_COUNTED for column in run.columns):
         yield (
-            "this version says how far results are off, not how many are wrong (line"
+            "this version prints how far results are off, not how many are wrong (line"
             f" {run.heading_line}): wrong is left empty"
         )
     if not run.has_end:
@@ -203,9 +199,9 @@ def _remarks(run: _Run) -> Iterator[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Lines:
-    """Takes lines one by one. Each launcher's prefix has a run of its own; NCCL's own lines come
-    from every rank and count for the run of that time.
+class _RunParser:
+    """The runs in a text, from its lines one by one. Each launcher's prefix has a run of its own;
+    NCCL's own lines come from every rank and belong to the run of that time.
     """
 
     runs: list[_Run] = field(default_factory=list)
@@ -217,7 +213,7 @@ class _Lines:
 
     def take(self, number: int, whole: str) -> None:
         """The next line."""
-        found = _PREFIX.match(whole)
+        found = LAUNCH_PREFIX.match(whole)
         tag, line = (
             (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
         )
@@ -235,7 +231,7 @@ class _Lines:
             _add_comment(run, number, line)
             run.program = run.program or self.program
         elif (
-            (row := _ROW.match(line))
+            (row := _TABLE_LINE.match(line))
             and (table := self.current.get(tag.strip())) is not None
             and table.is_table
         ):
@@ -255,7 +251,7 @@ class _Lines:
         starts.
         """
         run = self.current.get(tag)
-        if run is None or (run.is_table and (_START.match(line) or _HEADING.match(line))):
+        if run is None or (run.is_table and (_START.match(line) or _TABLE_HEADING.match(line))):
             if run is not None:
                 self.nranks, self.library, self.settings = 0, "", {}
             run = self.current[tag] = _Run()
@@ -273,14 +269,14 @@ class _Lines:
 
 def _runs(text: str) -> list[_Run]:
     """One for every table, and for every start of a program, in the order of their first lines."""
-    lines = _Lines()
+    lines = _RunParser()
     for number, whole in lines_of(text):
         lines.take(number, whole)
     return lines.runs
 
 
 def _add_comment(run: _Run, number: int, line: str) -> None:
-    if heading := _HEADING.match(line):
+    if heading := _TABLE_HEADING.match(line):
         run.columns, run.heading_line = tuple(heading[1].split()), number
         if len(run.placements) != sum(column in ("time", "cputime") for column in run.columns):
             run.placements = ("out", "in")
@@ -340,7 +336,7 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
     run.rows.append(
         (
             number,
-            _Row(
+            _TableRow(
                 size_bytes=int(found[1]),
                 count=int(found[2]),
                 dtype=found[3],
@@ -353,7 +349,7 @@ def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
+    return float(text) if NUMBER.fullmatch(text) else None
 
 
 def _is_cut(cells: list[str]) -> bool:
@@ -388,10 +384,10 @@ def _half_unit(*texts: str) -> float:
     return max(units) / 2
 
 
-def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Iterator[Record]:
+def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> Iterator[Record]:
     settings = "".join(f" {name}={value}" for name, value in sorted(run.settings.items()))
     versions = [run.version or "nccl-tests", f"nccl {run.library}" if run.library else ""]
-    said = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
+    library = "; ".join(filter(None, versions)) + (f" with{settings}" if settings else "")
     for placement, time, _, _, wrong in row.parts:
         count = _number(wrong)
         yield foreign(
@@ -412,6 +408,6 @@ def _records(run: _Run, row: _Row, op: OpName, ranks: int, number: str) -> Itera
             run=number,
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
-            versions=said,
+            versions=library,
             timestamp="",
         )

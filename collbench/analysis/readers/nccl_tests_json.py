@@ -2,7 +2,7 @@
 with more digits.
 
 Its booleans and roots are strings. Of several GPUs in one process only the first is listed; busbw /
-algbw corrects the number of ranks where it tells another (NCCL_TESTS_SPLIT). It holds the whole
+algbw corrects the number of ranks where it shows another (NCCL_TESTS_SPLIT). It holds the whole
 environment of the run, of which only NCCL_* is kept: the rest may be secret. Source: nccl-tests
 2.19.6 (util.cu).
 """
@@ -27,7 +27,7 @@ from collbench.util.errors import UsageError
 
 # algbw and busbw have six digits after the point; each is rounded once more on its way
 HALF_UNIT = 1e-6
-MOST = 2**63 - 1
+MOST_INTEGER = 2**63 - 1
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
@@ -45,10 +45,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if not results:
         raise UsageError(f"{name}: 'results' is empty", "the run failed: look at its text output")
     op = _op(whole, name)
-    said: list[str] = []
+    remarks: list[str] = []
     run = _run(whole, op, results)
     if not run["ranks"]:
-        said.append("how many ranks there were is not said: no bus bandwidth")
+        remarks.append("the number of ranks is not in the file: no bus bandwidth")
     rows = [
         (1, place, record)
         for place, item in enumerate(results, start=1)
@@ -58,8 +58,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
     bounds = whole.get("out_of_bounds")
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
-        said.append("nccl-tests calls this run failed: values out of bounds")
-    return merged(rows, name), tuple(said)
+        remarks.append("nccl-tests calls this run failed: values out of bounds")
+    return merged(rows, name), tuple(remarks)
 
 
 def _parse(text: str, name: str) -> object:
@@ -140,8 +140,8 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
         size is None
         or count is None
         or not isinstance(kind, str)
-        or not 0 <= size <= MOST
-        or not 0 <= count <= MOST
+        or not 0 <= size <= MOST_INTEGER
+        or not 0 <= count <= MOST_INTEGER
     ):
         raise UsageError(
             f"{place}: size, count or type is missing or no number",
@@ -173,7 +173,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 backend="nccl",
                 dtype=dtype_of(kind),
                 redop=str(row.get("redop", "")),
-                root=root if abs(root) < MOST else 0,
+                root=root if abs(root) < MOST_INTEGER else 0,
                 placement=placement,
                 ranks=int(str(run["ranks"])),
                 hosts=int(str(run["hosts"])),
@@ -203,7 +203,7 @@ def _number(value: object) -> float | None:
         return None
     return (
         value
-        if isinstance(value, int) and abs(value) <= MOST
+        if isinstance(value, int) and abs(value) <= MOST_INTEGER
         else float(value)
         if isinstance(value, float) and math.isfinite(value)
         else None
@@ -212,4 +212,4 @@ def _number(value: object) -> float | None:
 
 def _whole(values: Mapping[str, object], name: str, default: int) -> int:
     number = _number(values.get(name))
-    return int(number) if number is not None and 0 <= number <= MOST else default
+    return int(number) if number is not None and 0 <= number <= MOST_INTEGER else default

@@ -3,7 +3,7 @@ the least, the most and the iterations.
 
 The time is the mean over ranks of each rank's mean, where nccl-tests and we give the slowest
 rank's. The size is one rank's block for allgather, alltoall, gather and scatter, which S is n of;
-how many ranks there were the text never says, but a launch line above it may. Source: OSU
+the number of ranks is never in the text, but a launch line above it may show it. Source: OSU
 micro-benchmarks 5.6 to 7.5 (osu_util_mpi.c, and the collectives' own files).
 """
 
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from collbench.analysis.readers.foreign import (
+    LAUNCH_PREFIX,
     MOST_RANKS,
+    NUMBER,
     dtype_of,
     foreign,
     lines_of,
@@ -25,22 +27,20 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
-_PREFIX = re.compile(r"\s{0,9}(?:\[[^\]\s]{1,99},\d{1,9}\]<std\w{1,5}>:|\d{1,6}:\s)?\s{0,9}")
 _TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _LAUNCH = re.compile(
     r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
 )
 _DATATYPE = re.compile(r"#\s*Datatype:\s*(\w{1,30}?)\.?\s*$")
-_COLUMNS = re.compile(r"#\s*Size\b(.*)")
-_ROW = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+_SIZE_HEADING = re.compile(r"#\s*Size\b(.*)")
+_SIZE_LINE = re.compile(r"(\d{1,18})\s+(\d.*|nan.*)")
 # overlap with computing, or other operations
 _NO_COLLECTIVES = ("non-blocking", "persistent", "neighbor")
 _TIME = "avg latency(us)"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Table:
+class _OsuTable:
     """One benchmark's output."""
 
     title: str
@@ -67,12 +67,12 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and what the reader must know. Raises UsageError with the place if there are none,
     or if S cannot be known.
     """
-    tables, said = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
+    tables, remarks = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
     rows: list[tuple[int, int, Record]] = []
     for number, table in enumerate(tables, start=1):
         op = _op(table.title)
         if op is None:
-            said.append(
+            remarks.append(
                 f"'{table.title}' (line {table.line}) is no collective of ours: {len(table.rows)}"
                 " lines left out"
             )
@@ -84,19 +84,19 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
             )
         refuse_too_many(table.rows, name)
         if table.broken:
-            said.append(
+            remarks.append(
                 f"{len(table.broken)} lines cut or mixed with others left out (line"
                 f" {table.broken[0]})"
             )
         if not table.ranks and collective(op).size_in_blocks and op != "reducescatter":
             raise UsageError(
-                f"{name}, line {table.line}: {op}'s size is one rank's block, and how many ranks"
-                " there were is not said",
+                f"{name}, line {table.line}: {op}'s size is one rank's block, and the number of"
+                " ranks is not in the file",
                 "put the launch line above it, or a line such as: # ranks: 8",
             )
         if not table.ranks and table.rows:
-            said.append(
-                f"how many ranks there were is not said (line {table.line}): put a line such as '#"
+            remarks.append(
+                f"the number of ranks is not in the file (line {table.line}): put a line such as '#"
                 " ranks: 8' above it"
             )
         rows += [
@@ -106,10 +106,11 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if not rows:
         where = tables[-1].line if tables else 1
         raise UsageError(
-            f"{name}, line {where}: no row: {'; '.join(said[1:]) or 'nothing follows the title'}",
+            f"{name}, line {where}: no row:"
+            f" {'; '.join(remarks[1:]) or 'nothing follows the title'}",
             "the run failed, or is no collective's",
         )
-    return merged(rows, name), tuple(said)
+    return merged(rows, name), tuple(remarks)
 
 
 def _op(title: str) -> OpName | None:
@@ -129,11 +130,11 @@ def _op(title: str) -> OpName | None:
     )
 
 
-def _tables(text: str) -> list[_Table]:
-    tables: list[_Table] = []
+def _tables(text: str) -> list[_OsuTable]:
+    tables: list[_OsuTable] = []
     ranks = 0
     for number, whole in lines_of(text):
-        tag = _PREFIX.match(whole)
+        tag = LAUNCH_PREFIX.match(whole)
         line = whole[tag.end() :] if tag else whole
         if found := _LAUNCH.search(whole):
             ranks = int(found[1] or found[2])
@@ -141,7 +142,7 @@ def _tables(text: str) -> list[_Table]:
                 tables[-1].ranks = ranks
         elif found := _TITLE.match(line):
             tables.append(
-                _Table(
+                _OsuTable(
                     title=found[2],
                     line=number,
                     version=found[3] or "",
@@ -154,21 +155,21 @@ def _tables(text: str) -> list[_Table]:
     return tables
 
 
-def _add(table: _Table, number: int, line: str) -> None:
+def _add(table: _OsuTable, number: int, line: str) -> None:
     if found := _DATATYPE.match(line):
         table.dtype = dtype_of(found[1])
-    elif found := _COLUMNS.match(line):
-        if table.rows:  # a second heading in one table: whose rows follow is not told
+    elif found := _SIZE_HEADING.match(line):
+        if table.rows:  # a second heading in one table: whose rows follow is not known
             table.broken.append(number)
             return
         table.columns = tuple(
             column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip())
         )
-    elif (found := _ROW.match(line)) and int(found[1]):
+    elif (found := _SIZE_LINE.match(line)) and int(found[1]):
         cells = (found[1], *found[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
         is_whole = len(cells) == wanted and all(
-            _NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
+            NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
         )
         if is_whole:
             table.rows.append((number, cells))
@@ -176,7 +177,7 @@ def _add(table: _Table, number: int, line: str) -> None:
             table.broken.append(number)
 
 
-def _record(table: _Table, cells: tuple[str, ...], op: OpName, number: str) -> Record:
+def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -> Record:
     known = collective(op)
     named = dict(zip(table.columns or (_TIME,), cells[1:], strict=True))
     given = int(cells[0])
@@ -218,4 +219,4 @@ def _dtype_name(text: str) -> DtypeName | None:
 
 
 def _float(text: str) -> float:
-    return float(text) if _NUMBER.fullmatch(text) else 0.0
+    return float(text) if NUMBER.fullmatch(text) else 0.0

@@ -1,5 +1,5 @@
-"""One page of HTML with everything that one or two files of results say. It carries its style,
-script and data, and asks nobody for anything.
+"""One page of HTML with everything that one or two files of results show. It carries its style,
+script and data, and requests nothing.
 
 A policy in the page forbids every request; style and script are named by their hashes, so that
 nothing else can run. Texts of a file stand in it as text only: escaped in the tables, and in the
@@ -17,7 +17,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from collbench import __version__
-from collbench.analysis.best import answers
+from collbench.analysis.best import summary
 from collbench.analysis.changes import compare
 from collbench.analysis.curves import Curve, curves, envelope, heat_maps
 from collbench.bench.sweep import UNASKED
@@ -30,7 +30,7 @@ from collbench.report.tables.best import counts
 if TYPE_CHECKING:
     from collbench.analysis.load import Loaded
 
-_PROBLEM = {
+_FILTERS = {
     "op": "Operation",
     "ranks": "Ranks",
     "hosts": "Hosts",
@@ -41,7 +41,7 @@ _PROBLEM = {
     "group": "Processes",
     "conditions": "Conditions",
 }
-_PLACEMENTS = {"in": "in place", "out": "out of place"}
+_PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}
 
 
@@ -49,8 +49,8 @@ def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = Fa
     """The page of one file, or of one and its base with what changed. is_forced: unlike machines
     too; otherwise raises UsageError for them.
     """
-    frame, found = loaded.frame, answers(loaded.frame)
-    before = [tables.glance(found)]
+    frame, found = loaded.frame, summary(loaded.frame)
+    before = [tables.doubts(found), tables.glance(found)]
     files = (
         {"new": curves(frame)}
         if base is None
@@ -69,13 +69,13 @@ def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = Fa
             element("h3", "new"),
             *parts,
             element("h3", "base"),
-            tables.origin(base, answers(base.frame)),
+            tables.origin(base, summary(base.frame)),
         ]
     after = [
-        tables.best(found),
+        tables.best_of_sizes(found),
         tables.knobs(heat_maps(frame)),
         tables.odd(found),
-        tables.wires(loaded),
+        tables.links(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
     lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
@@ -103,7 +103,7 @@ def _filled(
     without = (
         "The curves need JavaScript, which is off here. Everything else is on this page as tables."
     )
-    curves_said = (
+    fallback = (
         f"<noscript>{element('p', without, class_='note')}</noscript>"
         if data["curves"]
         else element("p", "None: no row has a time.")
@@ -113,7 +113,7 @@ def _filled(
         lead=clean(lead),
         version=clean(__version__),
         before=_joined(before),
-        curves=curves_said,
+        curves=fallback,
         after=_joined(after),
         footer=element(
             "span",
@@ -155,10 +155,10 @@ def embedded(data: object) -> str:
 def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
     """The curves of one file or several as the script reads them: `dims` is what can be filtered
     by; of a curve `k` is the place of its value in each (-1: it has none), and `p` its points as
-    size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note
-    and its knobs.
+    size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note,
+    its knobs and the answer where it leads or is tied.
     """
-    told = [
+    every = [
         (curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found
     ]
     best = [
@@ -167,15 +167,16 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
         for curve in envelope(found)
     ]
     known: dict[str, list[str]] = {}
-    for name in dict.fromkeys(name for _, values in told for name in values):
-        found = list(dict.fromkeys(values[name] for _, values in told if name in values))
+    for name in dict.fromkeys(name for _, values in every for name in values):
+        found = list(dict.fromkeys(values[name] for _, values in every if name in values))
         if len(found) > 1 or name in ("op", "backend"):
             known[name] = (
                 sorted(found, key=int) if all(value.isdecimal() for value in found) else found
             )
-    every = [point for curve, _ in told for point in curve.points]
-    notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in every))}
-    used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in every))}
+    points = [point for curve, _ in every for point in curve.points]
+    notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in points))}
+    answers = {text: k for k, text in enumerate(dict.fromkeys(point.answer for point in points))}
+    used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in points))}
     places = {name: {value: k for k, value in enumerate(values)} for name, values in known.items()}
 
     def entry(curve: Curve, values: Mapping[str, str]) -> dict[str, Any]:
@@ -183,7 +184,6 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
             "name": curve.name,
             "title": curve.group.title,
             "peer": curve.is_peer,
-            "best": curve.best,
             "k": [places[name].get(values.get(name, ""), -1) for name in known],
             "p": [
                 [
@@ -201,6 +201,7 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
                     ),
                     notes.get(point.note, -1),
                     used[point.used],
+                    answers[point.answer],
                 ]
                 for point in curve.points
             ],
@@ -208,7 +209,7 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
 
     return {
         "dims": [
-            {"key": name, "label": _PROBLEM.get(name, name.capitalize()), "values": values}
+            {"key": name, "label": _FILTERS.get(name, name.capitalize()), "values": values}
             for name, values in known.items()
         ],
         "color": next(
@@ -221,17 +222,18 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
         ),
         "notes": list(notes),
         "used": list(used),
-        "curves": [entry(*one) for one in told],
+        "answers": list(answers),
+        "curves": [entry(*one) for one in every],
         "best": [entry(*one) for one in best],
     }
 
 
 def _of_group(curve: Curve) -> dict[str, str]:
     """What was to be done, by the names of filters."""
-    what = curve.group.problem
-    values = {name: str(getattr(what, name)) for name in _PROBLEM if name != "conditions"}
+    what = curve.group.workload
+    values = {name: str(getattr(what, name)) for name in _FILTERS if name != "conditions"}
     return values | {
-        "placement": _PLACEMENTS.get(what.placement, what.placement),
+        "placement": _PLACEMENT_NAMES.get(what.placement, what.placement),
         "conditions": " ".join(what.conditions) or "none",
     }
 

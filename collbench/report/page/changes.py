@@ -1,46 +1,58 @@
-"""The page's part about two files: what changed, as the terminal says it, and the rows that did."""
+"""The section of the page about two files: what changed, and the rows that did."""
 
 import pandas as pd
 
 from collbench.analysis.changes import VERDICTS, Changes
-from collbench.report.page.html import Cell, element, section, table
-from collbench.report.tables.changes import NAMES, by_change, configuration, percent, said, varying
+from collbench.report.page.html import HtmlCell, element, section, table
+from collbench.report.tables.changes import (
+    NAME_COLUMNS,
+    by_change,
+    configuration,
+    percent,
+    summary_lines,
+    varying,
+)
 from collbench.util.units import format_size, format_time_us
 
-SHOWN = 500  # rows of each verdict; a page is to be read
-_KINDS = {"better": "good", "worse": "bad"}
+ROWS_SHOWN = 500  # rows of each verdict; a page is to be read
+_VERDICT_STYLES = {"better": "good", "worse": "bad"}
 _NO_WRAP = 1 << 30
 
 
 def changed(changes: Changes, titles: tuple[str, str]) -> str:
-    """The verdicts of two files: answers first, then the rows by verdict, those that changed most
+    """The verdicts of two files: summary first, then the rows by verdict, those that changed most
     first; rows that are the same are counted only.
     """
-    told = [
-        '<ul class="told">',
-        *[element("li", line.strip()) for line in said(changes, titles, _NO_WRAP)],
+    verdicts = [
+        '<ul class="verdicts">',
+        *[element("li", line.strip()) for line in summary_lines(changes, titles, _NO_WRAP)],
         "</ul>",
     ]
     rows = changes.rows
     if not len(rows):
-        return section("changes", "What changed", *told)
+        return section("changes", "What changed", *verdicts)
     knobs = varying(rows)
-    heads = [Cell(text="verdict"), Cell(text="size", kind="num"), Cell(text="configuration")]
-    heads += [
-        Cell(text=name, kind="num") for name in ("change", "between", "and", "new us", "base us")
+    heads = [
+        HtmlCell(text="verdict"),
+        HtmlCell(text="size", kind="num"),
+        HtmlCell(text="configuration"),
     ]
-    # of no operation: they are above the filters, and all count
-    lines: list[tuple[str, list[Cell]]] = []
+    heads += [
+        HtmlCell(text=name, kind="num")
+        for name in ("change", "between", "and", "new us", "base us")
+    ]
+    # Without an operation: they stand above the filters, and are always shown.
+    lines: list[tuple[str, list[HtmlCell]]] = []
     cut = []
     for verdict in sorted(set(VERDICTS) - {"same"}, key=("worse", "better", "cannot tell").index):
         part = by_change(rows[rows["verdict"] == verdict])
-        if len(part) > SHOWN:
+        if len(part) > ROWS_SHOWN:
             cut.append(
-                f"{SHOWN} of {len(part)} rows are shown that are {verdict}"
-                if verdict in _KINDS
-                else f"{SHOWN} of {len(part)} that cannot be told"
+                f"{ROWS_SHOWN} of {len(part)} {verdict} rows are shown"
+                if verdict in _VERDICT_STYLES
+                else f"{ROWS_SHOWN} of {len(part)} that are not certain"
             )
-        lines += [("", _cells(row, knobs)) for _, row in part.head(SHOWN).iterrows()]
+        lines += [("", _cells(row, knobs)) for _, row in part.head(ROWS_SHOWN).iterrows()]
     hint = (
         element(
             "p",
@@ -52,24 +64,24 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
         else ""
     )
     grid = table(heads, lines, kind="sortable", label="What changed") if lines else ""
-    return section("changes", "What changed", *told, hint, grid)
+    return section("changes", "What changed", *verdicts, hint, grid)
 
 
-def _cells(row: "pd.Series", knobs: list[str]) -> list[Cell]:
+def _cells(row: "pd.Series", knobs: list[str]) -> list[HtmlCell]:
     size = int(row["size_bytes"])
     verdict = str(row["verdict"])
     numbers = [
-        Cell(text=format_time_us(row[name]), sort=row[name], kind="num")
+        HtmlCell(text=format_time_us(row[name]), sort=row[name], kind="num")
         for name in ("time_us", "time_us_base")
     ]
     changes = [
-        Cell(text=percent(row[name]), sort=row[name], kind="num")
+        HtmlCell(text=percent(row[name]), sort=row[name], kind="num")
         for name in ("ratio", "low", "high")
     ]
     return [
-        Cell(text=verdict, kind=_KINDS.get(verdict, "tight")),
-        Cell(text=format_size(size), sort=size, kind="num"),
-        Cell(text=configuration(row, [*NAMES, *knobs]), kind="name"),
+        HtmlCell(text=verdict, kind=_VERDICT_STYLES.get(verdict, "tight")),
+        HtmlCell(text=format_size(size), sort=size, kind="num"),
+        HtmlCell(text=configuration(row, [*NAME_COLUMNS, *knobs]), kind="name"),
         *changes,
         *numbers,
     ]

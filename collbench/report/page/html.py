@@ -10,7 +10,7 @@ from collbench.report.drawings.svg import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class HtmlCell:
     """A cell of a table. sort: what it is sorted by, if not by its text. kind: its class."""
 
     text: str
@@ -32,7 +32,7 @@ def attributes(**values: str) -> str:
 
 
 def element(name: str, text: str, **values: str) -> str:
-    """An element with a text of no trust.
+    """An element with a text that is not trusted.
 
     >>> element("p", "a < b", class_="note")
     '<p class="note">a &lt; b</p>'
@@ -52,8 +52,8 @@ def section(name: str, title: str, *parts: str) -> str:
 
 
 def table(
-    heads: Sequence[Cell],
-    rows: Iterable[tuple[str, Sequence[Cell]]],
+    heads: Sequence[HtmlCell],
+    rows: Iterable[tuple[str, Sequence[HtmlCell]]],
     *,
     kind: str = "",
     label: str = "",
@@ -61,8 +61,8 @@ def table(
     """A table that scrolls by itself where it is too wide; every row with the operation that
     filters it (or nothing), its first cell a heading.
 
-    kind: its class; of one called cards each cell tells its heading, so that a phone can show rows
-    one below the other.
+    kind: its class; of one called cards each cell carries its heading, so that a phone can show
+    rows one below the other.
     """
     head = "".join(_cell("th", cell, scope="col") for cell in heads)
     names = [cell.text if kind == "cards" else "" for cell in heads]
@@ -86,15 +86,15 @@ def table(
     )
 
 
-def _cell(name: str, cell: Cell, **values: str) -> str:
-    told = (
+def _cell(name: str, cell: HtmlCell, **values: str) -> str:
+    sort_key = (
         ""
         if cell.sort is None
         else ' data-v=""'
         if math.isnan(cell.sort)
         else f' data-v="{cell.sort:.6g}"'
     )
-    return f"<{name}{attributes(class_=cell.kind, **values)}{told}>{clean(cell.text)}</{name}>"
+    return f"<{name}{attributes(class_=cell.kind, **values)}{sort_key}>{clean(cell.text)}</{name}>"
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@
   if (!data.curves.length) return;
   const $ = (id) => document.getElementById(id);
   const chart = $("chart"), tip = $("tip");
-  const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5, CEILING = 6, NOTE = 7, USED = 8;
+  const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5, CEILING = 6, NOTE = 7, USED = 8, ANSWER = 9;
   const MOST_DOTS = 1500, REACH = 40; // circles that a browser draws at ease; pixels from a point that still count
   const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7, 9], GREY = 8; // classes of the style
   const MOST_LINES = 40; // with more nobody tells them apart: then the fastest are shown unless all are asked for
@@ -245,7 +245,7 @@
     if (rest.length) add(`s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`, rest.every((curve) => curve.peer) ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)` : "others");
     else if (shown.some((curve) => curve.peer) && !shown.every((curve) => curve.peer)) add(`s${GREY} peer`, "libraries are dashed");
     if (envelopes.length) add("envelope", [...new Set(envelopes.map((curve) => curve.name))].join(", "));
-    if (hasCeiling) add("ceiling", "what the wires allow, highest of the curves shown");
+    if (hasCeiling) add("ceiling", "what the links allow, highest of the curves shown");
   }
 
   // Hover, tap and keyboard
@@ -279,8 +279,7 @@
     if (isGood(p[BUS])) add("Bus bandwidth", `${numberText(p[BUS])} GB/s${isGood(p[LOW]) ? ` (${numberText((p[BUS] * p[TIME]) / p[HIGH])} to ${numberText((p[BUS] * p[TIME]) / p[LOW])})` : ""}`);
     if (isGood(p[ALG])) add("Algorithm bandwidth", `${numberText(p[ALG])} GB/s`);
     add("Ceiling", isGood(p[CEILING]) && isGood(p[BUS]) ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached` : "not known");
-    for (const [name, text] of [["Knobs", data.used[p[USED]]], ["Notes", data.notes[p[NOTE]]]]) if (text) { add(name, text); list.lastChild.className = "wrap"; }
-    if (curve.best.includes(p[SIZE])) add("Best", "of those compared, at this size");
+    for (const [name, text] of [["Knobs", data.used[p[USED]]], ["Notes", data.notes[p[NOTE]]], ["Best", data.answers[p[ANSWER]]]]) if (text) { add(name, text); list.lastChild.className = "wrap"; }
     tip.append(list);
   }
   function nearest(event) {

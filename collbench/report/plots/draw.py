@@ -2,8 +2,8 @@
 only module that imports matplotlib.
 
 One block a group, one under the other, laid out in inches. Hues are Okabe and Ito's ("Color
-Universal Design", 2008), which colour-blind eyes tell apart; markers and dashes tell lines apart on
-paper without colours.
+Universal Design", 2008), which colour-blind readers can tell apart; markers and dashes tell lines
+apart on paper without colours.
 """
 
 import io
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from collbench.analysis.curves import Curve, Group, HeatMap, Pair
+from collbench.analysis.curves import Curve, CurveGroup, CurvePair, HeatMap
 from collbench.report.plots.lines import Line, ceiling, lines, ratios, shown
 from collbench.util.units import format_size
 
@@ -39,7 +39,7 @@ _TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
     0.24,
     0.2,
 )
-_HEADING = 0.45
+_HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
@@ -57,11 +57,11 @@ class _Page:
     """A figure that is filled from the top, in inches."""
 
     def __init__(self, heading: str, height: float) -> None:
-        self.height = height + _HEADING
+        self.height = height + _HEADING_HEIGHT
         self.figure = Figure(figsize=(_WIDTH, self.height), facecolor="white")
         self.top = 0.0
         self.figure.text(_LEFT / _WIDTH, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
-        self.skip(_HEADING)
+        self.skip(_HEADING_HEIGHT)
 
     def skip(self, inches: float) -> None:
         self.top += inches
@@ -90,7 +90,7 @@ class _Page:
     def bytes_as(self, ending: str) -> bytes:
         out = io.BytesIO()
         with warnings.catch_warnings():
-            # a name in letters that the font has not: boxes say it as well
+            # a name in letters that the font has not: boxes replace them
             warnings.filterwarnings("ignore", "Glyph")
             self.figure.savefig(
                 out, format=ending, dpi=120, metadata={"Date": None} if ending == "svg" else None
@@ -119,11 +119,13 @@ def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending:
         return page.bytes_as(ending)
 
 
-def draw_pairs(pairs: Sequence[Pair], names: tuple[str, str], heading: str, ending: str) -> bytes:
+def draw_pairs(
+    pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
+) -> bytes:
     """The picture of two files, named new and base: both curves, and the ratio of their times
     beneath.
     """
-    blocks: dict[Group, list[Pair]] = {}
+    blocks: dict[CurveGroup, list[CurvePair]] = {}
     for pair in pairs:
         blocks.setdefault(pair.new.group, []).append(pair)
     blocks = dict(list(blocks.items())[:MOST_GROUPS])
@@ -138,8 +140,8 @@ def draw_pairs(pairs: Sequence[Pair], names: tuple[str, str], heading: str, endi
         return page.bytes_as(ending)
 
 
-def _grouped(curves: Sequence[Curve]) -> dict[Group, list[Curve]]:
-    found: dict[Group, list[Curve]] = {}
+def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
+    found: dict[CurveGroup, list[Curve]] = {}
     for curve in curves:
         found.setdefault(curve.group, []).append(curve)
     return dict(list(found.items())[:MOST_GROUPS])
@@ -294,7 +296,7 @@ def _curves(page: _Page, here: Sequence[Curve]) -> None:
             **({"marker": "_", "markersize": 14} if len(limits) == 1 else {}),
         }
         rate.plot([size for size, _ in limits], [most for _, most in limits], **style)
-        entries.append(_entry("ceiling: what the wires allow", style))
+        entries.append(_entry("ceiling: what the links allow", style))
     _rates_from_zero(rate)
     _logarithmic(time)
     _legend(time, entries)
@@ -344,7 +346,7 @@ def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
 
 def _heat_map(page: _Page, one: HeatMap, left: float) -> None:
     axes = page.axes(left, _AXES, _ROW * len(one.values), below=_CAPTION)
-    axes.set_title(f"{one.knob}: percent of the best", loc="left", fontsize=8.5)
+    axes.set_title(f"{one.knob}: percent of the fastest", loc="left", fontsize=8.5)
     percent = [[100 * share for share in shares] for shares in one.share]
     _image(axes, percent)
     step = max(1, math.ceil(len(one.sizes) / (2 * _MOST_TICKS)))
@@ -402,7 +404,7 @@ def _base(hue: str) -> dict[str, Any]:
     }
 
 
-def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
+def _both(page: _Page, here: Sequence[CurvePair], names: tuple[str, str]) -> None:
     """Two files' curves of one group: the new one's solid, the base's dashed; the ratios of all
     pairs beneath, the shown ones in colour.
     """
@@ -421,10 +423,10 @@ def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
     below.axhline(1, color="black", linewidth=0.8)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
     for pair in others:
-        told = ratios(pair)
+        known = ratios(pair)
         below.plot(
-            [size for size, *_ in told],
-            [ratio for _, ratio, *_ in told],
+            [size for size, *_ in known],
+            [ratio for _, ratio, *_ in known],
             color=_GREY,
             linewidth=0.6,
         )
@@ -442,11 +444,11 @@ def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
             marker=mark,
             markersize=4,
         )
-        told = ratios(pair)
-        sizes = [size for size, *_ in told]
+        known = ratios(pair)
+        sizes = [size for size, *_ in known]
         below.plot(
             sizes,
-            [ratio for _, ratio, *_ in told],
+            [ratio for _, ratio, *_ in known],
             color=hue,
             linewidth=1.5,
             marker=mark,
@@ -454,8 +456,8 @@ def _both(page: _Page, here: Sequence[Pair], names: tuple[str, str]) -> None:
         )
         below.vlines(
             sizes,
-            [low for *_, low, _ in told],
-            [high for *_, high in told],
+            [low for *_, low, _ in known],
+            [high for *_, high in known],
             color=hue,
             alpha=0.45,
             linewidth=2.5,

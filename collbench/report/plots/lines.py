@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from collbench.analysis.curves import Curve, Pair, Point, automatic, envelope
+from collbench.analysis.curves import Curve, CurvePair, CurvePoint, automatic, envelope
 from collbench.analysis.rows import LEAST_GAIN
 
-# configurations; more are hard to tell apart, and hues that all eyes tell apart are few
+# Configurations; more are hard to tell apart, and few hues are distinct to every reader.
 MOST_COLORED = 6
 MOST_PEERS = 3
 MOST_CHANGED = 3  # configurations beside the envelopes of two files
@@ -57,7 +57,7 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
 
 
 def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
-    """What the wires allow the best of the measured schedules at each size, where that is known:
+    """What the links allow the best of the measured schedules at each size, where that is known:
     (bytes, GB/s of bus bandwidth).
     """
     most: dict[int, float] = {}
@@ -68,7 +68,7 @@ def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
     return sorted(most.items())
 
 
-def ratios(pair: Pair) -> list[tuple[int, float, float, float]]:
+def ratios(pair: CurvePair) -> list[tuple[int, float, float, float]]:
     """(bytes, ratio, low, high) of the times, new over base, at the sizes that both have; bounds
     NaN without repeats of both.
     """
@@ -80,7 +80,7 @@ def ratios(pair: Pair) -> list[tuple[int, float, float, float]]:
     ]
 
 
-def _ratio(new: Point, base: Point) -> tuple[float, float, float]:
+def _ratio(new: CurvePoint, base: CurvePoint) -> tuple[float, float, float]:
     return (
         new.time_us / base.time_us,
         new.time_low_us / base.time_high_us,
@@ -88,7 +88,7 @@ def _ratio(new: Point, base: Point) -> tuple[float, float, float]:
     )
 
 
-def shown(pairs: Sequence[Pair]) -> list[Pair]:
+def shown(pairs: Sequence[CurvePair]) -> list[CurvePair]:
     """Of one group's pairs those that are drawn in colour: the first, which is that of the
     envelopes, libraries, and what changed most.
     """
@@ -102,6 +102,6 @@ def shown(pairs: Sequence[Pair]) -> list[Pair]:
     return [pairs[0], *[pair for pair in changed if _change(pair) >= math.log(LEAST_GAIN)], *peers]
 
 
-def _change(pair: Pair) -> float:
+def _change(pair: CurvePair) -> float:
     """How far the middle of a pair's ratios lies from no change."""
     return abs(math.log(median(ratio for _, ratio, _, _ in ratios(pair))))

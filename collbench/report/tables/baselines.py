@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from collbench.analysis.baselines import Key, Span, Verdict, curves
+from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
 from collbench.bench.sweep import UNASKED
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
 
     from collbench.analysis.load import Loaded
 
-_COLUMNS = 80
-
 
 def normal_lines(
-    verdicts: Sequence[Verdict], frame: "pd.DataFrame", against: "Loaded", behind: float
+    verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "Loaded", behind: float
 ) -> list[str]:
     """What is normal and what falls behind the reference, below that share of its rate; what of the
     file the reference does not have.
@@ -28,13 +27,13 @@ def normal_lines(
     found = _wrapped(
         f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  "
     )
-    told = {
+    covered = {
         (verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions)
         for verdict in verdicts
     }
-    left = [key for key in curves(frame) if key not in told]
+    left = [key for key in best_rates(frame) if key not in covered]
     if not verdicts:
-        theirs, ours = curves(against.frame), _listed(left) or "no row with a rate"
+        theirs, ours = best_rates(against.frame), _listed(left) or "no row with a rate"
         sizes = sorted({size for curve in theirs.values() for size in curve})
         known = (
             f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
@@ -65,7 +64,7 @@ def normal_lines(
 
 
 def _origin(frame: "pd.DataFrame") -> str:
-    """Machine, date and versions of a reference as its rows tell them."""
+    """Machine, date and versions of a reference, from its rows."""
     devices = (
         ", ".join(sorted({str(device) for device in frame["device"].unique() if device}))
         or "an unknown machine"
@@ -86,7 +85,7 @@ def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
 
 
-def _listed(found: Iterable[Key]) -> str:
+def _listed(found: Iterable[CurveKey]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for op, backend, number, placement, conditions in found:
@@ -111,7 +110,7 @@ def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
 def _wrapped(text: str, indent: str = "    ") -> list[str]:
     return wrap(
         text,
-        _COLUMNS,
+        NARROW_COLUMNS,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -124,7 +123,7 @@ def _range(first: int, last: int) -> str:
     return format_size(first) if first == last else f"{format_size(first)} to {format_size(last)}"
 
 
-def _share(spans: Sequence[Span]) -> str:
+def _share(spans: Sequence[RateSpan]) -> str:
     low, high = min(span.least for span in spans), max(span.most for span in spans)
     return (
         _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"

@@ -1,7 +1,7 @@
-"""The answers of one file as plain text: what is best, where that changes, what a knob is worth,
-what looks wrong; the tables after.
+"""The report of one file as plain text: what is best, where that changes, the effect of each knob,
+what looks wrong; then the tables.
 
-One row a problem and size, at 80 columns; wider terminals get intervals. Times and ratios of the
+One row a workload and size, at 80 columns; wider terminals get intervals. Times and ratios of the
 tables are of repeats that did not choose.
 """
 
@@ -10,69 +10,75 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import (
-    BANDS,
-    WORTH,
-    Answers,
-    Winner,
-    Worth,
-    answers,
-    bands,
-    span_text,
-    spans,
-    worth,
-)
-from collbench.analysis.outliers import Suspect, suspects
+from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summary
+from collbench.analysis.doubt import doubt
+from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
+from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
 from collbench.analysis.rows import (
     KNOB_NAMES,
     LEAST_GAIN,
-    Problem,
+    SIZES,
     Row,
-    collector_at_rest,
+    Workload,
+    cyclic_gc_disabled,
     label,
-    middle,
-    rows_of,
+    median_time,
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
-from collbench.report.tables.text import named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.results.statistics import Interval
-from collbench.util.errors import UsageError
 from collbench.util.units import format_rate, format_size, format_time_us
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDE_COLUMNS = 100
+INTERVAL_COLUMNS = 100  # of a terminal, from which on ratios have their intervals
 _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
-_FEW = 5  # rows that look wrong, and refused sizes, before "and more"
-_UNTOLD = "~"  # beside a number that the repeats do not tell from 1
+_SUSPECTS_SHOWN = 5  # before "and more"
+_UNCLEAR = "~"  # before a number that the repeats do not separate from 1
+_TITLE_WIDTH = 14
 
 
-@collector_at_rest()
+@cyclic_gc_disabled()
 def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
-    """Everything that one file says, answers first; show_all: what each knob is worth at each size,
-    every row, and all that looks wrong.
+    """The whole report of one file; show_all: the effect of each knob at each size, every row, and
+    all that looks wrong.
 
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    found = answers(frame)
-    lines = [counts(found.rows)]
-    if not found.winners:
-        return [*lines, "No row has a time: there is nothing to compare."]
-    strange = suspects(found)
-    named = titles(found.winners)
-    for problem, sizes in found.winners.items():
-        lines += ["", *_verdict(found, problem, named[problem], sizes, bars)]
-    lines += _suspicious(found, strange, columns, show_all=show_all)
+    found = summary(frame)
+    if not found.best:
+        return [counts(found.rows), "No row has a time: there is nothing to compare."]
+    named = titles(found.best)
+    lines = [*doubt_lines(found, columns), counts(found.rows)]
+    for workload in found.best:
+        lines += ["", named[workload]]
+        for title, words in facts(found, workload, bars).items():
+            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", words)
+    lines += _suspicious(found, suspects(found), columns, show_all=show_all)
     lines += ["", *legend(found)]
-    for problem, sizes in found.winners.items():
-        lines += ["", named[problem], *_table(found, sizes, columns)]
+    for workload in found.best:
+        lines += ["", named[workload], *_table(found, workload, columns)]
         if show_all:
-            lines += _worth_table(found, problem, sizes)
-            lines += _every_row(found, problem)
+            lines += _effect_table(found, workload)
+            lines += _every_row(found, workload)
     return lines
+
+
+def doubt_lines(found: Summary, columns: int) -> list[str]:
+    """That the rows do not show what is best, why, and what to do; nothing where they do."""
+    known = doubt(found)
+    if known is None:
+        return []
+    indent = " " * 14
+    return [
+        *wrapped(known.headline, columns),
+        *wrapped(f"  {'why':<10}  {'; '.join(known.reasons)}", columns, indent),
+        *wrapped(f"  {'what to do':<10}  {'; '.join(known.remedies)}", columns, indent),
+        "",
+    ]
 
 
 def counts(rows: Sequence[Row]) -> str:
@@ -89,65 +95,56 @@ def counts(rows: Sequence[Row]) -> str:
     )
 
 
-def _verdict(
-    found: Answers, problem: Problem, name: str, sizes: Mapping[int, Winner], bars: str
-) -> list[str]:
-    """The answers for one problem, under its name."""
-    return [
-        name,
-        *[
-            line
-            for title, words in facts(found, problem, sizes, bars).items()
-            for line in _spread_over(f"  {title:<9}  ", words)
-        ],
-    ]
-
-
-def facts(
-    found: Answers, problem: Problem, sizes: Mapping[int, Winner], bars: str = ""
-) -> dict[str, Sequence[str]]:
-    """The answers for one problem, in words that stay together: the highest bandwidth, peers,
-    crossovers, knobs; what is not known is left out.
+def facts(found: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
+    """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
+    latency, peers, crossovers, effects of knobs; what is not known is left out.
     """
-    top = max(sizes.values(), key=lambda one: one.busbw_gbs or 0.0)
-    least = min(sizes.values(), key=lambda one: one.time_us)
-    percent = f", {top.percent:.0f}% of the ceiling" if top.percent is not None else ""
-    highest = (
-        ""
-        if top.busbw_gbs is None
-        else f"{format_rate(top.busbw_gbs)} GB/s busbw at {format_size(top.row.size_bytes)}"
-    )
-    lowest = f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-    said: dict[str, Sequence[str]] = (
-        {"at most": f"{highest} by {label(top.row, found.asked)}{percent}".split(" ")}
-        if highest
-        else {}
-    )
-    said["at least"] = f"{lowest} by {label(least.row, found.asked)}".split(" ")
-    if bars and highest and 2 < len(sizes) <= _MOST_BARS:
-        drawn = sparkline(
-            [math.nan if one.busbw_gbs is None else one.busbw_gbs for one in sizes.values()], bars
-        )
-        said["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
+    sizes, rows = found.best[workload], found.workloads[workload]
+    peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
+    least = min(sizes.values(), key=lambda best: best.time_us)
+    parts: dict[str, Sequence[str]] = {}
+    if peak.busbw_gbs is not None:
+        percent = f", {peak.percent:.0f}% of the ceiling" if peak.percent is not None else ""
+        parts["peak busbw"] = (
+            f"{format_rate(peak.busbw_gbs)} GB/s at {format_size(peak.row.size_bytes)}"
+            f"{_by(peak, found)}{percent}"
+        ).split(" ")
+    parts["lowest latency"] = (
+        f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
+        f"{_by(least, found)}"
+    ).split(" ")
+    if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
+        rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
+        drawn = sparkline(rates, bars)
+        parts["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
     for peer in found.peers:
-        if any(peer in one.peers for one in sizes.values()):
-            said[f"x {peer}"] = _against(peer, sizes)
-    here = found.problems[problem]
+        ratios = {
+            size: best.peers[peer]
+            for size, best in sizes.items()
+            if best.is_certain and peer in best.peers
+        }
+        if ratios:
+            parts[f"vs {peer}"] = _speedup(ratios)
     for knob in ("proto", "algo"):
-        where = spans(here, knob)
-        if where:
-            said[KNOB_NAMES[knob]] = span_text(where).split(" ")
-    told = [
-        (knob, best) for knob in WORTH if (best := _largest(found, here, sizes, knob)) is not None
+        if where := spans(sizes, rows, knob):
+            parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
+    effects = [
+        f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
+        for knob in KNOBS_WITH_EFFECT
+        if (found_effect := _largest_effect(found, workload, knob)) is not None
+        for size, effect in [found_effect]
     ]
-    parts = [
-        f"{KNOB_NAMES.get(knob, knob)} up to {one.factor:.2f}x at {format_size(size)}"
-        for knob, (size, one) in told
-    ]
-    return said | ({"worth": [part + "," for part in parts[:-1]] + parts[-1:]} if parts else {})
+    if effects:
+        parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
+    return parts
 
 
-def _spread_over(title: str, words: Sequence[str], columns: int = 80) -> list[str]:
+def _by(best: Best, found: Summary) -> str:
+    """Which configuration it is, if that may be claimed."""
+    return f" by {best_label(best, found.asked)}" if best.is_certain else ""
+
+
+def _hanging(title: str, words: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
     """A title and words after it, over as many lines as they need."""
     lines = [title]
     for word in words:
@@ -157,43 +154,46 @@ def _spread_over(title: str, words: Sequence[str], columns: int = 80) -> list[st
     return lines
 
 
-def _against(peer: str, sizes: Mapping[int, Winner]) -> list[str]:
-    """How a library does over all sizes: its own choice's time over our best."""
-    told = {size: one.peers[peer] for size, one in sizes.items() if peer in one.peers}
+def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
+    """The speedup over a library's own choice, over all sizes."""
     low, high = (
-        min(told, key=lambda size: told[size].median),
-        max(told, key=lambda size: told[size].median),
+        min(ratios, key=lambda size: ratios[size].median),
+        max(ratios, key=lambda size: ratios[size].median),
     )
-    ahead = sum(one.median < 1 / LEAST_GAIN for one in told.values())
-    level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in told.values())
+    slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
+    level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in ratios.values())
     text = (
-        f"{told[low].median:.2f} ({format_size(low)})"
-        + (f" to {told[high].median:.2f} ({format_size(high)})" if low != high else "")
-        + " times as long:"
+        f"speedup {ratios[low].median:.2f} ({format_size(low)})"
+        + (f" to {ratios[high].median:.2f} ({format_size(high)})" if low != high else "")
+        + ":"
     )
     parts = [
-        f"slower at {len(told) - ahead - level}",
+        f"faster at {len(ratios) - slower - level}",
         *([f"level at {level}"] if level else []),
-        *([f"faster at {ahead}"] if ahead else []),
+        *([f"slower at {slower}"] if slower else []),
     ]
-    return [text, f"{', '.join(parts)} of {len(told)} sizes"]
+    return [text, f"{', '.join(parts)} of {len(ratios)} sizes"]
 
 
-def _largest(
-    found: Answers, here: Mapping[int, Sequence[Row]], sizes: Mapping[int, Winner], knob: str
-) -> tuple[int, Worth] | None:
-    """The size at which a knob is worth most, where the repeats tell that it is worth anything."""
+def _largest_effect(found: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
+    """The size at which a knob has its largest effect, of those at which the repeats show one."""
     known = [
-        (size, one)
-        for size in sizes
-        if (one := worth(here[size], sizes[size].row, found.asked, knob)) is not None
-        and one.is_clear
+        (size, effect)
+        for size, best in found.best[workload].items()
+        if best.is_certain
+        and (effect := _effect(found, workload, size, knob)) is not None
+        and effect.is_clear
     ]
     return max(known, key=lambda pair: pair[1].factor) if known else None
 
 
+def _effect(found: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
+    rows, best = found.workloads[workload][size], found.best[workload][size]
+    return effect_of(rows, best.row, found.asked, knob)
+
+
 def _suspicious(
-    found: Answers, strange: Sequence[Suspect], columns: int, *, show_all: bool
+    found: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
 ) -> list[str]:
     """Rows that look wrong."""
     if not strange:
@@ -204,173 +204,185 @@ def _suspicious(
         )
         return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
     count = Counter(one.kind for one in strange)
-    names = {
-        "wrong": "wrong or failed",
-        "curve": "far from a smooth curve",
-        "ceiling": "above the ceiling",
-        "spread": "spread too wide to tell",
-    }
     lines = [
         "",
         "Look wrong: "
-        + ", ".join(f"{count[kind]} {text}" for kind, text in names.items() if count[kind]),
+        + ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind]),
     ]
-    shown = strange if show_all else strange[:_FEW]
+    shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
     for one in shown:
         line = (
             f"  {one.row.op} {format_size(one.row.size_bytes)}"
             f" {label(one.row, found.asked, has_backend=True)}: {one.why}"
         )
         lines += [line] if show_all else wrapped(line, columns, "    ")
-    return lines + (
-        [f"  and {len(strange) - _FEW} more: --all shows them"] if len(strange) > len(shown) else []
-    )
+    if len(strange) > len(shown):
+        lines.append(f"  and {len(strange) - len(shown)} more: --all shows them")
+    return lines
 
 
-def legend(found: Answers) -> list[str]:
+def legend(found: Summary) -> list[str]:
     """What the columns of the tables mean."""
-    every = [one for sizes in found.winners.values() for one in sizes.values()]
+    every = found.every_best
     lines = ["Best of each size, on repeats that did not choose it where there are some."]
-    if any(one.gain is not None for one in every):
-        lines.append(
-            "next: how much longer the runner-up takes (~: repeats do not tell them apart)."
-        )
-    if any(one.excess is not None for one in every):
+    if any(best.certainty == "tie" for best in every):
+        lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
+    if any(not best.is_certain for best in every):
+        lines.append("?: cannot tell; the row that was fastest, by chance or not.")
+    if any(best.gain is not None for best in every):
+        lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
+    if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
-    if found.peers:
-        lines.append(
-            f"{', '.join('x ' + peer for peer in found.peers)}: the library's own choice, its time"
-            " over ours."
-        )
-    if any(not one.is_held_out and one.rows > 1 for one in every):
+    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in found.peers]
+    if any(not best.is_held_out and best.rows > 1 for best in every):
         lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
 
 
-def _table(found: Answers, sizes: Mapping[int, Winner], columns: int) -> list[str]:
-    """The best of every size of one problem."""
-    is_wide = columns >= WIDE_COLUMNS
-    peers = [peer for peer in found.peers if any(peer in one.peers for one in sizes.values())]
-    has_percent = any(one.percent is not None for one in sizes.values())
-    has_next = any(one.gain is not None for one in sizes.values())
-    has_auto = any(one.excess is not None for one in sizes.values())
-    shared = {one.row.backend for one in sizes.values()}
-    labels = {
-        size: label(one.row, found.asked, has_backend=len(shared) > 1)
-        for size, one in sizes.items()
+def peer_name(backend: str) -> str:
+    """The name of a library, as its makers write it.
+
+    >>> peer_name("nccl")
+    'NCCL'
+    """
+    return backend.upper()
+
+
+def _table(found: Summary, workload: Workload, columns: int) -> list[str]:
+    """The best of every size of one workload."""
+    sizes = found.best[workload]
+    every = list(sizes.values())
+    is_wide = columns >= INTERVAL_COLUMNS
+    peers = [peer for peer in found.peers if any(peer in best.peers for best in every)]
+    has_percent = any(best.percent is not None for best in every)
+    has_next = any(best.gain is not None for best in every)
+    has_auto = any(best.excess is not None for best in every)
+    has_backend = len({best.row.backend for best in every}) > 1
+    names = {
+        size: best_label(best, found.asked, has_backend=has_backend) for size, best in sizes.items()
     }
-    fixed = (
-        6
-        + 2
-        + 2
-        + 8
-        + 2
-        + 7
-        + 8 * has_percent
-        + 7 * (has_next + has_auto)
-        + sum(2 + (18 if is_wide else max(6, 2 + len(peer))) for peer in peers)
-    )
-    width = max(4, min(max(map(len, labels.values())), max(columns - fixed, 12)))
-    heading = [f"{'size':>6}", f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
-    heading += [f"{'of max':>6}"[-6:]] if has_percent else []
-    heading += [f"{'next':>5}"] if has_next else []
-    heading += [f"{'auto':>5}"] if has_auto else []
-    heading += [
-        f"{'x ' + peer:>6} {'interval':>11}" if is_wide else f"{'x ' + peer:>6}" for peer in peers
-    ]
-    lines = ["  ".join(heading)]
-    for size, one in sizes.items():
-        mark = "*" if not one.is_held_out and one.rows > 1 else ""
-        busbw = "-" if one.busbw_gbs is None else format_rate(one.busbw_gbs)
-        cells = [f"{format_time_us(one.time_us) + mark:>8}", f"{busbw:>7}"]
-        cells += (
-            [f"{'-' if one.percent is None else f'{one.percent:.0f}%':>6}"] if has_percent else []
-        )
-        cells += [excess(one.gain, is_clear=one.is_clear)] if has_next else []
-        cells += [excess(one.excess, is_clear=True)] if has_auto else []
+    heading = [f"{'time us':>8}", f"{'busbw':>7}"]
+    heading += [f"{'of max':>6}"] * has_percent
+    heading += [f"{'next':>5}"] * has_next
+    heading += [f"{'auto':>5}"] * has_auto
+    heading += [_peer_heading(peer, is_wide=is_wide) for peer in peers]
+    numbers = "  ".join(heading)
+    width = max(4, min(max(map(len, names.values())), max(columns - 10 - len(numbers), 12)))
+    lines = [f"{'size':>6}  {'best':<{width}}  {numbers}"]
+    for size, best in sizes.items():
+        cells = [f"{time_text(best):>8}", f"{busbw_text(best):>7}"]
+        cells += [f"{percent_text(best):>6}"] * has_percent
+        cells += [f"{next_text(best):>5}"] * has_next
+        cells += [f"{auto_text(best):>5}"] * has_auto
         cells += [
-            times_as_long(one.peers.get(peer), max(6, 2 + len(peer)), is_wide=is_wide)
-            for peer in peers
+            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide) for peer in peers
         ]
-        lines += named_lines(
-            format_size(size), labels[size], width, "  ".join(cells).rstrip(), columns
-        )
+        numbers = "  ".join(cells).rstrip()
+        lines += named_lines(format_size(size), names[size], width, numbers, columns)
     return lines
 
 
-def excess(found: Interval | None, *, is_clear: bool) -> str:
+def _peer_heading(peer: str, *, is_wide: bool) -> str:
+    return f"{'vs ' + peer:>6}" + (f" {'interval':>11}" if is_wide else "")
+
+
+def time_text(best: Best) -> str:
+    """The time, marked where the repeat that chose it gives it."""
+    mark = "*" if not best.is_held_out and best.rows > 1 else ""
+    return format_time_us(best.time_us) + mark
+
+
+def busbw_text(best: Best) -> str:
+    """The bus bandwidth, in GB/s."""
+    return "-" if best.busbw_gbs is None else format_rate(best.busbw_gbs)
+
+
+def percent_text(best: Best) -> str:
+    """The share of the ceiling that the bus bandwidth reaches."""
+    return "-" if best.percent is None else f"{best.percent:.0f}%"
+
+
+def next_text(best: Best) -> str:
+    """How much longer the runner-up takes."""
+    return _excess_text(best.gain, is_clear=not best.is_level_with(best.runner_up))
+
+
+def auto_text(best: Best) -> str:
+    """How much longer the tool's own choice takes."""
+    is_clear = best.choice is best.row or not best.is_level_with(best.choice)
+    return _excess_text(best.excess, is_clear=is_clear)
+
+
+def _excess_text(found: Interval | None, *, is_clear: bool) -> str:
     """How much longer, in percent of five characters; twice as long and more as a factor."""
     if found is None:
-        return f"{'-':>5}"
-    mark = "" if is_clear else _UNTOLD
+        return "-"
     text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+z.0f}%"
-    return f"{mark + text:>5}"
+    return ("" if is_clear else _UNCLEAR) + text
 
 
-def times_as_long(found: Interval | None, width: int = 0, *, is_wide: bool) -> str:
-    """A peer's time over ours; ~ where the repeats do not tell it from 1."""
+def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
+    """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
+    found = best.peers.get(peer)
     if found is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
     is_known = found.low == found.low
-    mark = _UNTOLD if is_known and found.low <= 1 <= found.high else ""
+    is_unclear = not best.is_certain or (is_known and found.low <= 1 <= found.high)
+    mark = _UNCLEAR if is_unclear else ""
     text = f"{mark}{found.median:.2f}"
     return f"{text:>{width}}" + (
         f" {f'{found.low:.2f}-{found.high:.2f}' if is_known else '-':>11}" if is_wide else ""
     )
 
 
-def _worth_table(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) -> list[str]:
-    """What each knob is worth at each size, the rest as in the best configuration, and its best
+def _effect_table(found: Summary, workload: Workload) -> list[str]:
+    """The effect of each knob at each size, the rest as in the best configuration, and its best
     value.
     """
-    here = found.problems[problem]
-    told = {
+    sizes = found.best[workload]
+    effects = {
         size: {
-            knob: one
-            for knob in WORTH
-            if (one := worth(here[size], sizes[size].row, found.asked, knob)) is not None
+            knob: effect
+            for knob in KNOBS_WITH_EFFECT
+            if (effect := _effect(found, workload, size, knob)) is not None
         }
         for size in sizes
     }
-    knobs = [knob for knob in WORTH if any(knob in one for one in told.values())]
+    knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
     if not knobs:
         return []
     cells = {
-        (size, knob): _worth_cell(one[knob], knob) if knob in one else "-"
-        for size, one in told.items()
+        (size, knob): _effect_cell(one[knob], knob) if knob in one else "-"
+        for size, one in effects.items()
         for knob in knobs
     }
+    names = {knob: KNOB_NAMES.get(knob, knob) for knob in knobs}
     widths = {
-        knob: max(len(KNOB_NAMES.get(knob, knob)), *(len(cells[size, knob]) for size in told))
-        for knob in knobs
+        knob: max(len(names[knob]), *(len(cells[size, knob]) for size in sizes)) for knob in knobs
     }
-    lines = ["", "what a knob is worth: worst over best, the rest as in the best configuration"]
-    lines.append("(in brackets: its best value; ~: the repeats do not tell them apart)")
-    lines.append(
-        "  ".join(
-            [f"{'size':>6}", *[f"{KNOB_NAMES.get(knob, knob):<{widths[knob]}}" for knob in knobs]]
-        ).rstrip()
-    )
+    lines = [
+        "",
+        "effect of a knob: slowest value over fastest, the rest as in the best configuration",
+        "(in brackets: its fastest value; ~: the repeats do not separate them)",
+        "  ".join([f"{'size':>6}", *[f"{names[knob]:<{widths[knob]}}" for knob in knobs]]).rstrip(),
+    ]
     return lines + [
         "  ".join(
             [f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]
         ).rstrip()
-        for size in told
+        for size in sizes
     ]
 
 
-def _worth_cell(one: Worth, knob: str) -> str:
-    value = (
-        format_size(one.best)
-        if knob in ("buffsize", "chunk") and isinstance(one.best, int)
-        else one.best
-    )
-    return f"{'' if one.is_clear else _UNTOLD}{one.factor:.2f} ({value})"
+def _effect_cell(effect: Effect, knob: str) -> str:
+    value = effect.best
+    text = format_size(value) if knob in SIZES and isinstance(value, int) else value
+    return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
-def _every_row(found: Answers, problem: Problem) -> list[str]:
-    """All rows of a problem, the fastest of each size first."""
-    rows = found.problems[problem]
+def _every_row(found: Summary, workload: Workload) -> list[str]:
+    """All rows of a workload, the fastest of each size first."""
+    rows = found.workloads[workload]
     has_backend = len({row.backend for here in rows.values() for row in here}) > 1
     names = {
         id(row): label(row, found.asked, has_backend=has_backend)
@@ -392,55 +404,14 @@ def _every_row(found: Answers, problem: Problem) -> list[str]:
         ),
     ]
     for size, here in rows.items():
-        for row in sorted(here, key=lambda row: middle(row.times_us)):
+        for row in sorted(here, key=lambda row: median_time(row.times_us)):
             busbw = format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-"
             cells = [
                 f"{format_size(size):>6}",
                 f"{names[id(row)]:<{width}}",
-                f"{format_time_us(middle(row.times_us)):>8}",
+                f"{format_time_us(median_time(row.times_us)):>8}",
                 f"{busbw:>7}",
                 row.notes,
             ]
             lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def band_lines(frame: "pd.DataFrame") -> list[str]:
-    """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes, and
-    below it its interval; a line a problem.
-
-    Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats
-    count. Raises UsageError if no size has both.
-    """
-    found = bands(rows_of(frame))
-    if not found:
-        raise UsageError(
-            "no band to tell: no size has both our choice (a row marked auto, or one only) and"
-            " NCCL's own",
-            "collbench sweep measures both",
-        )
-    names = titles(found)
-    if len({problem.ranks for problem in found}) == 1:
-        names = {
-            problem: ", ".join([problem.op, *name.split(", ")[2:]])
-            for problem, name in names.items()
-        }
-    width = max(4, *map(len, names.values()))
-    ranks = sorted({problem.ranks for problem in found})
-    lines = [
-        (
-            "NCCL's time over ours, own"
-            f" choices{f' of {ranks[0]} ranks' if len(ranks) == 1 else ''}: worst of a band, its"
-            " interval"
-        ),
-        "  ".join([f"{'op':<{width}}", *[f"{name:>10}" for _, name in BANDS]]),
-    ]
-    for problem, worst in found.items():
-        ratios = ["-" if one is None else f"{one[1].median:.2f}" for one in worst]
-        bounds = [
-            "" if one is None or one[1].low != one[1].low else f"{one[1].low:.2f}-{one[1].high:.2f}"
-            for one in worst
-        ]
-        lines.append("  ".join([f"{names[problem]:<{width}}", *[f"{cell:>10}" for cell in ratios]]))
-        lines.append("  ".join([" " * width, *[f"{cell:>10}" for cell in bounds]]).rstrip())
-    return [line for line in lines if line.strip()]

@@ -1,4 +1,4 @@
-"""What changed between two sweeps, for a screen: the answers first, then what was assumed and what
+"""What changed between two sweeps, as plain text: the verdicts, then what was assumed and what
 differs around the numbers, then the rows.
 """
 
@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
-from collbench.report.tables.text import named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
 from collbench.util.units import format_size, format_time_us
 
-WORST = 5  # rows among the answers
-SHOWN = 20  # rows of each verdict in the table, unless all are asked for
+WORST = 5  # rows named among the verdicts
+ROWS_OF_A_VERDICT = 20  # in the table, unless all are asked for
 _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
@@ -35,20 +35,20 @@ _KNOBS = (
 )
 _PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
 _SIZES = {"buffsize", "chunk"}
-NAMES = ("op", "backend", "algo", "proto")
+NAME_COLUMNS = ("op", "backend", "algo", "proto")
 _SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
 
 
 def lines(
     changes: Changes,
     titles: tuple[str, str],
-    columns: int = 80,
+    columns: int = NARROW_COLUMNS,
     *,
     show_all: bool = False,
     is_colored: bool = False,
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
-    found = said(changes, titles, columns, is_colored=is_colored)
+    found = summary_lines(changes, titles, columns, is_colored=is_colored)
     return (
         found
         + _table(
@@ -59,10 +59,10 @@ def lines(
     )
 
 
-def said(
+def summary_lines(
     changes: Changes, titles: tuple[str, str], columns: int, *, is_colored: bool = False
 ) -> list[str]:
-    """The answers, what was assumed and what differs around the numbers."""
+    """The verdicts, what was assumed and what differs around the numbers."""
     rows = changes.rows
     found = wrapped(
         f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
@@ -73,7 +73,7 @@ def said(
             *found,
             "nothing to compare: no row of both files measured the same thing",
             *_not_compared(changes, columns),
-            *_said(changes, columns),
+            *_remarks(changes, columns),
         ]
     found += wrapped(
         f"{len(rows)} rows compared: "
@@ -93,7 +93,7 @@ def said(
         *found,
         *_not_compared(changes, columns),
         *_precision(changes, columns),
-        *_said(changes, columns),
+        *_remarks(changes, columns),
         *_differences(changes, columns),
     ]
 
@@ -102,10 +102,14 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
     """Algorithms that changed as a whole; a part of one that did only where it changed
     otherwise.
     """
-    told = [one for one in changes.groups if one.verdict in _WORDS]
+    named_values = [one for one in changes.groups if one.verdict in _WORDS]
     found = []
-    for one in told:
-        above = [other for other in told if other is not one and set(other.names) < set(one.names)]
+    for one in named_values:
+        above = [
+            other
+            for other in named_values
+            if other is not one and set(other.names) < set(one.names)
+        ]
         if not any(
             other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR
             for other in above
@@ -132,23 +136,23 @@ def percent(ratio: float) -> str:
 
 
 def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
-    text = (
-        f"{title}: {format_size(int(row['size_bytes']))} {configuration(row, [*NAMES, *knobs])}"
-        f" {percent(row['ratio'])} "
+    name = configuration(row, [*NAME_COLUMNS, *knobs])
+    between = f"({percent(row['low'])} to {percent(row['high'])})"
+    return (
+        f"{title}: {format_size(int(row['size_bytes']))} {name} {percent(row['ratio'])} {between}"
     )
-    return text + f"({percent(row['low'])} to {percent(row['high'])})"
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
     """Operation, backend, algorithm and protocol by their values, knobs by name and value; those
-    that are not told are left out.
+    that are unknown are left out.
     """
-    told = [
+    named_values = [
         (name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs
     ]
     words = [
-        value if name in NAMES else f"{_SHORT.get(name, name)}={value}"
-        for name, value in told
+        value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"
+        for name, value in named_values
         if value not in ("", "0", "auto")
     ]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
@@ -165,10 +169,10 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
-    """The knobs that tell rows of one size, operation, algorithm and protocol apart, fewest first;
+    """The knobs that distinguish rows of one size, operation, algorithm and protocol, fewest first;
     more than needed are left out.
     """
-    least = ["size_bytes", *NAMES]
+    least = ["size_bytes", *NAME_COLUMNS]
     found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
     for name in (name for name in _KNOBS if rows[name].nunique() > 1):
@@ -201,23 +205,23 @@ def _not_compared(changes: Changes, columns: int) -> list[str]:
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
-    """How fine the comparison sees, and what it puts down to drift."""
-    told = [f"`same` means within {100 * changes.resolution:.0f}%"]
-    told.append(
+    """How fine the comparison sees, and what it attributes to drift."""
+    named_values = [f"`same` means within {100 * changes.resolution:.0f}%"]
+    named_values.append(
         "no repeats: spread taken from other rows"
         if math.isnan(changes.repeat_spread)
         else f"repeats spread {100 * changes.repeat_spread:.1f}%"
     )
-    told.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    told.append(
+    named_values.append(f"{100 * changes.between_spread:.1f}% more between runs")
+    named_values.append(
         f"the middle row changed by {percent(math.exp(changes.shift))}, of which"
         f" {100 * abs(changes.drift):.1f}% may be drift"
     )
-    return wrapped("; ".join(told), columns)
+    return wrapped("; ".join(named_values), columns)
 
 
-def _said(changes: Changes, columns: int) -> list[str]:
-    return [line for said in changes.said for line in wrapped(f"note: {said}", columns)]
+def _remarks(changes: Changes, columns: int) -> list[str]:
+    return [line for remarks in changes.remarks for line in wrapped(f"note: {remarks}", columns)]
 
 
 def _differences(changes: Changes, columns: int) -> list[str]:
@@ -225,7 +229,7 @@ def _differences(changes: Changes, columns: int) -> list[str]:
     if not changes.differences:
         return wrapped(
             "no difference of host, device, versions, environment or ceilings in what both files"
-            " tell",
+            " record",
             columns,
         )
     return [
@@ -249,11 +253,13 @@ def _table(
     ]
     parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
     parts = [
-        (verdict, part if show_all else part.head(SHOWN)) for verdict, part in parts if len(part)
+        (verdict, part if show_all else part.head(ROWS_OF_A_VERDICT))
+        for verdict, part in parts
+        if len(part)
     ]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
-    # then the algorithm tells the backend, a library's name its own choice
+    # then the algorithm shows the backend, a library's name its own choice
     if not rows.groupby("algo")["backend"].nunique().gt(1).any():
         parts = [
             (
@@ -262,13 +268,15 @@ def _table(
             )
             for verdict, part in parts
         ]
-        told = [name for name in NAMES if name != "backend"]
+        named_values = [name for name in NAME_COLUMNS if name != "backend"]
     else:
-        told = list(NAMES)
-    named = [*(name for name in told if name == "algo" or rows[name].nunique() > 1), *knobs]
+        named_values = list(NAME_COLUMNS)
+    named = [*(name for name in named_values if name == "algo" or rows[name].nunique() > 1), *knobs]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
-        str(rows[name].iloc[0]) for name in NAMES if name not in named and rows[name].nunique() == 1
+        str(rows[name].iloc[0])
+        for name in NAME_COLUMNS
+        if name not in named and rows[name].nunique() == 1
     )
     width = max(
         12,

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 
 from collbench.bench.overlap import COPIES, Asked, Overlap
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.util.units import format_rate, format_size
 
-WIDTH = 80
 # of the most bandwidth beside computing: the fewest channels that reach this are advised
 ENOUGH = 0.9
 _COPIES = {"kernel": "copy by a kernel", "engine": "copy engine", "host": "to host memory"}
@@ -29,11 +29,11 @@ def heading(asked: Asked) -> list[str]:
         f"{'size':>6} {'what':<16} {'ch':>3} {'alone':>7} {'beside':>7} {'slower':>7} {'gemm':>7}"
         f" {'MB/lost ms':>10} {'noise':>6}"
     )
-    return [*textwrap.wrap(text, WIDTH), "", columns]
+    return [*textwrap.wrap(text, NARROW_COLUMNS), "", columns]
 
 
 def line(overlap: Overlap) -> str:
-    """One row; what was not measured says why."""
+    """One row; what was not measured has its reason."""
     record = overlap.record
     start = (
         f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
@@ -83,7 +83,7 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
     size = format_size(by_us[0].record.size_bytes)
     stores = [row for row in by_us if row.record.transport != "ce"]
     ours = [row for row in stores if row.record.transport == stores[0].record.transport]
-    told = []
+    parts = []
     if ours:
         most = max(ours, key=_rate)
         chosen = min(
@@ -91,24 +91,24 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
             key=lambda row: row.record.channels,
         )
         gives = f"give {100 * _rate(chosen) / _rate(most):.0f} % of the bandwidth"
-        told.append(
+        parts.append(
             f"{chosen.record.channels} channels {_cost(chosen)} and {gives}: {_gbs(chosen)}"
         )
         if chosen is not most:
-            told.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
+            parts.append(f"{most.record.channels} channels {_cost(most)} and give {_gbs(most)}")
     for transport in dict.fromkeys(row.record.transport for row in by_us if row not in ours):
         row = max((row for row in by_us if row.record.transport == transport), key=_rate)
-        told.append(
+        parts.append(
             f"{transport} {_costs(row)}"
             + ("" if transport == "ce" else f", with {row.record.channels} channels")
         )
-    told += [
+    parts += [
         f"{'NCCL' if row.record.backend == 'nccl' else 'the copy engine'} {_costs(row)}"
         for row in measured
         if row.record.backend == "nccl"
         or (row.record.backend == COPIES and row.record.algo == "engine")
     ]
-    return textwrap.wrap(f"{size}: {'; '.join(told)}.", WIDTH)
+    return textwrap.wrap(f"{size}: {'; '.join(parts)}.", NARROW_COLUMNS)
 
 
 def _rate(row: Overlap) -> float:

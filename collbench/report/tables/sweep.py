@@ -8,17 +8,18 @@ neither its own choice, that ours are compared with, nor among the best.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
+from collbench.analysis.best import Best, best_text, summary_of
+from collbench.analysis.rows import Row, row_of
 from collbench.bench.sweep import UNASKED
+from collbench.report.tables.best import busbw_text, doubt_lines, speedup_text
+from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import Record
-from collbench.results.statistics import best, interval
 from collbench.spec.case import Case
-from collbench.spec.collectives import collective
 from collbench.spec.peers import is_peer
-from collbench.util.units import format_rate, format_size, format_time_us, rate_gbs, to_us
+from collbench.util.units import format_rate, format_size, format_time_us
 
-WIDE_COLUMNS = 120
+BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
 # knob, heading, width
 _KNOBS = (
     ("ranks", "ranks", 5),
@@ -39,13 +40,13 @@ _KNOBS = (
 # knobs of which libraries show only what they are forced to
 _OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}
 _SIZES = {"buffsize", "chunk"}
-_BEYOND = ", by copy engines: wires are rated by what stores get"
-# follow from the rest where the tool decides: shown only if asked for
+_BEYOND = ", by copy engines: links are rated by what stores get"
+# Knobs that follow from the others where the tool decides: shown only if asked for.
 _NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class SweepTable:
     """The columns of one sweep; `asked` are the knobs that take several values because they were
     asked to.
     """
@@ -73,7 +74,7 @@ class Table:
         return "  ".join([*cells, "notes"])
 
     def line(self, record: Record) -> str:
-        """One row; what was not measured says why."""
+        """One row; what was not measured has its reason."""
         knobs = [self._knob(record, name, width) for name, _, width in self.knobs]
         cells = [
             f"{format_size(record.size_bytes):>6}",
@@ -127,7 +128,7 @@ class Table:
 
 def table_of(
     requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False
-) -> Table:
+) -> SweepTable:
     """The columns for a sweep: knobs that differ between its points, those included that were
     waived.
     """
@@ -145,18 +146,18 @@ def table_of(
         for name, _, _ in _KNOBS
         if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1
     )
-    return Table(
+    return SweepTable(
         knobs=tuple(knob for knob in _KNOBS if knob[0] in asked or varies(knob[0])),
         asked=asked,
-        is_wide=columns >= WIDE_COLUMNS,
+        is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
     )
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:
-    """The highest ceiling of every collective and number of ranks, how near its best row came, and
-    the hop that sets it.
+    """The highest ceiling of every collective and number of ranks, the link that sets it, and the
+    bandwidth of the best row.
     """
     best_rows: dict[tuple[str, int], Record] = {}
     highest: dict[tuple[str, int], Record] = {}
@@ -174,155 +175,78 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
                 highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0
             )
     return [
-        f"{op} of {ranks} ranks: at most {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s"
-        f" by the wires ({highest[op, ranks].limit}); best {format_rate(row.busbw_gbs or 0.0)}"
+        f"{op} of {ranks} ranks: ceiling {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s"
+        f" by the links ({highest[op, ranks].limit}); best {format_rate(row.busbw_gbs or 0.0)}"
         + (_BEYOND if row.transport == "ce" and (row.percent or 0.0) > 100.0 else "")
         for (op, ranks), row in best_rows.items()
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Winner:
-    """The chosen row of a problem and the repeats that had no part in choosing it (all, if there
-    was no choice).
+_OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
+
+
+def best_lines(
+    records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
+) -> list[str]:
+    """The best configuration of every workload and size, as analysis.best decides it, and the
+    speedup over libraries; doubts first.
     """
-
-    record: Record
-    repeats: tuple[int, ...]
-    peers: dict[str, Record]
-    choice: Record | None
-
-    def excess(self) -> str:
-        """How much longer the tool's own choice takes, repeat by repeat, in percent."""
-        if self.choice is None:
-            return f"{'-':>6}"
-        theirs, ours = self.choice.repeat_times_us, self.record.repeat_times_us
-        ratio = median(theirs[k] / ours[k] for k in self.repeats if k < len(theirs))
-        return f"{100 * (ratio - 1):>+5.1f}%"
-
-    @property
-    def seconds(self) -> float:
-        return median(self.record.repeat_times_us[k] for k in self.repeats) / 1e6
-
-    def ratio(self, peer: str) -> str:
-        """The peer's time over ours, repeat by repeat: median and interval."""
-        if peer not in self.peers:
-            return f"{'-':>18}"
-        theirs, ours = self.peers[peer].repeat_times_us, self.record.repeat_times_us
-        ratios = [theirs[k] / ours[k] for k in self.repeats if k < len(theirs)]
-        found = interval(ratios)
-        return (
-            f"{found.median:>6.2f}"
-            f" {f'{found.low:.2f}-{found.high:.2f}' if len(ratios) > 1 else '-':>11}"
-        )
-
-
-def best_lines(records: Sequence[Record], table: Table) -> list[str]:
-    """The fastest configuration of every problem, with its time on repeats that did not choose it,
-    and libraries' times over it.
-    """
-    problems: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        if record.status == "ok":
-            # which wins nothing over what was measured
-            is_price = "modelled" in record.notes.split()
-            same: tuple[object, ...] = (
-                record.ranks,
-                record.op,
-                record.dtype,
-                record.redop,
-                record.root,
-                record.placement,
-                record.size_bytes,
-                is_price,
-            )
-            problems.setdefault(same, []).append(record)
-    winners = {
-        same: winner
-        for same, rows in problems.items()
-        if len(rows) > 1 and (winner := _winner(rows)) is not None
-    }
-    if not winners:
+    found = summary_of([row_of(record) for record in records])
+    shown = [
+        (workload, best)
+        for workload, sizes in found.best.items()
+        for size, best in sizes.items()
+        if len(found.workloads[workload][size]) > 1 and not best.row.is_library
+    ]
+    if not shown:
         return []
-    peers = sorted({peer for winner in winners.values() for peer in winner.peers})
-    names = [("ranks", 0), ("op", 1), ("dtype", 2), ("redop", 3), ("root", 4), ("placement", 5)]
-    shown = [(title, place) for title, place in names if len({same[place] for same in winners}) > 1]
+    peers = sorted({peer for _, best in shown for peer in best.peers})
+    outer = [name for name in _OUTER if len({getattr(one, name) for one, _ in shown}) > 1]
     widths = {
-        title: max(len(title), *(len(str(same[place])) for same in winners))
-        for title, place in shown
+        name: max(len(name), *(len(str(getattr(one, name))) for one, _ in shown)) for name in outer
     }
+    ours = [row for row in found.rows if row.status == "ok" and not row.is_library]
     knobs = [
         name
         for name, _, _ in table.knobs
-        if name in table.asked and (name in _OURS or name == "backend")
+        if name in table.asked
+        and (name in _OURS or name == "backend")
+        and len({getattr(row, name) for row in ours}) > 1
     ]
-    chosen = {
-        same: _configuration(winner.record, records, knobs) for same, winner in winners.items()
-    }
-    wide = max(map(len, chosen.values()))
-    has_choice = any(
-        winner.choice is not None and winner.choice is not winner.record
-        for winner in winners.values()
-    )
-    heading = [
-        f"{'size':>6}",
-        *[f"{title:<{widths[title]}}" for title, _ in shown],
-        f"{'best':<{wide}}",
-        f"{'time us':>8}",
-        f"{'busbw':>7}",
+    names = [
+        best_text([_configuration(row, knobs) for row in best.leaders], best.certainty)
+        for _, best in shown
     ]
-    heading += [f"{'auto':>6}"] if has_choice else []
-    lines = ["  ".join([*heading, *[f"{'x ' + peer:>6} {'interval':>11}" for peer in peers]])]
-    for same, winner in winners.items():
-        row, seconds = winner.record, winner.seconds
-        busbw = rate_gbs(row.size_bytes, seconds) * collective(row.op).factor(row.ranks)
+    width = max(4, *map(len, names))
+    has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
+    heading = [f"{'size':>6}", *[f"{name:<{widths[name]}}" for name in outer]]
+    heading += [f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
+    heading += [f"{'auto':>6}"] * has_choice
+    heading += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
+    lines = [*doubt_lines(found, columns), "  ".join(heading)]
+    for (workload, best), name in zip(shown, names, strict=True):
         cells = [
-            f"{format_size(row.size_bytes):>6}",
-            *[f"{same[place]!s:<{widths[title]}}" for title, place in shown],
+            f"{format_size(best.row.size_bytes):>6}",
+            *[f"{getattr(workload, title)!s:<{widths[title]}}" for title in outer],
+            f"{name:<{width}}",
+            f"{format_time_us(best.time_us):>8}",
+            f"{busbw_text(best):>7}",
         ]
-        cells += [
-            f"{chosen[same]:<{wide}}",
-            f"{format_time_us(to_us(seconds)):>8}",
-            f"{format_rate(busbw):>7}",
-        ]
-        cells += [winner.excess()] if has_choice else []
-        lines.append("  ".join([*cells, *[winner.ratio(peer) for peer in peers]]).rstrip())
+        cells += [f"{_excess_text(best):>6}"] * has_choice
+        cells += [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
+        lines.append("  ".join(cells).rstrip())
     return lines
 
 
-def _winner(rows: Sequence[Record]) -> _Winner | None:
-    """The best of our rows of one problem."""
-    ours = [row for row in rows if not is_peer(row.backend)]
-    if not ours:
-        return None
-    found = best([row.repeat_times_us for row in ours])
-    record = ours[found.index]
-    is_choice = len(ours) > 1 and found.is_held_out
-    repeats = (
-        tuple(range(1, len(record.repeat_times_us), 2))
-        if is_choice
-        else tuple(range(len(record.repeat_times_us)))
-    )
-    choice = next((row for row in ours if "auto" in row.notes.split()), None)
-    return _Winner(
-        record=record,
-        repeats=repeats,
-        peers={row.backend: row for row in rows if _is_own_choice(row)},
-        choice=choice,
-    )
+def _excess_text(best: Best) -> str:
+    """How much longer the tool's own choice takes, in percent."""
+    return "-" if best.excess is None else f"{100 * (best.excess.median - 1):+.1f}%"
 
 
-def _is_own_choice(row: Record) -> bool:
-    """Whether a library did it as it does by itself."""
-    return all(getattr(row, name) == unasked for name, unasked in UNASKED.items())
-
-
-def _configuration(record: Record, records: Sequence[Record], knobs: Sequence[str]) -> str:
-    """What to ask for to get this row again: the algorithm, and the knobs that our rows vary."""
-    ours = [row for row in records if not is_peer(row.backend)]
-    parts = [record.algo]
-    for name in knobs:
-        if len({getattr(row, name) for row in ours}) > 1:
-            value = getattr(record, name)
-            parts.append(f"--{name} {format_size(value) if name in _SIZES else value}")
-    return " ".join(parts)
+def _configuration(row: Row, knobs: Sequence[str]) -> str:
+    """The algorithm, and the options that give this row again."""
+    values = [(name, getattr(row, name)) for name in knobs]
+    options = [
+        f"--{name} {format_size(value) if name in _SIZES else value}" for name, value in values
+    ]
+    return " ".join([row.algo, *options])

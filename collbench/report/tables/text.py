@@ -2,6 +2,8 @@
 
 import textwrap
 
+NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
+
 
 def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
     """Lines of at most so many columns, unless a word is longer."""
@@ -12,7 +14,7 @@ def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
 
 def named_lines(size: str, name: str, width: int, numbers: str, columns: int) -> list[str]:
     """A row: size, name, numbers. A name that its column cannot hold stands above its numbers, as
-    its end is what tells it from others.
+    its end distinguishes it from others.
 
     >>> (
     ...     named_lines("4M", "ring ll", 10, "12.0", 80),

@@ -285,9 +285,9 @@ def test_rows_measured_twice_are_taken_together() -> None:
     new, base = sweep(Noise(), 1), sweep(Noise(), 2)
     found = compare(pd.concat([new, sweep(Noise(), 3)], ignore_index=True), base)
     assert len(found.rows) == 50
-    assert any("50 rows" in said for said in found.said)
+    assert any("50 rows" in said for said in found.remarks)
     once = compare(new, base)
-    assert not once.said
+    assert not once.remarks
 
 
 def test_what_differs_stands_beside() -> None:
@@ -313,7 +313,7 @@ def test_unlike_machines_are_refused(other: dict[str, Any]) -> None:
         compare(new, base)
     found = compare(new, base, is_forced=True)
     assert len(found.rows) == 50
-    assert found.said
+    assert found.remarks
 
 
 def foreign(frame: pd.DataFrame) -> pd.DataFrame:
@@ -338,7 +338,7 @@ def test_another_tools_file_matches_by_the_problem() -> None:
     found = compare(new, base)
     assert len(found.rows) == 10
     assert share(found, "better") == 1
-    assert any("40 slower ones" in said for said in found.said)
+    assert any("40 slower ones" in said for said in found.remarks)
     assert len(compare(base, base).rows) == 10
     untold = base.assign(ranks=0, dtype="")  # a tool that does not tell these
     assert len(compare(untold, new).rows) == 10
@@ -387,7 +387,7 @@ class Loaded:
     frame: pd.DataFrame
     name: str
     kind: str = "collbench"
-    said: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 Invoke = Callable[..., tuple[int, str, str]]
@@ -409,7 +409,7 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     }
     module = ModuleType("collbench.analysis.load")
     module.load_all = lambda files: [  # type: ignore[attr-defined]
-        Loaded(frame=made[Path(file).stem], name=Path(file).name, said=("one line left out",))
+        Loaded(frame=made[Path(file).stem], name=Path(file).name, remarks=("one line left out",))
         for file in files
     ]
     monkeypatch.setitem(sys.modules, "collbench.analysis.load", module)

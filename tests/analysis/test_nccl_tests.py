@@ -21,7 +21,7 @@ FIRST_ROW = 9  # of no-ranks.txt
 def test_every_shared_output_is_read(file: Path) -> None:
     loaded = load(file)
     check_form(loaded.frame)
-    assert (loaded.kind, loaded.said) == ("nccl-tests", ())
+    assert (loaded.kind, loaded.remarks) == ("nccl-tests", ())
     assert set(loaded.frame["ranks"]) == {4}
     assert set(loaded.frame["device"]) == {"4 x NVIDIA H200"}
     assert set(loaded.frame["status"]) == {"ok"}
@@ -80,7 +80,7 @@ def test_an_old_version_with_a_blank_reduction_and_errors() -> None:
     assert set(loaded.frame["redop"]) == {"sum"}  # as our own rows have it where nothing is reduced
     assert loaded.frame["wrong"].isna().all()
     assert list(loaded.frame["notes"]) == [""] * 5 + ["unchecked"]
-    assert "how far results are off" in loaded.said[0]
+    assert "how far results are off" in loaded.remarks[0]
     assert loaded.frame["device"][0] == "2 x Tesla V100-SXM2-16GB"
 
 
@@ -100,7 +100,7 @@ def test_a_launchers_prefix_debug_lines_wrong_data_and_a_cut_line() -> None:
     ) == ("reduce", 2, 4, 2, "node1,node2")
     assert frame["versions"][0] == "nccl-tests; nccl 2.18.3 with NCCL_ALGO=Tree"
     assert set(frame["dtype"]) == {"float16"}
-    assert loaded.said == (
+    assert loaded.remarks == (
         "1 cut lines left out (line 19)",
         "7 values out of bounds: nccl-tests calls this run failed",
     )
@@ -111,7 +111,7 @@ def test_ranks_follow_from_the_bandwidths_where_none_is_listed() -> None:
     check_form(loaded.frame)
     assert set(loaded.frame["ranks"]) == {8}
     assert set(loaded.frame["notes"]) == {"unchecked"}
-    assert loaded.said == ("how many ranks: 8, by busbw / algbw (line 7)",)
+    assert loaded.remarks == ("how many ranks: 8, by busbw / algbw (line 7)",)
 
 
 def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_rank_lines_lost_from_a_log_do_not_count(tmp_path: Path) -> None:
     )
     loaded = load(written(tmp_path, text))
     assert set(loaded.frame["ranks"]) == {8}
-    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.said[0]
+    assert "1 lines name a rank, but busbw / algbw is that of 8 ranks" in loaded.remarks[0]
 
 
 @pytest.mark.parametrize(("algbw", "n"), [(100.0, n) for n in (2, 3, 5, 8, 13, 16, 64)])
@@ -188,7 +188,7 @@ def test_a_truncated_output_gives_rows_of_the_whole_one_and_says_so(
         except UsageError as error:
             assert re.search(r"line \d+|is empty|no results that we know", error.message)
             continue
-        assert any("has no end" in said for said in loaded.said)
+        assert any("has no end" in said for said in loaded.remarks)
         found = loaded.frame[["size_bytes", "placement", "time_us"]]
         pd.testing.assert_frame_equal(found, rows.iloc[: len(found)])
 
@@ -205,7 +205,7 @@ def test_sizes_of_nothing_are_left_out_and_rccl_names_itself(tmp_path: Path) -> 
     )
     loaded = load(written(tmp_path, text + nothing + nothing))
     assert len(loaded.frame) == 4
-    assert "2 rows of 0 bytes left out" in loaded.said
+    assert "2 rows of 0 bytes left out" in loaded.remarks
     assert set(loaded.frame["versions"]) == {"rccl-tests develop:83d38d9"}
 
 
@@ -241,7 +241,7 @@ def test_an_operation_that_we_have_not(tmp_path: Path) -> None:
     text = (DATA / "no-ranks.txt").read_text()
     with pytest.raises(UsageError, match=r"hypercube_perf .* is no collective of ours"):
         load(written(tmp_path, text.replace("all_reduce", "hypercube"), "allreduce.txt"))
-    with pytest.raises(UsageError, match="which collective this is"):
+    with pytest.raises(UsageError, match="does not name the collective"):
         load(written(tmp_path, text.replace("all_reduce_perf", "x"), "results.txt"))
     assert set(
         load(written(tmp_path, text.replace("all_reduce_perf", "x"), "dgx-AllReduce.log")).frame[

@@ -31,7 +31,7 @@ def test_osu_allreduce_without_ranks() -> None:
     ) == (100, 99, 104, "unchecked", "CUDA")
     assert row["algbw_gbs"] == pytest.approx(10.48576)
     assert loaded.frame["busbw_gbs"].isna().all()
-    assert "how many ranks" in loaded.said[1]
+    assert "number of ranks" in loaded.remarks[1]
 
 
 def test_osu_allgather_counts_blocks_and_its_validation() -> None:

@@ -89,6 +89,15 @@ def test_envelope_and_automatic_choice_name_their_configurations() -> None:
         (1024, "ring simple ch 2"),
         (4096, "ring simple ch 2"),
     ]
+    uncertain = envelope(curves(frame(row((10.0,)), row((11.0,), algo="tree"))))
+    assert [(curve.name, curve.points[0].note) for curve in uncertain] == [
+        ("fastest of ours: cannot tell which is best", "ring simple ?")
+    ]
+    tied = curves(frame(row((10.0, 11.0)), row((10.5, 10.6), algo="tree")))
+    assert [(curve.best, curve.points[0].answer) for curve in tied] == [
+        ((1024,), "ring/tree simple"),
+        ((), "ring/tree simple"),
+    ]
     [library] = envelope(curves(frame(row((10.0,), backend="nccl"))))
     assert (library.name, library.is_peer) == ("best of nccl", True)
     assert automatic([library]) == ()
@@ -194,10 +203,10 @@ def test_pairs_are_the_envelopes_and_what_both_files_have() -> None:
 
 
 def test_of_many_pairs_those_that_changed_most_are_shown() -> None:
-    new = frame(*[row((10.0 + (channels == 7),), channels=channels) for channels in range(1, 10)])
-    found = shown(
-        pairs(new, frame(*[row((10.0,), channels=channels) for channels in range(1, 10)]))
-    )
+    times = {channels: 10.0 + (channels == 7) for channels in range(1, 10)}
+    new = frame(*[row((time, time), channels=channels) for channels, time in times.items()])
+    base = frame(*[row((10.0, 10.0), channels=channels) for channels in times])
+    found = shown(pairs(new, base))
     assert [pair.new.name for pair in found] == ["best of ours", "ring simple ch 7"]
     assert len(found) <= 1 + MOST_CHANGED
 

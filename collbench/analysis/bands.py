@@ -1,0 +1,47 @@
+"""Bands of sizes: the lowest ratio of a library's own choice to ours in each. Pure."""
+
+from collections.abc import Sequence
+
+from collbench.analysis.rows import Row, Workload, by_workload, ratio
+from collbench.results.statistics import Interval
+
+# Largest size of a band and its name: where latency dominates, where protocols change, and where
+# the links set the bound.
+BANDS = (
+    (64 << 10, "up to 64K"),
+    (1 << 20, "128K-1M"),
+    (16 << 20, "2-16M"),
+    (64 << 20, "32-64M"),
+    (1 << 30, "128M-1G"),
+)
+
+
+def bands(
+    rows: Sequence[Row], peer: str = "nccl"
+) -> dict[Workload, list[tuple[int, Interval] | None]]:
+    """Of each workload and band, the size with the lowest ratio of a peer's own choice to ours, and
+    that ratio.
+
+    Ours is the row marked auto, or the only one: in a sweep of `--algo auto --channels 24` the
+    question is what is best with 24.
+    """
+    found: dict[Workload, list[tuple[int, Interval] | None]] = {}
+    for workload, sizes in by_workload(rows).items():
+        worst: list[tuple[int, Interval] | None] = [None] * len(BANDS)
+        for size, here in sizes.items():
+            own = [row for row in here if not row.is_library]
+            ours = (
+                own[0]
+                if len(own) == 1
+                else next((row for row in own if row.has_note("auto")), None)
+            )
+            theirs = next((row for row in here if row.backend == peer and row.is_own_choice), None)
+            band = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
+            if ours is None or theirs is None or band is None:
+                continue
+            slowdown, so_far = ratio(theirs.times_us, ours.times_us), worst[band]
+            if slowdown is not None and (so_far is None or slowdown.median < so_far[1].median):
+                worst[band] = size, slowdown
+        if any(worst):
+            found[workload] = worst
+    return found
