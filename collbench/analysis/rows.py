@@ -16,37 +16,21 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.bench.runner import is_peer
-from collbench.bench.sweep import UNASKED
 from collbench.results.record import CONDITIONS
 from collbench.results.statistics import Interval, interval
-from collbench.util.units import format_size
+from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# In the order in which they are taken to tell configurations apart: each before those that the tool
-# chooses by it, as a buffer by its chunk.
-KNOBS = (
-    "transport",
-    "channels",
-    "threads",
-    "chunk",
-    "buffsize",
-    "slots",
-    "slices",
-    "unroll",
-    "cluster",
-    "direct",
-    "p2p",
-    "reload",
-    "specialize",
-)
+# In the order in which they are taken to tell configurations apart.
+KNOBS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
 # below it nothing is called faster, however close the repeats: two runs differ by as much. A
 # choice, not a measurement
 LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
-SIZES = {"chunk", "buffsize"}  # knobs that are bytes
-KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
+SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
+KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _OWN = UNASKED["algo"]
 _APART = (*CONDITIONS, "modelled")  # a price is no measurement: it wins nothing that one could win
 
@@ -297,13 +281,8 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
     for name in asked.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
-            parts.append(
-                f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}"
-            )
+            parts.append(f"{KNOB[name].short} {KNOB[name].text(value)}")
     return " ".join(part for part in parts if part)
-
-
-_SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 
 
 def titles(problems: Iterable[Problem]) -> dict[Problem, str]:

@@ -29,12 +29,13 @@ from collbench.bench.runner import (
 )
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
-from collbench.planning.choice_gpu import DEFAULT_MEMORY
 from collbench.results import record as row
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
+from collbench.spec.knobs import Value
+from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.util.units import rate_gbs, to_us
 
@@ -206,15 +207,21 @@ def points_of(asked: Asked, group: Group) -> list[Point]:
     backends = tuple(name for name in asked.backends if name != COPIES and asked.ranks > 1)
     by_stores = tuple(name for name in asked.transports if name != "ce")
     common = Sweep(
-        op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",)
+        op=(asked.op,),
+        sizes=asked.sizes,
+        ranks=(asked.ranks,),
+        backend=backends,
+        knobs={"algo": ("auto",)},
     )
-    sweeps = (
-        [replace(common, transport=by_stores, channels=asked.channels, cluster=(asked.cluster,))]
-        if by_stores
-        else []
-    )
+    ours: dict[str, tuple[Value, ...]] = {
+        "transport": by_stores,
+        "channels": asked.channels,
+        "cluster": (asked.cluster,),
+    }
+    sweeps = [replace(common, knobs={**common.knobs, **ours})] if by_stores else []
     if "ce" in asked.transports and "cuda" in backends:  # its copies have no channels to choose
-        sweeps.append(replace(common, backend=("cuda",), transport=("ce",)))
+        by_copies = {**common.knobs, "transport": ("ce",)}
+        sweeps.append(replace(common, backend=("cuda",), knobs=by_copies))
     found = [
         point
         for sweep in sweeps

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 
-from collbench.bench.runner import Measurement, Settings, plan_points
+from collbench.bench.runner import Measurement, plan_points
 from collbench.device.copies import copied
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import path, to_processor
 from collbench.results.record import Record
 from collbench.spec.case import Case
+from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
 
 SIZE_BYTES = 256 << 20  # of a GPU's transfer

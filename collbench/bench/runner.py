@@ -20,7 +20,7 @@ from collbench import __version__
 from collbench.backends import FAMILY
 from collbench.backends.base import Batch, Samples
 from collbench.backends.gpu.child import Variables
-from collbench.backends.gpu.session import GpuOptions, LaunchMode, NetMemory
+from collbench.backends.gpu.session import GpuOptions
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s
@@ -28,14 +28,15 @@ from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.host import busy_seconds, memory_left_bytes
 from collbench.planning.choice import chosen, resolve
-from collbench.planning.choice_gpu import DEFAULT_MEMORY, Limits
-from collbench.planning.cost import DEFAULT_MACHINE, Machine, machine
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.cost import Machine, machine
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.options import DEFAULT_MEMORY, Settings
 from collbench.spec.world import host_numbers
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.util.units import rate_gbs, to_us
@@ -44,28 +45,6 @@ STRIDE = 24  # points between two repeats of one point, in a sweep long enough
 # of a core taken by others while a point was measured, above which the row is noisy
 FOREIGN_SHARE = 0.25
 FOREIGN_MIN_S = 0.05  # and at least this much: the kernel counts in hundredths of seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to measure: repeats, launches, checks, deadlines; `machine` is the model's."""
-
-    repeats: int = 3
-    iterations: int = 0
-    warmup: int = 1
-    is_checked: bool = True
-    timeout_s: float = 10.0
-    hot: bool = False
-    aggregate: int = 1
-    blocking: bool = False
-    machine: str = DEFAULT_MACHINE
-    gpus: tuple[int, ...] = ()
-    launch: LaunchMode = "graph"
-    isolated: bool = False
-    max_memory: int = DEFAULT_MEMORY
-    inject: str = ""
-    net_memory: NetMemory = "auto"
-    net_threads: int | None = None
 
 
 # backend, ranks, and the variables that its processes are started with

@@ -14,15 +14,15 @@ from collbench.backends.model import host_of
 from collbench.bench.runner import (
     Measurement,
     Point,
-    Settings,
     estimate_s,
     forced_by,
     is_peer,
     knobs_of,
     plan_points,
 )
-from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
+from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import sweep as options_of
+from collbench.cli._declared import settings_of
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import is_terminal, width
 from collbench.cli._rank0 import group_here, lead
@@ -36,27 +36,11 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.report.tables.sweep import Table, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, known_keys, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.knobs import AXES, KNOB, KNOBS
+from collbench.spec.options import Settings
 from collbench.util import catalog, units
 from collbench.util.errors import UsageError
 from collbench.util.units import format_duration
-
-_SETTINGS = {
-    "repeats": "repeats",
-    "iters": "iterations",
-    "warmup": "warmup",
-    "timeout": "timeout_s",
-    "hot": "hot",
-    "agg_iters": "aggregate",
-    "machine": "machine",
-    "gpus": "gpus",
-    "launch": "launch",
-    "isolated": "isolated",
-    "max_memory": "max_memory",
-    "inject": "inject",
-    "net_memory": "net_memory",
-    "net_threads": "net_threads",
-}
-
 
 _STYLES: dict[str, dict[str, Any]] = {
     "ok": {},
@@ -64,23 +48,6 @@ _STYLES: dict[str, dict[str, Any]] = {
     "wrong": {"fg": "red", "bold": True},
     "error": {"fg": "red", "bold": True},
 }
-_OUR_KNOBS = (
-    "algo",
-    "proto",
-    "transport",
-    "direct",
-    "p2p",
-    "channels",
-    "threads",
-    "buffsize",
-    "slots",
-    "chunk",
-    "slices",
-    "unroll",
-    "cluster",
-    "reload",
-    "specialize",
-)
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_GPUS = ("cuda", "nccl")  # what a sweep compares where there are GPUs
@@ -107,7 +74,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
         )
         return 0
     _refuse_senseless(options)
-    settings, sweep = _settings(options), _sweep(options, found.size if found else 0)
+    settings, sweep = settings_of(options), _sweep(options, found.size if found else 0)
     if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
         click.echo(
             f"# One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
@@ -140,7 +107,7 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
         name
         for name, is_given in (
             ("--gpus", "gpus" in options),
-            ("--isolate", options.get("isolated")),
+            ("--isolate", options.get("isolate")),
             ("--launch", "launch" in options),
             ("--net-memory", "net_memory" in options),
             ("--net-threads", "net_threads" in options),
@@ -171,7 +138,7 @@ def _refuse_senseless(options: Mapping[str, Any]) -> None:
             "-z is a barrier of processors, which GPUs have none of",
             "--isolate times each GPU launch behind a meeting of its own",
         )
-    if options.get("isolated") and options.get("agg_iters", 1) > 1:
+    if options.get("isolate") and options.get("agg_iters", 1) > 1:
         raise UsageError(
             f"--isolate times each launch alone, -m {options['agg_iters']} several as one",
             "give one of them",
@@ -197,7 +164,7 @@ def _drive(
             peer,
             sweep,
             points,
-            [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)],
+            [one.name for one in KNOBS if options.get(one.name, ("auto",)) != ("auto",)],
         )
     estimate = sum(estimate_s(point, settings, machine()) for point in points)
     if options.get("dry_run"):
@@ -260,14 +227,14 @@ def _say_what_reaches(
     """
     knobs = knobs_of(peer)
     forced = [name for name in given if name in knobs and name in sweep.asked]
-    lost = [f"--{name}" for name in given if name not in forced]
+    lost = [KNOB[name].flag for name in given if name not in forced]
     for name in forced:
         missing = [
             value
-            for value in getattr(sweep, name)
+            for value in sweep.values(name)
             if knobs[name] and value not in (*knobs[name], "auto")
         ]
-        lost += [f"--{name} {','.join(missing)}"] if missing else []
+        lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
     sets = len(
         {
             point.session
@@ -278,7 +245,7 @@ def _say_what_reaches(
     said = (
         [
             f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by"
-            f" {', '.join(f'--{name}' for name in forced)}"
+            f" {', '.join(KNOB[name].flag for name in forced)}"
         ]
         if sets
         else []
@@ -422,15 +389,6 @@ def _show_points(points: list[Point], estimate: float) -> int:
     return 0
 
 
-def _settings(options: Mapping[str, Any]) -> Settings:
-    chosen = {field: options[name] for name, field in _SETTINGS.items() if name in options}
-    return Settings(
-        **chosen,
-        is_checked=bool(options.get("check", 1)),
-        blocking=bool(options.get("blocking", 0)),
-    )
-
-
 def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
     if options.get("sizes"):
@@ -458,25 +416,23 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
         )
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
-    knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}
+    knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
+    axes = {one.name: options[one.name] for one in AXES if one.name in options}
     algos = knobs.get("algo")
     if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
     asked = frozenset(knobs)
-    if (
-        "proto" not in knobs
-        and "cuda" in knobs.get("backend", ())
-        and knobs.get("algo") != ("auto",)
-    ):
-        knobs["proto"] = tuple(PROTOCOLS.names())
+    backends = axes.get("backend", ())
+    if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
+        knobs["proto"] = PROTOCOLS.names()
     ranks = launched
-    if not ranks and "machine" in options and knobs.get("backend") == ("model",):
+    if not ranks and "machine" in options and backends == ("model",):
         wires = described(options["machine"])
         ranks = min(_MODELLED_RANKS, len(wires.gpus)) if wires is not None else 0
-    if not ranks and any(name in _ON_GPUS for name in knobs.get("backend", ())):
+    if not ranks and any(name in _ON_GPUS for name in backends):
         ranks = _gpu_count(options)
-    knobs.setdefault("ranks", (ranks or max(2, min(8, usable_cores())),))
-    return Sweep(sizes=sizes, asked=asked, **knobs)
+    axes.setdefault("ranks", (ranks or max(2, min(8, usable_cores())),))
+    return Sweep(sizes=sizes, knobs=knobs, asked=asked, **axes)
 
 
 def _profile(name: str | None) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from collbench.planning.transports import net, shm
 from collbench.schedules.algorithms import FAMILY
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import widest_message
-from collbench.spec.case import AUTO, Case
+from collbench.spec.case import Case
+from collbench.spec.knobs import AUTO, unheeded
 from collbench.util.errors import ScheduleError
 
 # Allreduce over 2 ranks: one-shot 2.5 us at 1 KiB (two-shot 3.3), 4.3 at 16 KiB (4.8), 12.2 at 64
@@ -111,14 +112,8 @@ def resolve(case: Case, limits: Limits | None = None) -> Choice:
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
             "leave --threads out",
         )
-    of_kernels = {
-        "--unroll": case.unroll,
-        "--cluster": case.cluster,
-        "--ll128-reload": case.reload != "auto",
-        "--specialize": case.specialize != "auto",
-        "--p2p push": case.p2p == "push",
-    }
-    if given := [option for option, is_given in of_kernels.items() if is_given]:
+    given = [knob.flag for knob in unheeded(case, backend=case.backend)]
+    if given := given + ["--p2p push"] * (case.p2p == "push"):
         raise ScheduleError(
             f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for",
             f"leave {' and '.join(given)} out",

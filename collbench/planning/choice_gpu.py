@@ -14,7 +14,9 @@ from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import net, p2p
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import direct_count, widest_message
-from collbench.spec.case import Case, P2p
+from collbench.spec.case import Case
+from collbench.spec.knobs import P2p, unheeded
+from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
@@ -81,7 +83,6 @@ MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
 # Peer access or CUDA IPC, which rows do not tell apart; host memory that both ends map; messages of
 # MPI. For ce see tuning_ce.py.
 TRANSPORTS = ("p2p", "shm", "net")
-DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +207,11 @@ def lay_out_gpu(case: Case, schedule: Schedule, proto: str, limits: Limits) -> t
         raise ScheduleError(
             "a message of MPI is pushed by its sender: nothing is pulled", "use --p2p push"
         )
-    if case.unroll and proto == "ll128":
+    for knob in unheeded(case, proto=proto):
         raise ScheduleError(
-            "ll128 has always four vectors of a line on their way: nothing to unroll",
-            "use --proto simple or ll",
+            f"{knob.flag} has no effect with {proto}",
+            f"use --proto {' or '.join(knob.protocols)}, or leave {knob.flag} out",
         )
-    if case.reload != "auto" and proto != "ll128":
-        raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
     _refuse_many_ends(schedule)
     pipelined = is_pipelined(schedule, case.in_place)
     direct = not flagged and case.direct != "off" and road == "p2p"

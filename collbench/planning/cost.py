@@ -14,10 +14,10 @@ from collbench.machine.topology.paths import path
 from collbench.planning.plan import Plan
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
+from collbench.spec.options import DEFAULT_MACHINE
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
-DEFAULT_MACHINE = "cpu-2"
 # A launch in a graph, and a hop by simple over NVLink: ring allreduce of 8 B 17.0 us over 6 hops,
 # an empty exchange 2.5 us (4 x H200). Over PCIe and the network as much more as NCCL's table of
 # latencies has it: 5.7 and 14 us where NVLink has 3.4.

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.analysis.load import load, load_all
-from collbench.analysis.readers.foreign import frame_of
+from collbench.results.frame import frame_of
 from collbench.results.record import COLUMNS, header, read
 from collbench.util.errors import UsageError
 from tests.support.results import DATA, SAMPLES, SWEEP, check_form, sample_json, written

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 from collbench.backends.base import ANSWER_S, Batch, Samples
 from collbench.backends.gpu.child import ChildWorkerGroup, Variables
@@ -23,6 +23,7 @@ from collbench.machine.host import has_nvidia_gpus
 from collbench.planning.plan import Plan
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
+from collbench.spec.options import LaunchMode, NetMemory
 from collbench.util.errors import CollbenchError, RefusedError, UnavailableError
 
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers
@@ -30,8 +31,6 @@ from collbench.util.errors import CollbenchError, RefusedError, UnavailableError
 SLOWER = 2
 START_S = 120.0  # for contexts, allocations and first compilations
 _CUDA_SWITCHES = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING")
-LaunchMode = Literal["graph", "stream"]
-NetMemory = Literal["auto", "host", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

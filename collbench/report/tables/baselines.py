@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from collbench.analysis.baselines import Key, Span, Verdict, curves
-from collbench.bench.sweep import UNASKED
+from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from collbench.analysis.outliers import Suspect, suspects
 from collbench.analysis.rows import (
     KNOB_NAMES,
     LEAST_GAIN,
+    SIZES,
     Problem,
     Row,
     collector_at_rest,
@@ -360,11 +361,7 @@ def _worth_table(found: Answers, problem: Problem, sizes: Mapping[int, Winner]) 
 
 
 def _worth_cell(one: Worth, knob: str) -> str:
-    value = (
-        format_size(one.best)
-        if knob in ("buffsize", "chunk") and isinstance(one.best, int)
-        else one.best
-    )
+    value = format_size(one.best) if knob in SIZES and isinstance(one.best, int) else one.best
     return f"{'' if one.is_clear else _UNTOLD}{one.factor:.2f} ({value})"
 
 

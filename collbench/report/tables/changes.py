@@ -9,6 +9,7 @@ import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
 from collbench.report.tables.text import named_lines, wrapped
+from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
 
 WORST = 5  # rows among the answers
@@ -17,26 +18,10 @@ _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
-_KNOBS = (
-    "transport",
-    "channels",
-    "threads",
-    "ctas",
-    "buffsize",
-    "slots",
-    "chunk",
-    "slices",
-    "unroll",
-    "cluster",
-    "direct",
-    "p2p",
-    "reload",
-    "specialize",
-)
-_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
-_SIZES = {"buffsize", "chunk"}
 NAMES = ("op", "backend", "algo", "proto")
-_SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
+_KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAMES), "ctas")
+_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
+_SHORT = {name: knob.short for name, knob in KNOB.items()} | {"conditions": "note"}
 
 
 def lines(
@@ -144,7 +129,7 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
     that are not told are left out.
     """
     told = [
-        (name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs
+        (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
     ]
     words = [
         value if name in NAMES else f"{_SHORT.get(name, name)}={value}"
