@@ -1,6 +1,4 @@
-"""A sweep: lists of values for every knob and a range of sizes, and the cases that their product
-makes.
-"""
+"""A sweep: lists of values for every axis and knob, and the cases of their product."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,12 +77,13 @@ Forcible = Mapping[str, tuple[str, ...]]
 
 
 def cases(sweep: Sweep, peers: Mapping[str, Forcible], *, has_hosts: bool = True) -> list[Case]:
-    """All cases, sizes together, so that what is compared is measured close in time; each once.
+    """All cases, each once. Those of one size are together, so that what is compared is measured
+    close in time.
 
-    Backends in `peers` choose their own way: they are asked once for every problem, not once for
-    every algorithm and knob of ours. Of the knobs that a peer has, and the values (none named: any
-    number), those in sweep.asked add a case for each combination. Without several hosts, algorithms
-    that need them are left out unless they are named. Raises UsageError if there are too many.
+    Backends in `peers` choose their own algorithm: they are asked once for every problem, not for
+    every algorithm and knob. The knobs in sweep.asked that a peer can be forced to add a case for
+    each combination of their values. Without several hosts, algorithms that need them are left out
+    unless they are named. Raises UsageError if there are too many cases.
     """
     points = dict.fromkeys(_cases(sweep, peers, has_hosts))
     if len(points) > MAX_POINTS:
@@ -127,8 +126,8 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
 
 
 def _of_library(sweep: Sweep, forcible: Forcible) -> Iterator[tuple[Value, ...]]:
-    """The values of all knobs for a library: its own choice, then every combination of what it is
-    asked for and has.
+    """The values of all knobs for a library: first its own choice, then every combination of the
+    values that it was asked for and has.
     """
     yield tuple(UNASKED.values())
     values: list[list[Value]] = []

@@ -1,5 +1,5 @@
-"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured
-and read back by the same module.
+"""The row: the result of one point of a sweep, as one line of a CSV file. It is written as it is
+measured, and read back by the same module.
 
 KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
 by it. The schema counts changes of the columns. A file of an older schema lacks only the columns of
@@ -34,7 +34,7 @@ class Record(Knobs):
     bandwidths decimal GB/s.
 
     ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit the hop
-    that sets it, percent the part that was reached. time_us is the median over repeats of the
+    that limits it, percent the part that was reached. time_us is the median over repeats of the
     slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose status
     is not ok has no times, and a reason.
     """
@@ -127,7 +127,7 @@ def line_of(values: Iterable[object]) -> str:
     """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
-    # a variable of the environment may hold bytes that are no text
+    # an environment variable may hold bytes that are not text
     return out.getvalue().encode(errors="backslashreplace").decode()
 
 
@@ -183,7 +183,7 @@ def read(file: Path) -> list[Record]:
     """
     try:
         data = file.read_bytes()
-        # the rest was cut, perhaps in the middle of a character
+        # the last line may be cut in the middle of a character
         text = data[: data.rfind(b"\n") + 1].decode()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
@@ -277,7 +277,7 @@ class Writer:
                 self._write(line)
         except OSError as error:
             self.close()
-            # whoever read has enough: the command line ends without a word
+            # the reader has closed the pipe: the command line ends silently
             if isinstance(error, BrokenPipeError):
                 raise
             raise UnavailableError(
@@ -289,15 +289,15 @@ class Writer:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file; what could not be written is given up."""
+        """Close the file. An error is ignored: every line was flushed before."""
         if self._name != "stdout" and hasattr(self, "_file"):
             with suppress(OSError):
                 self._file.close()
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
-    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all
-    but those that ended in an error.
+    """The keys of rows that need no second measurement, with the conditions in their notes: of all
+    rows but those that ended in an error.
     """
     return {
         (

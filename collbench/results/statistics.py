@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 COVERAGE = 0.95
-# of the median between the slowest and the fastest of three repeats: a choice, not a measurement
+# The spread of the repeats over their median, above which they are noisy: a choice, not a
+# measurement.
 NOISY_SPREAD = 0.3
 
 
@@ -52,8 +53,8 @@ def is_noisy(values: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The fastest of several, and its time on repeats that had no part in choosing it (all of them,
-    if there is one repeat only).
+    """The fastest of several, and its time on the repeats that did not choose it (on all of them if
+    there is only one).
     """
 
     index: int
