@@ -16,6 +16,7 @@ from collbench.results.record import (
     KINDS,
     LEAST,
     MOST,
+    SCHEMA,
     SCHEMAS,
     STATUSES,
     Record,
@@ -91,10 +92,11 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
                 for name in COLUMNS
             },
         )
-    later = {name: KNOB[name].default for name in COLUMNS if name not in frame}
-    frame = frame.assign(**later)[list(COLUMNS)] if later else frame
     if not (frame["schema"] == schema).all():
         raise ValueError("another schema")
+    if schema != SCHEMA:
+        later = {name: KNOB[name].default for name in COLUMNS if name not in frame}
+        frame = frame.assign(**later, schema=SCHEMA)[list(COLUMNS)]
     for name in COLUMNS:
         if not _is_sound(frame[name], name):
             raise ValueError(name)

@@ -3,8 +3,8 @@ measured, and read back by the same module.
 
 KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
 by it. The schema counts changes of the columns. A file of an older schema lacks only the columns of
-knobs that came later, which have their defaults; any other file is refused, because its numbers may
-mean something else.
+knobs that came later: its rows get their defaults and are then rows of this schema. Any other file
+is refused, because its numbers may mean something else.
 """
 
 import csv
@@ -224,7 +224,8 @@ def parse(
                     f"{file}, line {number}: schema {row['schema']}, this version reads {schema}",
                     "give another file",
                 )
-            yield from_cells({name: row[name] or "" for name in columns if name in KINDS})
+            cells = {name: row[name] or "" for name in columns if name in KINDS}
+            yield from_cells({**cells, "schema": str(SCHEMA)})
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{file}, line {number}: {error}", "mend or delete that line"
