@@ -19,6 +19,7 @@ from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import path, to_processor
 from collbench.results.record import Record
 from collbench.spec.case import Case
+from collbench.spec.knobs import DirectMode
 from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
 
@@ -66,7 +67,8 @@ def _by_schedules(
 ) -> Iterator[Pair]:
     wanted: dict[Case, Pair] = {}
     a, b = pair
-    size, direct = (SIZE_BYTES, "on") if backend == "cuda" else (CPU_SIZE_BYTES, "auto")
+    size = SIZE_BYTES if backend == "cuda" else CPU_SIZE_BYTES
+    direct: DirectMode = "on" if backend == "cuda" else "auto"
     base = Case(
         op="sendrecv",
         backend=backend,
@@ -77,10 +79,10 @@ def _by_schedules(
     for way, p2p in (
         (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),)
     ):
-        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")  # type: ignore[arg-type]
+        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")
         wanted[there] = Pair(a=a, b=b, way=way)
         wanted[replace(there, root=1)] = Pair(a=b, b=a, way=way)
-        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(  # type: ignore[arg-type]
+        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(
             a=a, b=b, way=way, is_both=True
         )
     small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)

@@ -11,6 +11,7 @@ import pytest
 
 from collbench.analysis import rows
 from collbench.bench.sweep import Sweep, cases
+from collbench.cli._declared import settings_of
 from collbench.cli.sweep import command
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
@@ -29,7 +30,7 @@ from collbench.results.record import (
 )
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, BY_STAGE, FIRST_SCHEMA, KNOB, KNOBS, Knob, Knobs, unheeded
-from collbench.spec.options import OPTIONS, Settings
+from collbench.spec.options import OPTIONS, Option, Settings
 
 BASE = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1024)
 EVERY = [*KNOBS, *AXES]
@@ -149,3 +150,17 @@ def test_the_settings_are_the_options_of_the_command() -> None:
     assert set(OPTIONS) == set(get_type_hints(Settings))
     names = {param.name for param in command.params}
     assert {option.key for option in OPTIONS.values()} <= names
+
+
+def test_the_command_line_makes_the_settings() -> None:
+    assert settings_of({}) == Settings()
+    given = {"iters": 5, "check": 0, "blocking": 1, "isolate": True, "net_threads": 2, "op": "x"}
+    assert settings_of(given) == Settings(
+        iterations=5, is_checked=False, blocking=True, isolated=True, net_threads=2
+    )
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
+def test_an_option_that_is_not_given_leaves_the_default(option: Option) -> None:
+    param = next(param for param in command.params if param.name == option.key)
+    assert param.default is None
