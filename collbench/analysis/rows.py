@@ -74,6 +74,7 @@ class Row(NamedTuple):
     cluster: int
     reload: str
     specialize: str
+    pdl: str
     dtype: str
     redop: str
     root: int
