@@ -74,7 +74,6 @@ class Row(NamedTuple):
     cluster: int
     reload: str
     specialize: str
-    pdl: str
     dtype: str
     redop: str
     root: int

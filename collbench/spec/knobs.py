@@ -275,21 +275,6 @@ class Knobs:
             backends=("cuda",),
         ),
     ] = "auto"
-    pdl: Annotated[
-        Switch,
-        Knob(
-            flags=("--pdl",),
-            help=(
-                "Start a launch before the one before it has ended (programmatic dependent launch):"
-                " {choices}. Default: auto, which is off."
-            ),
-            choices=SWITCHES,
-            width=4,
-            stage=4,
-            backends=("cuda",),
-            since=5,
-        ),
-    ] = "auto"
 
 
 KNOBS = tuple(
