@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "collbench"
 # own.
 FLOORS = (
     "util",
-    "spec results machine",
-    "schedules launch",
+    "spec machine",
+    "results schedules launch",
     "planning",
     "device",
     "backends",

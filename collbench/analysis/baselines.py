@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.load import Loaded, load
 from collbench.analysis.rows import conditions_of
-from collbench.bench.sweep import UNASKED
+from collbench.spec.knobs import UNASKED
 from collbench.util import catalog
 from collbench.util.errors import UsageError, unknown
 

@@ -29,8 +29,8 @@ from collbench.analysis.rows import (
     ratio,
     rows_of,
 )
-from collbench.bench.sweep import UNASKED
 from collbench.results.statistics import Interval, interval
+from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from collbench.analysis.rows import (
     median_time,
     titles,
 )
-from collbench.bench.sweep import UNASKED
 from collbench.results.statistics import interval
+from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
-from collbench.analysis.readers.foreign import FLOATS, frame_of
-from collbench.results.record import COLUMNS, INTEGERS, Record
+from collbench.results.frame import frame_of
+from collbench.results.record import COLUMNS, FLOATS, INTEGERS, Record
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,39 +16,23 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.bench.sweep import UNASKED
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
+from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
 from collbench.spec.peers import is_peer
-from collbench.util.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# In the order in which they are tried to tell configurations apart: each before those that the tool
-# derives from it, as a buffer from its chunk.
-KNOBS = (
-    "transport",
-    "channels",
-    "threads",
-    "chunk",
-    "buffsize",
-    "slots",
-    "slices",
-    "unroll",
-    "cluster",
-    "direct",
-    "p2p",
-    "reload",
-    "specialize",
-)
+# In the order in which they are tried to tell configurations apart.
+KNOBS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
 # Below it nothing is called faster, however close the repeats: two runs of one thing may differ
 # by as much. A choice, not a measurement.
 LEAST_GAIN = 1.02
 DISTURBED = ("throttled", "clocks-low", "other-processes")
-SIZES = {"chunk", "buffsize"}  # knobs that are bytes
+SIZES = {knob.name for knob in BY_STAGE if knob.unit == "bytes"}
 _AGREEMENT = 1 + NOISY_SPREAD  # the slowest over the fastest: up to here repeats cannot be noisy
-KNOB_NAMES = {"algo": "algorithm", "proto": "protocol", "buffsize": "buffer"}
+KNOB_NAMES = {knob.name: knob.label for knob in BY_STAGE}
 _OWN = UNASKED["algo"]
 # A modelled time is no measurement, so it does not compete with one.
 _SEPARATE = (*CONDITIONS, "modelled")
@@ -318,13 +302,8 @@ def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = F
     for name in asked.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
-            parts.append(
-                f"{_SHORT.get(name, name)} {format_size(value) if name in SIZES else value}"
-            )
+            parts.append(f"{KNOB[name].short} {KNOB[name].text(value)}")
     return " ".join(part for part in parts if part)
-
-
-_SHORT = {"channels": "ch", "threads": "thr", "buffsize": "buf"}
 
 
 def titles(workloads: Iterable[Workload]) -> dict[Workload, str]:

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from collbench.launch.group import Group, Rank, WorkerGroup
 from collbench.machine.host import last_level_cache_bytes
 from collbench.planning.choice_gpu import Limits
-from collbench.planning.cost import DEFAULT_MACHINE
 from collbench.planning.plan import Plan
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
+from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
 from collbench.spec.pattern import Wrong, compare, fill, poison
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
-LaunchMode = Literal["graph", "stream"]
-NetMemory = Literal["auto", "host", "device"]
 Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache

@@ -1,9 +1,9 @@
-"""What a case could reach on the wires under it: its ceiling in GB/s, the hop that sets it, and the
-algorithm of the lowest price.
+"""The ceiling of a case on the links of a machine: the highest bus bandwidth that they allow, the
+hop that limits it, and the algorithm of the lowest predicted time.
 
-The traffic is the schedule's own; the protocol's share is what a slot carries of what it takes on
-the wire. A library's algorithm is not known, so its rows are measured by the best of ours, in the
-numbering of the ranks or spread over all orders that the wires allow side by side.
+The traffic is that of the schedule, divided by the share of a slot that is payload. The algorithm
+of a library is not known, so its rows are compared with the best of our schedules, either in the
+order of the ranks or spread evenly over all ring orders of the links.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ from collbench.util.errors import ScheduleError, UsageError
 
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
-FAR_BELOW = 0.6  # of the ceiling: what a row of this size should pass
-# from where on bytes, not latency, take the time: S at the ceiling takes so long
+FAR_BELOW = 0.6  # of the ceiling; a row below it is marked
+# Latency explains a low bandwidth of rows that take less than this at the ceiling.
 FAR_BELOW_FROM_S = 100e-6
 
 
 def efficiency(proto: str) -> float:
-    """Payload over bytes on the wire.
+    """The payload of a slot over the bytes that the slot takes on a link.
 
     >>> efficiency("ll"), efficiency("ll128"), efficiency("simple")
     (0.5, 0.9375, 1.0)
@@ -43,7 +43,7 @@ def efficiency(proto: str) -> float:
 
 
 class Ceilings:
-    """A topology, and on which of its GPUs each rank runs."""
+    """The ceilings of cases on a topology; gpus: the GPU of each rank."""
 
     def __init__(self, topology: Topology, gpus: Sequence[str]) -> None:
         self.topology, self.gpus = topology, tuple(gpus)
@@ -53,7 +53,7 @@ class Ceilings:
         self._known: dict[tuple[str, str, int, int, str, bool], Ceiling | None] = {}
 
     def of(self, case: Case, plan: Plan | None) -> Ceiling | None:
-        """The ceiling of a case, as bus bandwidth; None if it is not known."""
+        """The ceiling of a case as bus bandwidth, or None if it is not known."""
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
@@ -66,7 +66,7 @@ class Ceilings:
             and plan.transport == "net"
             and not self.hosts(case.ranks)
         ):
-            return None  # processors copy messages inside a host, at a rate that no wire tells
+            return None  # CPUs copy messages inside a host, at a rate that no link has
         key = (
             case.op,
             plan.schedule.name if plan is not None else "",
@@ -99,18 +99,18 @@ class Ceilings:
         return self._known[key]
 
     def orders(self, ranks: int) -> Orders:
-        """The orders of the first so many ranks that use the wires best."""
+        """The ring orders of the first `ranks` ranks that use the links best."""
         return rings(self.topology, self.gpus[:ranks])
 
     def hosts(self, ranks: int) -> tuple[int, ...]:
-        """The hosts of the first so many ranks, where they are on several; hosts whose GPUs share
-        an NVLink switch are one.
+        """The hosts of the first `ranks` ranks if there are several. Hosts whose GPUs share an
+        NVLink switch count as one.
         """
         return host_numbers(self._place_of[:ranks])
 
     def orders_for(self, case: Case) -> Orders:
-        """The orders in which the case's algorithm gets most out of the wires; none where the
-        numbering of the ranks does as well.
+        """The ring orders in which the algorithm of the case has the highest ceiling; none where
+        the order of the ranks is as good.
         """
         if case.ranks > len(self.gpus):
             return ()
@@ -128,8 +128,8 @@ class Ceilings:
         return self._orders[key]
 
     def cheapest(self, case: Case) -> str:
-        """The algorithm of the lowest price (cost.wire_price) for what the case computes; "auto",
-        which leaves it to a table, where none has a price.
+        """The algorithm of the lowest price (cost.link_price) for what the case computes; "auto",
+        which leaves the choice to a table, where none has a price.
         """
         problem = replace(case.rounded(), algo="auto")
         if problem not in self._cheapest:
@@ -142,7 +142,7 @@ class Ceilings:
         return self._cheapest[problem]
 
     def _price(self, case: Case) -> float | None:
-        """Seconds of one launch; None where the algorithm does not serve these ranks, or the wires
+        """Seconds of one launch; None where the algorithm does not serve these ranks, or the links
         are not known.
         """
         try:
@@ -156,8 +156,8 @@ class Ceilings:
             return None
 
     def _gbs(self, case: Case, orders: Orders) -> float:
-        """What the wires allow the case's algorithm in those orders; 0 where it is not served or
-        not known.
+        """The ceiling of the case's algorithm in those orders; 0 if it does not serve the case or
+        the links are not known.
         """
         try:
             schedule = along(
@@ -179,7 +179,7 @@ def _place(topology: Topology, gpu: str) -> str | int:
 
 
 def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
-    """Whether a row's rate wants an explanation: far below what its wires allow, at a size where
+    """Whether the rate of a row needs an explanation: it is far below its ceiling, at a size where
     latency does not explain it.
 
     >>> is_far_below(100, 1e-3, 360), is_far_below(1, 3e-6, 360)
@@ -194,18 +194,18 @@ def is_far_below(busbw_gbs: float, seconds: float, ceiling_gbs: float) -> bool:
 def _all(
     op: OpName, n: int, root: int, orders: Orders, hosts: tuple[int, ...]
 ) -> list[Mapping[tuple[int, int], Fraction]]:
-    """What our schedules of a collective send from rank to rank: as the ranks are numbered, and an
-    equal part in each of the orders.
+    """The traffic between ranks of each of our schedules of a collective: in the order of the
+    ranks, and with an equal part in each of the orders.
     """
     found: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):
-        for side_by_side in ((),), orders:
+        for concurrent in ((),), orders:
             try:
                 parts = [
                     pair_traffic(
                         registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))
                     )
-                    for order in side_by_side
+                    for order in concurrent
                 ]
             except ScheduleError:
                 continue

@@ -1,9 +1,8 @@
-"""How long a measurement should take: for the progress bar, for --dry-run and for deadlines. Rough
-by design; no row shows it.
+"""Estimates of how long a measurement takes: for the progress bar, --dry-run and deadlines. They
+are rough by design, and no row shows them.
 
-Processors are priced by their machine's profile. For GPUs three constants do, measured on 4 x H200:
-308 points of a sweep without options, three repeats each, took 33 s. What a model says of a machine
-takes no time there: 1530 repeats, of nine collectives up to 16 MiB, took 6 s.
+The time on CPUs is predicted by the profile of the machine. For GPUs three constants suffice, which
+were fitted to default sweeps on 4 x H200. The model backend costs only the time of its own Python.
 """
 
 from collbench.backends import FAMILY
@@ -12,12 +11,12 @@ from collbench.planning.cost import Machine, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
 
-# a launch, and bytes of S that it moves a second, slow configurations included
+# The time of a launch, and the bytes of S that one moves a second, slow configurations included.
 _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11
-_GPU_REPEAT_S = 0.015  # calls, fills, a graph, comparisons
-# of Python's work; tens of times that for processors played at hundreds of MiB
+_GPU_REPEAT_S = 0.015  # of calls, fills, the capture of a graph, and comparisons
+# A simulation of CPUs at hundreds of MiB takes tens of times as long.
 _MODEL_REPEAT_S = 0.004
-_FILL_BYTES_S = 2e9  # of user data that a processor writes and compares
+_FILL_BYTES_S = 2e9  # of user data that a CPU writes and compares
 
 
 def launch_s(case: Case, plan: Plan | None, on: Machine) -> float:
@@ -41,7 +40,9 @@ def repeat_s(
     hot: bool,
     is_checked: bool,
 ) -> float:
-    """Seconds of one repeat, its data included; iterations 0: as many as the backend would take."""
+    """Seconds of one repeat with the preparation of its data; iterations 0: as many as the backend
+    would take.
+    """
     if FAMILY.load(case.backend).wants_machine:
         return _MODEL_REPEAT_S
     once_s = launch_s(case, plan, on)

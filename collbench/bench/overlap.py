@@ -1,11 +1,11 @@
-"""What communication costs computation: launches alone, matrix products alone, and both at once on
-every GPU.
+"""What communication costs computation: launches alone, matrix multiplications (GEMMs) alone, and
+both concurrently on every GPU.
 
-Both are queued to last about as long alone, and rates are taken over the time in which both ran:
-from the later of the two beginnings to the earlier of the two ends, with the part of a turn that
-lies inside counted as that part. So neither is flattered by having the GPU to itself at the end. A
-row is the sweep's row of the launches alone, with what came of both behind it; the slowest rank
-counts, as there.
+Both are queued to last about as long alone. Rates are taken over the window in which both run, from
+the later of the two starts to the earlier of the two ends; an interval that lies partly inside the
+window counts by that part. So neither gains from having the GPU to itself at the end. A row is the
+row of a sweep for the launches alone, followed by the columns of the concurrent run. The time is
+that of the slowest rank, as in a sweep.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -31,23 +31,24 @@ from collbench.bench.runner import (
 )
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
-from collbench.planning.choice_gpu import DEFAULT_MEMORY
 from collbench.results import record as row
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
+from collbench.spec.knobs import Value
+from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.util.units import rate_gbs, to_us
 
 Priority = Literal["high", "normal"]
-COPIES = "copies"  # what rows of plain copies say instead of a backend
+COPIES = "copies"  # the column backend of plain copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What to measure: one collective in some sizes, with these channels of ours, beside products
-    of gemm x gemm matrices.
+    """What to measure: one collective at some sizes, with some numbers of channels, concurrent with
+    GEMMs of gemm x gemm matrices.
     """
 
     op: OpName = "allreduce"
@@ -66,29 +67,30 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A row of launches alone, and what both came to at once; None where it was not measured.
+    """A row of launches alone, and the results of the concurrent run; None where it was not
+    measured.
 
-    gemm: size of the matrices. *_us: of one product, of one launch. *_slower: time beside the other
-    over time alone. mb_per_lost_ms: megabytes (S a launch) that the launches move for each
-    millisecond of computing lost, None where the loss is within the noise: by how much the repeats
-    of products alone differ, in percent.
+    gemm: the rows and columns of the matrices. *_us: of one GEMM or of one launch. *slower: the
+    concurrent time over the time alone. mb_per_lost_ms: megabytes (S a launch) that the launches
+    move for each millisecond of computing lost, None where the loss is within the noise.
+    noise_percent: by how much the repeats of the GEMMs alone differ.
     """
 
     record: Record
     gemm: int
     priority: Priority
     gemm_us: float | None = None
-    gemm_beside_us: float | None = None
+    gemm_concurrent_us: float | None = None
     gemm_slower: float | None = None
-    beside_us: float | None = None
-    beside_busbw_gbs: float | None = None
+    concurrent_us: float | None = None
+    concurrent_busbw_gbs: float | None = None
     slower: float | None = None
     mb_per_lost_ms: float | None = None
     noise_percent: float | None = None
 
     @property
     def lost_percent(self) -> float | None:
-        """Part of the computing that is lost."""
+        """The share of the computing rate that is lost."""
         return None if self.gemm_slower is None else 100 * (1 - 1 / self.gemm_slower)
 
 
@@ -112,8 +114,8 @@ OverlapSession = GpuSession[Job, GpuRank]
 
 
 def progress(marks: Sequence[float], start: float, stop: float) -> float:
-    """Turns done between two times, if a turn ends at every mark but the first; of a turn that lies
-    partly inside, that part.
+    """Intervals between marks that lie in a window; an interval that lies partly inside counts by
+    that part.
 
     >>> progress([0.0, 1.0, 2.0, 4.0], 0.5, 3.0)
     2.0
@@ -126,14 +128,14 @@ def progress(marks: Sequence[float], start: float, stop: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds of one product and of one launch, each alone and beside the other, on the slowest
-    rank.
+    """Seconds of one GEMM and of one launch, each alone and concurrent with the other, on the
+    slowest rank.
     """
 
-    product_alone: float
-    product_beside: float
+    gemm_alone: float
+    gemm_concurrent: float
     launch_alone: float
-    launch_beside: float
+    launch_concurrent: float
 
 
 def times_of(one: Beside) -> Times:
@@ -150,25 +152,25 @@ def times_of(one: Beside) -> Times:
     ...         both=(both,),
     ...     )
     ... )
-    Times(product_alone=1.0, product_beside=2.0, launch_alone=1.0, launch_beside=2.0)
+    Times(gemm_alone=1.0, gemm_concurrent=2.0, launch_alone=1.0, launch_concurrent=2.0)
     """
     windows = [
         (max(of.computing[0], of.launches[0]), min(of.computing[-1], of.launches[-1]))
         for of in one.both
     ]
     return Times(
-        product_alone=max(
+        gemm_alone=max(
             of.computing[-1] / ((len(of.computing) - 1) * one.products)
             for of in one.computing_alone
         ),
         launch_alone=max(
             of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone
         ),
-        product_beside=max(
+        gemm_concurrent=max(
             _each(of.computing, *window) / one.products
             for of, window in zip(one.both, windows, strict=True)
         ),
-        launch_beside=max(
+        launch_concurrent=max(
             _each(of.launches, *window) / one.launches
             for of, window in zip(one.both, windows, strict=True)
         ),
@@ -180,22 +182,22 @@ def _each(marks: Sequence[float], start: float, stop: float) -> float:
 
 
 def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
-    """The row of some repeats: medians, and of what is slower the median of the ratios."""
-    alone = [one.product_alone for one in times]
+    """The row of some repeats: the medians of the times and of the ratios."""
+    alone = [one.gemm_alone for one in times]
     noise = (max(alone) - min(alone)) / median(alone)
-    gemm_slower = median(one.product_beside / one.product_alone for one in times)
-    beside_s = median(one.launch_beside for one in times)
-    algbw = rate_gbs(record.size_bytes, beside_s)
+    gemm_slower = median(one.gemm_concurrent / one.gemm_alone for one in times)
+    concurrent_s = median(one.launch_concurrent for one in times)
+    algbw = rate_gbs(record.size_bytes, concurrent_s)
     return Overlap(
         record=record,
         gemm=asked.gemm,
         priority=asked.priority,
         gemm_us=to_us(median(alone)),
-        gemm_beside_us=to_us(median(one.product_beside for one in times)),
+        gemm_concurrent_us=to_us(median(one.gemm_concurrent for one in times)),
         gemm_slower=gemm_slower,
-        beside_us=to_us(beside_s),
-        beside_busbw_gbs=algbw * collective(record.op).factor(record.ranks),
-        slower=median(one.launch_beside / one.launch_alone for one in times),
+        concurrent_us=to_us(concurrent_s),
+        concurrent_busbw_gbs=algbw * collective(record.op).factor(record.ranks),
+        slower=median(one.launch_concurrent / one.launch_alone for one in times),
         # GB/s are MB/ms
         mb_per_lost_ms=algbw / (1 - 1 / gemm_slower) if gemm_slower - 1 > noise else None,
         noise_percent=100 * noise,
@@ -206,19 +208,27 @@ def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
 
 
 def points_of(asked: Asked, group: Group) -> list[Point]:
-    """What is measured: the collective by each backend, from two ranks on, and plain copies."""
+    """The points: the collective on each backend if there are two ranks or more, and plain
+    copies.
+    """
     backends = tuple(name for name in asked.backends if name != COPIES and asked.ranks > 1)
     by_stores = tuple(name for name in asked.transports if name != "ce")
     common = Sweep(
-        op=(asked.op,), sizes=asked.sizes, ranks=(asked.ranks,), backend=backends, algo=("auto",)
+        op=(asked.op,),
+        sizes=asked.sizes,
+        ranks=(asked.ranks,),
+        backend=backends,
+        knobs={"algo": ("auto",)},
     )
-    sweeps = (
-        [replace(common, transport=by_stores, channels=asked.channels, cluster=(asked.cluster,))]
-        if by_stores
-        else []
-    )
+    ours: dict[str, tuple[Value, ...]] = {
+        "transport": by_stores,
+        "channels": asked.channels,
+        "cluster": (asked.cluster,),
+    }
+    sweeps = [replace(common, knobs={**common.knobs, **ours})] if by_stores else []
     if "ce" in asked.transports and "cuda" in backends:  # its copies have no channels to choose
-        sweeps.append(replace(common, backend=("cuda",), transport=("ce",)))
+        by_copies = {**common.knobs, "transport": ("ce",)}
+        sweeps.append(replace(common, backend=("cuda",), knobs=by_copies))
     found = [
         point
         for sweep in sweeps
@@ -231,7 +241,7 @@ def points_of(asked: Asked, group: Group) -> list[Point]:
 
 
 def _copy_cases(asked: Asked) -> Iterator[Case]:
-    """Copies by a kernel with as many CTAs as there are channels, and by the other ways."""
+    """Copies by a kernel with as many CTAs as channels are asked for, and by the other ways."""
     for size in asked.sizes:
         for way in copies.WAYS:
             for channels in asked.channels if way == "kernel" else (0,):
@@ -247,8 +257,8 @@ def _copy_cases(asked: Asked) -> Iterator[Case]:
 
 
 def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
-    """The rows as they finish, one backend after the other. Raises what ends the measurement, after
-    the row that says so.
+    """The rows as they finish, one backend after the other. Raises the error that ends the
+    measurement, after its row.
     """
     points, run = points_of(asked, group), new_run()
     options = GpuOptions(
@@ -291,7 +301,7 @@ def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Overl
 def _measured(
     point: Point, session: OverlapSession | None, asked: Asked, group: Group, run: str
 ) -> Iterator[Overlap]:
-    """The row of a point, and its end if it must end all."""
+    """The row of a point. Raises an error that must end the measurement."""
     base = circumstances(point.case, group, session, run)
     base["ctas"] = point.case.channels if point.case.backend == COPIES else ctas_of(point)
     untimed = partial(Overlap, gemm=asked.gemm, priority=asked.priority)
@@ -320,7 +330,7 @@ def _measured(
 def _record(
     point: Point, base: dict[str, Any], found: Sequence[Beside], alone: Sequence[float]
 ) -> Record:
-    """The sweep's row of the launches alone."""
+    """The row that a sweep has for the launches alone."""
     bounds, case = interval(alone), point.case
     algbw = rate_gbs(case.size_bytes, bounds.median)
     notes = dict.fromkeys(note for one in found for note in one.notes)

@@ -1,10 +1,10 @@
-"""What every pair of ranks reaches: one transfer at a time, one way and both ways, through the
-measuring code of the sweep.
+"""The bandwidth and latency of every pair of ranks: one transfer at a time, in one and in both
+directions, measured as a sweep measures.
 
-Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange),
-verified as everything is; copies of the copy engines, and through pinned host memory, are plain
-copies, compared byte by byte. Latency is an exchange of 8 bytes by ll, its launch in a graph
-included.
+Stores and loads are schedules of one message (a broadcast of two ranks, and their exchange), and
+are verified like every case. Copies by copy engines and through pinned host memory are plain
+copies, which are compared byte by byte. The latency is that of an exchange of 8 bytes by ll,
+including its launch in a graph.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,27 +12,31 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 
-from collbench.bench.runner import Measurement, Settings, plan_points
+from collbench.bench.runner import Measurement, plan_points
 from collbench.device.copies import copied
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import path, to_processor
 from collbench.results.record import Record
 from collbench.spec.case import Case
+from collbench.spec.knobs import DirectMode
+from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError
 
 SIZE_BYTES = 256 << 20  # of a GPU's transfer
 CPU_SIZE_BYTES = 16 << 20
 WAYS = ("stores", "loads", "copies", "host")
-_BEHIND = 0.9  # of the median of pairs of the same class: what falls below is named
-# of an NVLink's line rate: copy engines send 256 bytes a packet (4 x H200: 395 of 450 GB/s)
+_BEHIND = 0.9  # of the median of pairs of the same class; pairs below it are named
+# Of the line rate of an NVLink: the share that copy engines reach with packets of 256 bytes.
 _COPY_PACKETS = 0.87
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """From rank a to rank b, or both ways at once. way: one of WAYS, or latency. value: GB/s per
-    direction, or us; None: refused, see reason.
+    """A measurement from rank a to rank b, or of both directions at once.
+
+    way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, for the
+    reason.
     """
 
     a: int
@@ -44,8 +48,8 @@ class Pair:
 
 
 def measure(group: Group, backend: str, ranks: Sequence[int], settings: Settings) -> Iterator[Pair]:
-    """Every pair of some GPUs (CUDA's numbers), or of two ranks on processors; pair by pair, as
-    they are known.
+    """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
+    measured.
     """
     for a, b in combinations(range(len(ranks)), 2):
         yield from _by_schedules(
@@ -63,7 +67,8 @@ def _by_schedules(
 ) -> Iterator[Pair]:
     wanted: dict[Case, Pair] = {}
     a, b = pair
-    size, direct = (SIZE_BYTES, "on") if backend == "cuda" else (CPU_SIZE_BYTES, "auto")
+    size = SIZE_BYTES if backend == "cuda" else CPU_SIZE_BYTES
+    direct: DirectMode = "on" if backend == "cuda" else "auto"
     base = Case(
         op="sendrecv",
         backend=backend,
@@ -74,10 +79,10 @@ def _by_schedules(
     for way, p2p in (
         (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),)
     ):
-        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")  # type: ignore[arg-type]
+        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")
         wanted[there] = Pair(a=a, b=b, way=way)
         wanted[replace(there, root=1)] = Pair(a=b, b=a, way=way)
-        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(  # type: ignore[arg-type]
+        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(
             a=a, b=b, way=way, is_both=True
         )
     small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)
@@ -96,7 +101,7 @@ def _by_schedules(
 
 
 def _key(of: Case | Record) -> tuple[str, str, int, int]:
-    """What tells the cases of a pair apart."""
+    """What distinguishes the cases of a pair."""
     return of.op, of.p2p, of.root, of.size_bytes
 
 
@@ -119,7 +124,7 @@ def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
 
 
 def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
-    """What a way between two GPUs should reach; None where it is not known."""
+    """The rate that a way between two GPUs should reach, or None if it is not known."""
     found = path(topology, a, b)
     if way in ("stores", "loads"):
         return found.usable_gbs
@@ -139,7 +144,7 @@ def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
 def behind(
     pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]
 ) -> list[tuple[Pair, float]]:
-    """Pairs that fall behind those of the same way and class, with the median of those."""
+    """Pairs that are slower than others of the same way and class, with the median of the class."""
     groups: dict[tuple[str, bool, str], list[Pair]] = {}
     for pair in pairs:
         if pair.value is not None:
@@ -161,11 +166,11 @@ def behind(
 def with_rates(
     topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str
 ) -> Topology:
-    """The topology with what stores reached in the place of usable rates, on every link that is the
-    narrowest of a measured way.
+    """The topology with the rates that stores reached as usable rates, on every link that is the
+    narrowest of a measured path.
 
-    Where a way stays below that, a link that was taken to be wider is not: it gets the most that
-    any pair moved over it.
+    Where a path stays below that, one of its other links is narrower than it was taken to be: it
+    gets the highest rate that any pair reached over it.
     """
     measured = [
         (path(topology, gpus[pair.a], gpus[pair.b]), pair.value)

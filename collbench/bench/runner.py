@@ -1,9 +1,9 @@
-"""Case to record: plans every point, measures its repeats spread over the sweep, verifies, and
-turns samples into rows.
+"""From cases to records: plans every point, measures its repeats spread over the sweep, verifies
+them, and turns samples into rows.
 
-Points are taken in a sliding order: repeat k of a point comes some points after repeat k - 1, so
-that drift shows in the spread of the repeats while rows still finish all along. Backends are
-reached only through their sessions.
+Points are measured in a sliding order: repeat k of a point follows some points after repeat k - 1.
+So drift shows in the spread of the repeats, and rows still finish all along. Backends are reached
+only through their sessions.
 """
 
 import hashlib
@@ -22,8 +22,6 @@ from collbench.backends.base import (
     Backend,
     Batch,
     GpuOptions,
-    LaunchMode,
-    NetMemory,
     Peer,
     Samples,
     Session,
@@ -38,14 +36,15 @@ from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.host import busy_seconds, memory_left_bytes
 from collbench.planning.choice import chosen, resolve
-from collbench.planning.choice_gpu import DEFAULT_MEMORY, Limits
-from collbench.planning.cost import DEFAULT_MACHINE, Machine, machine
+from collbench.planning.choice_gpu import Limits
+from collbench.planning.cost import Machine, machine
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.options import DEFAULT_MEMORY, Settings
 from collbench.spec.pattern import Wrong
 from collbench.spec.peers import forced_by
 from collbench.spec.world import host_numbers
@@ -53,31 +52,9 @@ from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, U
 from collbench.util.units import rate_gbs, to_us
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
-# of a core taken by others while a point was measured, above which the row is noisy
+# The share of a core that other processes took, above which the row of a point is noisy.
 FOREIGN_SHARE = 0.25
-FOREIGN_MIN_S = 0.05  # and at least this much: the kernel counts in hundredths of seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to measure: repeats, launches, checks, deadlines; `machine` is the model's."""
-
-    repeats: int = 3
-    iterations: int = 0
-    warmup: int = 1
-    is_checked: bool = True
-    timeout_s: float = 10.0
-    hot: bool = False
-    aggregate: int = 1
-    blocking: bool = False
-    machine: str = DEFAULT_MACHINE
-    gpus: tuple[int, ...] = ()
-    launch: LaunchMode = "graph"
-    isolated: bool = False
-    max_memory: int = DEFAULT_MEMORY
-    inject: str = ""
-    net_memory: NetMemory = "auto"
-    net_threads: int | None = None
+FOREIGN_MIN_S = 0.05  # and at least this much, because the kernel counts in steps of 0.01 s
 
 
 # backend, ranks, and the variables that its processes are started with
@@ -87,8 +64,8 @@ Job = Plan | Case  # what a session runs: a peer's a case, any other's a plan
 
 @dataclass(slots=True)
 class Point:
-    """A case on its way to a record: resolved, planned, or waived with a reason. is_choice: it is
-    what the tool itself would take.
+    """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
+    tool itself would choose this case for its problem.
     """
 
     case: Case
@@ -123,11 +100,11 @@ def plan_points(
     algorithm: Callable[[Case], str] = lambda case: "auto",
     hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
 ) -> list[Point]:
-    """Resolve and lay out every case; what cannot run is waived with its reason, what resolves to
-    the same is taken once.
+    """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
+    resolve to the same are measured once.
 
-    Of a case: orders, in which its ranks use their wires best; algorithm, what auto means where
-    wires decide that; hosts of its ranks, if not the group's.
+    orders(case): ring orders chosen from the topology. algorithm(case): what auto means where the
+    links decide that. hosts(case): the hosts of its ranks, if not those of the group.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
@@ -186,7 +163,7 @@ def _planned(
 
 
 def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
-    """Seconds that all repeats of a point should take, its data included."""
+    """Seconds that all repeats of a point should take, with the preparation of its data."""
     if point.waived:
         return 0.0
     return settings.repeats * repeat_s(
@@ -202,8 +179,8 @@ def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
 
 
 def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
-    """(point, repeat) in the order of measurement: every repeat `stride` points after the one
-    before.
+    """(point, repeat) in the order of measurement: each repeat of a point follows `stride` points
+    after the one before.
 
     >>> list(order(3, 2))
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
@@ -217,13 +194,13 @@ def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
 
 
 class Measurement:
-    """Measures points and hands out records in the order in which they finish.
+    """Measures points and yields records in the order in which they finish.
 
-    A library that is forced to something needs processes that are started so: its points come after
-    all others, one set of processes after the other, because no more than one should wait on the
-    GPUs.
+    A library that is forced to something needs processes of its own, started with environment
+    variables. Its points come after all others, one set of processes at a time, so that no more
+    than one set waits on the GPUs.
 
-    progress is called after every repeat with the seconds of work that the estimate says are done.
+    progress is called after every repeat with the estimated seconds of work that are done.
     """
 
     def __init__(self, points: Sequence[Point], group: Group, settings: Settings) -> None:
@@ -235,15 +212,15 @@ class Measurement:
         self.run_id = new_run()
 
     def key_of(self, point: Point) -> tuple[object, ...]:
-        """The key that the point's row will have, with the conditions that the settings make; a
-        waived row has none of these.
+        """The key that the row of the point will have, with the conditions of the settings; a
+        waived row has no conditions.
         """
         key = self._record(point, error=CollbenchError("")).key
         return key if point.waived else (*key, *sorted(self._conditions(point)))
 
     def _conditions(self, point: Point) -> list[str]:
-        """Notes that tell rows of one key apart, because they measured something else; of settings
-        that the point's backend heeds.
+        """Notes that distinguish rows of one key that measured different things: the settings that
+        the backend of the point heeds.
         """
         settings, on_gpus = self.settings, is_gpu(point.case)
         conditions = ["hot"] if settings.hot else []
@@ -320,8 +297,8 @@ class Measurement:
         return self.group.hosts.count(self.group.hosts[0]) if self.group.ranks else case.ranks
 
     def records(self) -> Iterator[Record]:
-        """All rows: waived ones first, the others as they finish. Raises what ends the sweep, after
-        the row that says so.
+        """All rows: waived ones first, the others as they finish. Raises the error that ends the
+        sweep, after its row.
         """
         for point in self.points:
             if point.waived:
@@ -355,7 +332,7 @@ class Measurement:
             self.progress(estimate_s(point, self.settings, self.machine) / self.settings.repeats)
             if repeat == self.settings.repeats - 1:
                 yield self._record(point)
-                point.plan = None  # lowered actions are large
+                point.plan = None  # its lowered actions take much memory
 
     def _repeat(self, point: Point) -> None:
         settings, session = self.settings, self.sessions[point.session]
@@ -445,7 +422,7 @@ class Measurement:
 
 
 def new_run() -> str:
-    """A name for the rows of one run."""
+    """The name of a run, which its rows have in common."""
     started = datetime.now(UTC)
     return (
         started.strftime("%Y%m%dT%H%M%S")
@@ -457,8 +434,8 @@ def new_run() -> str:
 def circumstances(
     case: Case, group: Group, session: SessionFacts | None, run: str
 ) -> dict[str, Any]:
-    """What every row of a case says, whatever came out: its knobs, and who measured it where and
-    when. session: None if there is none.
+    """The columns of every row of a case, whatever its status: the knobs, and who measured it,
+    where and when. session: None if there is none.
     """
     return {of.name: getattr(case, of.name) for of in fields(Case)} | {
         "group": group.kind,
@@ -479,19 +456,19 @@ def circumstances(
 
 
 def is_forced(key: SessionKey) -> bool:
-    """Whether a session runs what a library would perhaps not have chosen."""
+    """Whether a session forces a library to something."""
     return len(key) > 2
 
 
 def ctas_of(point: Point) -> int:
-    """CTAs of a rank's launch as far as they are known: a library's channel is one."""
+    """CTAs of the launch of a rank, 0 if unknown; a library has one CTA a channel."""
     if point.plan is not None:
         return ctas(point.plan) if point.plan.kernel is not None else 0
     return point.case.channels if forced_by(point.case) else 0
 
 
 def is_modelled(point: Point) -> bool:
-    """Whether the point's times are invented by the model rather than measured."""
+    """Whether the times of a point were predicted by the model rather than measured."""
     return any("modelled" in samples.notes for samples in point.repeats)
 
 
@@ -514,7 +491,7 @@ def session_options(settings: Settings, group: Group) -> SessionOptions:
 
 
 def describe_wrong(wrong: Wrong, plan: Plan | None) -> str:
-    """Rank, index, values, and which round should have written the first wrong element."""
+    """The first wrong element: rank, index, values, and the round that should have written it."""
     text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
     writer = (
         writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes)

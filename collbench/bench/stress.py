@@ -1,42 +1,51 @@
-"""Soaks: launches back to back in random sizes, with random pauses on every rank, each compared,
-until the time is up.
+"""The stress test: launches back to back at random sizes, with random pauses on every rank, all of
+them verified, for a given time.
 
-It finds what single measurements cannot: faults that need a rank to be early or late, a channel to
-be empty, or a launch to be of another size than the one before.
+It finds faults that single measurements cannot find: those that need a rank to be early or late, an
+empty channel, or a launch of another size than the one before.
 """
 
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, cast
 
-from collbench.bench.runner import Point
+from collbench.bench.runner import Point, SessionKey
 from collbench.planning.plan import Plan
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import RefusedError, ScheduleError
 
-LAUNCHES = 48  # queued before the host looks
-PAUSES_NS = (0, 3_000, 30_000, 300_000)  # longest pause of a rank before a launch
+LAUNCHES = 48  # queued before the host compares
+PAUSES_NS = (0, 3_000, 30_000, 300_000)  # the longest pause of a rank before a launch
+
+
+class StressSession(Protocol):
+    """A session that can queue launches of several sizes."""
+
+    def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
+        """Queue launches of these block counts with random pauses; what was wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """LAUNCHES launches of one plan: block counts, longest pause, and what was wrong."""
+    """LAUNCHES launches of one plan: the block counts, the longest pause, and what was wrong."""
 
     point: Point
     counts: tuple[int, ...]
     pause_ns: int
     wrong: tuple[Wrong, ...] = ()
-    refused: str = ""  # why the plan cannot run here: it does not come again
+    refused: str = ""  # why the plan cannot run here; it is not tried again
 
 
 def soak(
-    points: Sequence[Point], sessions: Mapping[Any, Any], seconds: float, seed: int
+    points: Sequence[Point], sessions: Mapping[SessionKey, object], seconds: float, seed: int
 ) -> Iterator[Burst]:
-    """Bursts of random plans and sizes until the time is up; every plan comes once before any comes
-    again. Raises what a session raises, but ScheduleError and RefusedError, which say that a plan
-    cannot run here.
+    """Bursts of random plans and sizes until the time is up; every plan runs once before any runs
+    again. Raises the errors of a session except ScheduleError and RefusedError, which say that a
+    plan cannot run here.
+
+    sessions: those of the CUDA backend, by (backend, ranks).
     """
     chance = random.Random(seed)
     end = time.monotonic() + seconds
@@ -48,9 +57,8 @@ def soak(
             assert point.plan is not None
             counts, pause_ns = _counts(chance, point.plan), chance.choice(PAUSES_NS)
             try:
-                wrong = sessions[point.case.backend, point.case.ranks].soak(
-                    point.plan, counts, pause_ns
-                )
+                session = cast(StressSession, sessions[point.case.backend, point.case.ranks])
+                wrong = session.soak(point.plan, counts, pause_ns)
             except (RefusedError, ScheduleError) as error:
                 left.remove(point)
                 yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.text)
@@ -59,8 +67,8 @@ def soak(
 
 
 def _counts(chance: random.Random, plan: Plan) -> tuple[int, ...]:
-    """Block counts: the plan's own for half of the bursts, which runs its own kernel; else anything
-    up to it, small ones as often as large.
+    """The block counts of a burst: for half of the bursts that of the plan, which runs its own
+    kernel; otherwise random ones up to it, evenly distributed on a logarithmic scale.
     """
     most = plan.problem.block_count
     if chance.random() < 0.5:

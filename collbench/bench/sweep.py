@@ -1,15 +1,13 @@
-"""A sweep: lists of values for every knob and a range of sizes, and the cases that their product
-makes.
-"""
+"""A sweep: lists of values for every axis and knob, and the cases of their product."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
-from collbench.spec.case import Case, DirectMode, Placement, Switch
+from collbench.spec.case import Case
 from collbench.spec.collectives import OpName
 from collbench.spec.dtypes import DtypeName, RedopName
+from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Placement, Value
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -18,37 +16,27 @@ MAX_POINTS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Values of every knob; a case for each combination. Whole-number knobs are 0 where the tool
-    decides.
+    """Values of every axis and knob; a case for each combination.
 
-    algo None means every algorithm of each collective. asked: the knobs whose values somebody gave,
-    which libraries that have them are forced to.
+    knobs: the values of knobs by name; one that is not there has its default, and algo then means
+    every algorithm of each collective. asked: the knobs whose values somebody gave, which libraries
+    that have them are forced to.
     """
 
     sizes: tuple[int, ...]
     op: tuple[OpName, ...] = ("allreduce",)
-    algo: tuple[str, ...] | None = None
-    proto: tuple[str, ...] = ("auto",)
-    transport: tuple[str, ...] = ("auto",)
-    channels: tuple[int, ...] = (0,)
-    threads: tuple[int, ...] = (0,)
-    buffsize: tuple[int, ...] = (0,)
-    slots: tuple[int, ...] = (0,)
-    chunk: tuple[int, ...] = (0,)
-    slices: tuple[int, ...] = (0,)
-    unroll: tuple[int, ...] = (0,)
-    cluster: tuple[int, ...] = (0,)
-    p2p: tuple[str, ...] = ("auto",)
-    reload: tuple[Switch, ...] = ("auto",)
-    specialize: tuple[Switch, ...] = ("auto",)
+    backend: tuple[str, ...] = ("cpu",)
+    ranks: tuple[int, ...] = (2,)
     dtype: tuple[DtypeName, ...] = ("float32",)
     redop: tuple[RedopName, ...] = ("sum",)
     root: tuple[int, ...] = (0,)
     placement: tuple[Placement, ...] = ("out",)
-    direct: tuple[DirectMode, ...] = ("auto",)
-    backend: tuple[str, ...] = ("cpu",)
-    ranks: tuple[int, ...] = field(default=(2,))
+    knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """The values of a knob."""
+        return self.knobs.get(name, (KNOB[name].default,))
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -83,16 +71,19 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
     return tuple(sizes)
 
 
-Knobs = Mapping[str, tuple[str, ...]]
+# Of a library, the knobs that it can be forced to, each with the values that it has; none named:
+# any number.
+Forcible = Mapping[str, tuple[str, ...]]
 
 
-def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -> list[Case]:
-    """All cases, sizes together, so that what is compared is measured close in time; each once.
+def cases(sweep: Sweep, peers: Mapping[str, Forcible], *, has_hosts: bool = True) -> list[Case]:
+    """All cases, each once. Those of one size are together, so that what is compared is measured
+    close in time.
 
-    Backends in `peers` choose their own way: they are asked once for every problem, not once for
-    every algorithm and knob of ours. Of the knobs that a peer has, and the values (none named: any
-    number), those in sweep.asked add a case for each combination. Without several hosts, algorithms
-    that need them are left out unless they are named. Raises UsageError if there are too many.
+    Backends in `peers` choose their own algorithm: they are asked once for every problem, not for
+    every algorithm and knob. The knobs in sweep.asked that a peer can be forced to add a case for
+    each combination of their values. Without several hosts, algorithms that need them are left out
+    unless they are named. Raises UsageError if there are too many cases.
     """
     points = dict.fromkeys(_cases(sweep, peers, has_hosts))
     if len(points) > MAX_POINTS:
@@ -100,7 +91,7 @@ def cases(sweep: Sweep, peers: Mapping[str, Knobs], *, has_hosts: bool = True) -
     return list(points)
 
 
-def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterator[Case]:
+def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iterator[Case]:
     from collbench.planning.selection import algorithms_of
 
     outer = product(
@@ -108,10 +99,10 @@ def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterato
     )
     count = 0
     for ranks, op, dtype, redop, root, placement, size in outer:
+        algos: tuple[Value, ...] = sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
         for backend in sweep.backend:
             ours = product(
-                sweep.algo or algorithms_of(op, has_hosts=has_hosts),
-                *(getattr(sweep, name) for name in UNASKED if name != "algo"),
+                *(algos if one.name == "algo" else sweep.values(one.name) for one in KNOBS)
             )
             for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
                 count += 1
@@ -120,6 +111,7 @@ def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterato
                         f"more than {count - 1} combinations",
                         f"at most {MAX_POINTS} points: give fewer values",
                     )
+                knobs = {one.name: value for one, value in zip(KNOBS, chosen, strict=True)}
                 yield Case(
                     op=op,
                     backend=backend,
@@ -129,47 +121,26 @@ def _cases(sweep: Sweep, peers: Mapping[str, Knobs], has_hosts: bool) -> Iterato
                     placement=placement,
                     ranks=ranks,
                     size_bytes=size,
-                    **dict(zip(UNASKED, chosen, strict=True)),
+                    **knobs,  # type: ignore[arg-type]  # each of its knob's type: the table says so
                 ).rounded()
 
 
-def _of_library(sweep: Sweep, knobs: Knobs) -> Iterator[tuple[Any, ...]]:
-    """The values of all knobs for a library: its own choice, then every combination of what it is
-    asked for and has.
+def _of_library(sweep: Sweep, forcible: Forcible) -> Iterator[tuple[Value, ...]]:
+    """The values of all knobs for a library: first its own choice, then every combination of the
+    values that it was asked for and has.
     """
     yield tuple(UNASKED.values())
-    values: list[list[Any]] = []
+    values: list[list[Value]] = []
     for name, unasked in UNASKED.items():
-        is_asked = name in knobs and name in sweep.asked
-        known = ("auto", *knobs.get(name, ()))
+        is_asked = name in forcible and name in sweep.asked
+        known = ("auto", *forcible.get(name, ()))
         values.append(
             [
                 unasked if value == "auto" else value
-                for value in getattr(sweep, name)
+                for value in sweep.values(name)
                 if value in known or not known[1:]
             ]
             if is_asked
             else [unasked]
         )
     yield from product(*values)
-
-
-# Our own knobs, and what stands in the row of a library that was not asked for any.
-UNASKED: dict[str, Any] = {
-    "algo": "library",
-    "proto": "",
-    "transport": "auto",
-    "direct": "auto",
-    "channels": 0,
-    "threads": 0,
-    "buffsize": 0,
-    "slots": 0,
-    "chunk": 0,
-    "slices": 0,
-    "unroll": 0,
-    "cluster": 0,
-    "p2p": "auto",
-    "reload": "auto",
-    "specialize": "auto",
-}
-KNOBS = tuple(knob.name for knob in fields(Sweep))

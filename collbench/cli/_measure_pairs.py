@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import click
 
 from collbench.bench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
-from collbench.bench.runner import Settings
 from collbench.cli._options import remark
 from collbench.device.card import device_count
 from collbench.launch.launcher import launcher
@@ -17,6 +16,7 @@ from collbench.launch.local import LocalGroup
 from collbench.machine.host import has_nvidia_gpus
 from collbench.machine.topology.model import Topology
 from collbench.report.tables.pairs import lines
+from collbench.spec.options import Settings
 from collbench.util.errors import UnavailableError, UsageError
 
 

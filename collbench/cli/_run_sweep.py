@@ -9,9 +9,10 @@ from typing import IO, Any
 import click
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, Point, Settings, estimate_s, plan_points
-from collbench.bench.sweep import KNOBS, Sweep, cases, sizes_between
+from collbench.bench.runner import Measurement, Point, estimate_s, plan_points
+from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
+from collbench.cli._declared import settings_of
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
@@ -25,46 +26,15 @@ from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.cost import machine
 from collbench.planning.protocols import FAMILY as PROTOCOLS
-from collbench.report.tables.sweep import best_lines, ceiling_lines, table_of
+from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, known_keys, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.knobs import AXES, KNOB, KNOBS
+from collbench.spec.options import Settings
 from collbench.spec.peers import forced_by, is_peer, knobs_of
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import parse_size
 
-_SETTINGS = {
-    "repeats": "repeats",
-    "iters": "iterations",
-    "warmup": "warmup",
-    "timeout": "timeout_s",
-    "hot": "hot",
-    "agg_iters": "aggregate",
-    "machine": "machine",
-    "gpus": "gpus",
-    "launch": "launch",
-    "isolated": "isolated",
-    "max_memory": "max_memory",
-    "inject": "inject",
-    "net_memory": "net_memory",
-    "net_threads": "net_threads",
-}
-_OUR_KNOBS = (
-    "algo",
-    "proto",
-    "transport",
-    "direct",
-    "p2p",
-    "channels",
-    "threads",
-    "buffsize",
-    "slots",
-    "chunk",
-    "slices",
-    "unroll",
-    "cluster",
-    "reload",
-    "specialize",
-)
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _START_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_CPUS = ("cpu", "mpi")  # backends whose ranks each want a core
@@ -79,7 +49,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     under = launcher()
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
-    settings, sweep = _settings(options), _sweep(options, under.size if under else 0)
+    settings, sweep = settings_of(options), _sweep(options, under.size if under else 0)
     if is_only_rank() and "ranks" not in options and sweep.backend != (MODEL,):
         remark(
             f"One rank under a launcher: this process starts {sweep.ranks[0]} of its own, as it"
@@ -137,7 +107,7 @@ def _drive(
     points = plan_points(
         requested, group, settings.max_memory, links.orders, links.algorithm, links.hosts
     )
-    knobs = [name for name in _OUR_KNOBS if name in options and options[name] != ("auto",)]
+    knobs = [one.name for one in KNOBS if options.get(one.name, ("auto",)) != ("auto",)]
     for peer in peers:
         _remark_on_peer(peer, sweep, points, knobs)
     _remark_on_cores(points, group)
@@ -232,14 +202,14 @@ def _remark_on_peer(peer: str, sweep: Sweep, points: Sequence[Point], given: Seq
     """
     knobs = knobs_of(peer)
     forced = [name for name in given if name in knobs and name in sweep.asked]
-    lost = [f"--{name}" for name in given if name not in forced]
+    lost = [KNOB[name].flag for name in given if name not in forced]
     for name in forced:
         missing = [
             value
-            for value in getattr(sweep, name)
+            for value in sweep.values(name)
             if knobs[name] and value not in (*knobs[name], "auto")
         ]
-        lost += [f"--{name} {','.join(missing)}"] if missing else []
+        lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
     sets = len(
         {
             point.session
@@ -250,7 +220,7 @@ def _remark_on_peer(peer: str, sweep: Sweep, points: Sequence[Point], given: Seq
     remarks = (
         [
             f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by"
-            f" {', '.join(f'--{name}' for name in forced)}"
+            f" {', '.join(KNOB[name].flag for name in forced)}"
         ]
         if sets
         else []
@@ -274,30 +244,19 @@ def _exit_code(records: Sequence[Record]) -> int:
     return 0
 
 
-def _settings(options: Mapping[str, Any]) -> Settings:
-    chosen = {field: options[name] for name, field in _SETTINGS.items() if name in options}
-    return Settings(
-        **chosen,
-        is_checked=bool(options.get("check", 1)),
-        blocking=bool(options.get("blocking", 0)),
-    )
-
-
 def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
-    knobs = {name: options[name] for name in KNOBS if name in options and name != "sizes"}
+    knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
+    axes = {one.name: options[one.name] for one in AXES if one.name in options}
     algos = knobs.get("algo")
     if algos is not None and set(ALGORITHMS.names()) <= set(algos):
         del knobs["algo"]  # "all": those that serve the collective
     asked = frozenset(knobs)
-    if (
-        "proto" not in knobs
-        and "cuda" in knobs.get("backend", ())
-        and knobs.get("algo") != ("auto",)
-    ):
-        knobs["proto"] = tuple(PROTOCOLS.names())
-    knobs.setdefault("ranks", (launched or _default_ranks(options),))
-    return Sweep(sizes=_sizes(options), asked=asked, **knobs)
+    backends = axes.get("backend", ())
+    if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
+        knobs["proto"] = PROTOCOLS.names()
+    axes.setdefault("ranks", (launched or _default_ranks(options),))
+    return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
 
 
 def _sizes(options: Mapping[str, Any]) -> tuple[int, ...]:

@@ -4,9 +4,10 @@ for each configuration that failed.
 
 import click
 
-from collbench.bench.runner import Measurement, Point, Settings
+from collbench.bench.runner import Measurement, Point
 from collbench.bench.stress import LAUNCHES, soak
 from collbench.launch.group import Group
+from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 from collbench.util.units import format_duration, format_size
 

@@ -53,7 +53,7 @@ RULES = (
         hint="give --soak SECONDS too, or leave it out",
     ),
     Rule(
-        options=("csv", "repeats", "iters", "warmup", "check", "agg_iters", "isolated"),
+        options=("csv", "repeats", "iters", "warmup", "check", "agg_iters", "isolate"),
         when=lambda options: "soak" in options,
         message="--soak measures no times and writes no rows",
         hint="leave out one or the other",
@@ -89,7 +89,7 @@ RULES = (
         hint="give --op broadcast, reduce, gather or scatter, or leave it out",
     ),
     Rule(
-        options=("gpus", "isolated", "launch"),
+        options=("gpus", "isolate", "launch"),
         when=lambda options: not on_gpus(options),
         message="no backend of this sweep runs on GPUs",
         hint="give --backend cuda or nccl, or leave it out",
@@ -125,7 +125,7 @@ RULES = (
         hint="--isolate times each GPU launch behind a barrier of its own",
     ),
     Rule(
-        options=("isolated",),
+        options=("isolate",),
         when=lambda options: options.get("agg_iters", 1) > 1,
         message="it times each launch alone, -m {agg_iters} several as one",
         hint="give one of them",

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from collbench.cli._command import Command, given
-from collbench.cli._options import MAX_S, Finite, ListOf, OneOf, Whole, natural, positive
+from collbench.cli._options import Finite, ListOf, OneOf, Whole, natural, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
+from collbench.spec.options import MAX_S
 from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")

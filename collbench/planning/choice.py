@@ -41,8 +41,9 @@ from collbench.planning.transports import ce, net
 from collbench.planning.tuning import CopyEngineTuning, cpu_tuning, gpu_tuning
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
-from collbench.spec.case import AUTO, Case, P2p
+from collbench.spec.case import Case
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import AUTO, P2p
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 

@@ -6,10 +6,10 @@ from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.ir import Edge, Program, Schedule
 from collbench.schedules.passes import widest_message
+from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
-DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 FLAG_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
 # Kernels count the bytes of a chunk, and of the distance between channels, in 32 bits.

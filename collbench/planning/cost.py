@@ -15,10 +15,10 @@ from collbench.planning.plan import Plan
 from collbench.planning.tuning import LatencyTuning, gpu_tuning
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
+from collbench.spec.options import DEFAULT_MACHINE
 from collbench.util import catalog
 from collbench.util.errors import UsageError
 
-DEFAULT_MACHINE = "cpu-2"
 NVLINK_PATHS, NETWORK_PATHS = ("NVL", "NVB", "C2C"), ("NET",)  # all others are over PCIe
 
 

@@ -31,8 +31,9 @@ from collbench.schedules.passes import (
 )
 from collbench.schedules.verify.check import Proof, check
 from collbench.schedules.zero_copy import push_zero_copy
-from collbench.spec.case import P2p, Problem
+from collbench.spec.case import Problem
 from collbench.spec.collectives import OpName, collective
+from collbench.spec.knobs import P2p
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size

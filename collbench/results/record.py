@@ -1,57 +1,47 @@
-"""The row: what a point of a sweep came to, as one line of a CSV file, written as it is measured
-and read back by the same module.
+"""The row: the result of one point of a sweep, as one line of a CSV file. It is written as it is
+measured, and read back by the same module.
 
-SCHEMA counts changes of the columns; a file of another schema is refused, because its numbers may
-mean something else.
+KINDS says what each column holds: the reading of a line here and of a whole file in frame.py check
+by it. The schema counts changes of the columns. A file of an older schema lacks only the columns of
+knobs that came later: its rows get their defaults and are then rows of this schema. Any other file
+is refused, because its numbers may mean something else.
 """
 
 import csv
 import io
-import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from math import ulp
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, Literal, get_args, get_type_hints
 
+from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
 
-SCHEMA = 4
+SCHEMA = max(knob.since for knob in KNOBS)
 # Notes of rows that measured something else than rows without them.
 CONDITIONS = ("hot", "unchecked", "blocking", "aggregate-", "isolated", "stream", "net-")
 Status = Literal["ok", "wrong", "waived", "error"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One row. Fields up to `count` are the independent variables; times are microseconds,
+class Record(Knobs):
+    """One row. The columns up to `count` are the independent variables; times are microseconds,
     bandwidths decimal GB/s.
 
-    ceiling_gbs is the bus bandwidth that the wires allow its schedule and protocol, limit the hop
-    that sets it, percent the part that was reached. time_us is the median over repeats of the
+    ceiling_gbs is the bus bandwidth that the links allow its schedule and protocol, limit the hop
+    that limits it, percent the part that was reached. time_us is the median over repeats of the
     slowest rank's mean; time_low_us and time_high_us bound it (stats.interval). A row whose status
     is not ok has no times, and a reason.
     """
 
     op: str
     backend: str
-    algo: str
-    proto: str
-    transport: str
-    direct: str
-    p2p: str
-    channels: int
-    threads: int
     ctas: int
-    buffsize: int
-    slots: int
-    chunk: int
-    slices: int
-    unroll: int
-    cluster: int
-    reload: str
-    specialize: str
     dtype: str
     redop: str
     root: int
@@ -89,40 +79,45 @@ class Record:
         return tuple(getattr(self, name) for name in KEY)
 
 
-COLUMNS = tuple(field.name for field in fields(Record))
+def columns_of(schema: int) -> tuple[str, ...]:
+    """The columns of a file of a schema, in its order: the knobs stand behind op and backend, the
+    CTAs beside the threads.
+    """
+    op, backend, ctas, *rest = (of.name for of in fields(Record) if of.name not in UNASKED)
+    knobs = [knob.name for knob in KNOBS if knob.since <= schema]
+    at = knobs.index("threads") + 1
+    return (op, backend, *knobs[:at], ctas, *knobs[at:], *rest)
+
+
+COLUMNS = columns_of(SCHEMA)
 KEY = COLUMNS[: COLUMNS.index("count") + 1]
 # Of these, what rows may differ in and still be compared where somebody asks for it.
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
+SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
 _KEPT = "rows before this one are in the file"
-INTEGERS = (
-    "channels",
-    "threads",
-    "ctas",
-    "buffsize",
-    "slots",
-    "chunk",
-    "slices",
-    "unroll",
-    "cluster",
-    "root",
-    "ranks",
-    "hosts",
-    "size_bytes",
-    "count",
-    "repeats",
-    "iters",
-    "schema",
-)
-TIMES = ("time_us", "time_low_us", "time_high_us", "repeat_times_us")
-MEASURED = (
-    "time_us",
-    "time_low_us",
-    "time_high_us",
-    "algbw_gbs",
-    "busbw_gbs",
-    "ceiling_gbs",
-    "percent",
-)
+Kind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
+_KIND_OF: dict[object, Kind] = {
+    int: "integer",
+    int | None: "count",  # empty: not counted
+    float | None: "rate",
+    tuple[float, ...]: "times",
+    Status: "status",
+}
+_HINTS = get_type_hints(Record)
+KINDS: dict[str, Kind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
+KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us"), "time")
+# The least value of what was measured; the most is the largest finite number.
+LEAST: dict[Kind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
+MOST = sys.float_info.max
+
+
+def named(*kinds: Kind) -> tuple[str, ...]:
+    """The columns of some kinds."""
+    return tuple(name for name, kind in KINDS.items() if kind in kinds)
+
+
+INTEGERS = named("integer")
+FLOATS = named("time", "rate", "count")  # in a frame; a count is NaN where nothing was counted
 
 
 def to_line(record: Record) -> str:
@@ -134,7 +129,7 @@ def line_of(values: Iterable[object]) -> str:
     """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
-    # a variable of the environment may hold bytes that are no text
+    # an environment variable may hold bytes that are not text
     return out.getvalue().encode(errors="backslashreplace").decode()
 
 
@@ -153,35 +148,33 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def from_cells(cells: dict[str, str]) -> Record:
+def from_cells(cells: Mapping[str, str]) -> Record:
     """A row from its cells by column name. Raises ValueError if one is not what its column
     holds.
     """
-    values: dict[str, object] = {}
-    for name in COLUMNS:
-        text = cells[name]
-        if name in INTEGERS:
-            values[name] = int(text)
-        elif name in MEASURED:
-            values[name] = _measured(name, text) if text else None
-        elif name == "wrong":
-            values[name] = int(text) if text else None
-        elif name == "repeat_times_us":
-            values[name] = tuple(_measured(name, item) for item in text.split(";") if item)
-        elif name == "status" and text not in get_args(Status):
-            raise ValueError(f"status '{text}'")
-        else:
-            values[name] = text
-    return Record(**values)  # type: ignore[arg-type]
+    return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
+
+
+def _value(name: str, text: str) -> object:
+    kind = KINDS[name]
+    if kind == "integer":
+        return int(text)
+    if kind == "count":
+        return int(text) if text else None
+    if kind in ("time", "rate"):
+        return _measured(name, text) if text else None
+    if kind == "times":
+        return tuple(_measured(name, item) for item in text.split(";") if item)
+    if kind == "status" and text not in STATUSES:
+        raise ValueError(f"status '{text}'")
+    return text
 
 
 def _measured(name: str, text: str) -> float:
-    """A time, above zero, or a rate. Raises ValueError for what no clock tells: nothing can be
-    compared with it.
-    """
-    number = float(text)
-    if not 0 <= number < math.inf or (number == 0 and name in TIMES):
-        raise ValueError(f"{name} {text} is not a {'time' if name in TIMES else 'rate'}")
+    """A time or a rate. Raises ValueError for a number that no measurement can have."""
+    number, kind = float(text), KINDS[name]
+    if not LEAST[kind] <= number <= MOST:
+        raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
     return number
 
 
@@ -192,7 +185,7 @@ def read(file: Path) -> list[Record]:
     """
     try:
         data = file.read_bytes()
-        # the rest was cut, perhaps in the middle of a character
+        # the last line may be cut in the middle of a character
         text = data[: data.rfind(b"\n") + 1].decode()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
@@ -204,32 +197,37 @@ def read(file: Path) -> list[Record]:
     return list(parse(str(file), text))
 
 
-def parse(file: str, text: str, columns: Sequence[str] = COLUMNS) -> Iterator[Record]:
-    """The rows of a file's text, in order; a last line cut short by a crash is left out. Raises
-    UsageError at another schema or a broken row.
+def parse(
+    file: str, text: str, known: Collection[tuple[str, ...]] = SCHEMAS.keys()
+) -> Iterator[Record]:
+    """The rows of a file's text, in order; a last line cut short by a crash is left out. known: the
+    columns that it may have. Raises UsageError at another schema or a broken row.
     """
     text = text[: text.rfind("\n") + 1]
     if not text:
         return
     rows = csv.DictReader(io.StringIO(text))
-    if tuple(rows.fieldnames or ()) != tuple(columns):
+    columns = tuple(rows.fieldnames or ())
+    if columns not in known:
         raise UsageError(
             f"{file} does not have the columns of schema {SCHEMA}",
             "another version or another command wrote it: give another file",
         )
+    schema = str(SCHEMAS.get(columns, SCHEMA))
     for number, row in enumerate(rows, start=2):
         try:
-            if tuple(row.values()) == tuple(columns):
+            if tuple(row.values()) == columns:
                 raise UsageError(
                     f"{file}, line {number} is a heading again: several files in one",
                     "give each file by itself, or delete that line",
                 )
-            if row["schema"] != str(SCHEMA):
+            if row["schema"] != schema:
                 raise UsageError(
-                    f"{file}, line {number}: schema {row['schema']}, this version reads {SCHEMA}",
+                    f"{file}, line {number}: schema {row['schema']}, this version reads {schema}",
                     "give another file",
                 )
-            yield from_cells({name: value or "" for name, value in row.items() if name is not None})
+            cells = {name: row[name] or "" for name in columns if name in KINDS}
+            yield from_cells({**cells, "schema": str(SCHEMA)})
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{file}, line {number}: {error}", "mend or delete that line"
@@ -266,7 +264,7 @@ class Writer:
     def _open(self, file: Path) -> IO[str]:
         if file.exists() and file.stat().st_size:
             data = file.read_bytes()
-            list(parse(str(file), data.decode(errors="replace"), self._columns))
+            list(parse(str(file), data.decode(errors="replace"), {self._columns}))
             if not data.endswith(b"\n"):  # a crash cut the last line
                 os.truncate(file, data.rfind(b"\n") + 1)
         return file.open("a", encoding="utf-8")
@@ -282,7 +280,7 @@ class Writer:
                 self._write(line)
         except OSError as error:
             self.close()
-            # whoever read has enough: the command line ends without a word
+            # the reader has closed the pipe: the command line ends silently
             if isinstance(error, BrokenPipeError):
                 raise
             raise UnavailableError(
@@ -294,15 +292,15 @@ class Writer:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file; what could not be written is given up."""
+        """Close the file. An error is ignored: every line was flushed before."""
         if self._name != "stdout" and hasattr(self, "_file"):
             with suppress(OSError):
                 self._file.close()
 
 
 def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
-    """Keys, with the conditions that the notes tell, of rows that need no second measurement: all
-    but those that ended in an error.
+    """The keys of rows that need no second measurement, with the conditions in their notes: of all
+    rows but those that ended in an error.
     """
     return {
         (

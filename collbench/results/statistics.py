@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 COVERAGE = 0.95
-# of the median between the slowest and the fastest of three repeats: a choice, not a measurement
+# The spread of the repeats over their median, above which they are noisy: a choice, not a
+# measurement.
 NOISY_SPREAD = 0.3
 
 

@@ -3,21 +3,11 @@ of schedules or memory.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
-
-DirectMode = Literal["auto", "on", "off"]
-P2p = Literal["push", "pull"]
-Switch = Literal["auto", "on", "off"]
-Placement = Literal["out", "in"]
-DIRECT_MODES: tuple[DirectMode, ...] = get_args(DirectMode)
-P2P_MODES: tuple[str, ...] = ("auto", *get_args(P2p))
-SWITCHES: tuple[Switch, ...] = get_args(Switch)
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
-AUTO = 0  # of a whole-number knob: the default table decides
-
+from collbench.spec.knobs import Knobs, Placement
 
 BUFFER_GRAIN_BYTES = 64  # a rank's output begins on a cache line of its own
 
@@ -77,31 +67,15 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One collective, one way to do it, one size.
+class Case(Knobs):
+    """One collective, one way to do it, one size: the knobs, and the axes of what is computed.
 
-    Whole-number knobs that are AUTO and the others that are "auto" are decided by
-    collbench.planning.choice. size_bytes is S as the row shows it: requested sizes are rounded down
-    to whole elements and equal blocks (see rounded()).
+    size_bytes is S as the row shows it: requested sizes are rounded down to whole elements and
+    equal blocks (see rounded()).
     """
 
     op: OpName
     backend: str
-    algo: str = "auto"
-    proto: str = "auto"
-    transport: str = "auto"
-    direct: DirectMode = "auto"
-    channels: int = AUTO
-    threads: int = AUTO
-    buffsize: int = AUTO
-    slots: int = AUTO
-    chunk: int = AUTO
-    slices: int = AUTO
-    unroll: int = AUTO
-    cluster: int = AUTO
-    p2p: str = "auto"
-    reload: Switch = "auto"
-    specialize: Switch = "auto"
     dtype: DtypeName = "float32"
     redop: RedopName = "sum"
     root: int = 0

@@ -16,6 +16,7 @@ from collbench.report.page import page
 from collbench.report.tables.best import answer_lines
 from collbench.report.tables.sweep import SweepTable, best_lines
 from collbench.results import record
+from collbench.spec.knobs import KNOB
 from collbench.util import catalog
 from collbench.util.units import format_size
 from tests.support.frames import H200, frame, row
@@ -305,9 +306,7 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
         key: names[0] for key, (_, names) in known.items()
     }
     # The closing table of the sweep that wrote the file, which has no pandas frame but records.
-    table = SweepTable(
-        knobs=(("op", "op", 13), ("proto", "proto", 6)), asked=frozenset({"proto"}), is_wide=False
-    )
+    table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), asked=frozenset({"proto"}), is_wide=False)
     heading, *lines = best_lines(list(record.read(H200)), table)
     assert heading.split()[:3] == ["size", "op", "best"] and "vs nccl" in heading
     assert [re.split(r" {2,}", line.strip())[:3] for line in lines] == [

@@ -22,9 +22,9 @@ from collbench.analysis.rows import (
     label,
     rows_of,
 )
-from collbench.bench.sweep import UNASKED
 from collbench.report.tables.bands import band_lines
 from collbench.report.tables.best import answer_lines
+from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
 from tests.support import frames
 from tests.support.frames import frame, row
@@ -384,7 +384,7 @@ def test_many_knobs_stay_within_the_columns() -> None:
     # whole: its end tells it from the others
     table = " ".join("\n".join(lines).partition("  size  best")[2].split())
     assert (
-        "1K oneshot ll128 ch 16 thr 512 chunk 1M buf 8M slots 8 slices 2 unroll 8 p2p push 10.0"
+        "1K oneshot ll128 ch 16 thr 512 chunk 1M buffer 8M slots 8 slices 2 unroll 8 p2p push 10.0"
         " 0.15 +20% 2.00 2.00" in table
     )
 

@@ -40,7 +40,8 @@ def case(**more: Any) -> Case:
 
 def ways(**knobs: Any) -> list[Forced]:
     found = cases(
-        Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), **knobs, asked=frozenset(knobs)), PEERS
+        Sweep(sizes=(4096,), backend=("nccl",), ranks=(4,), knobs=knobs, asked=frozenset(knobs)),
+        PEERS,
     )
     return [(c.algo, c.proto, c.channels, c.buffsize) for c in found]
 
@@ -128,7 +129,12 @@ def test_its_own_choice_comes_first_and_once() -> None:
 
 def test_values_that_nobody_asked_for_force_nothing() -> None:
     found = cases(
-        Sweep(sizes=(4096,), backend=("nccl", "mpi"), proto=("simple", "ll"), channels=(2,)), PEERS
+        Sweep(
+            sizes=(4096,),
+            backend=("nccl", "mpi"),
+            knobs={"proto": ("simple", "ll"), "channels": (2,)},
+        ),
+        PEERS,
     )
     assert [(c.backend, c.algo, c.proto, c.channels) for c in found] == [
         ("nccl", "library", "", 0),
@@ -143,8 +149,7 @@ def test_a_library_without_knobs_is_asked_once() -> None:
                 Sweep(
                     sizes=(4096,),
                     backend=("mpi",),
-                    algo=("ring",),
-                    channels=(1, 2),
+                    knobs={"algo": ("ring",), "channels": (1, 2)},
                     asked=frozenset({"algo", "channels"}),
                 ),
                 PEERS,

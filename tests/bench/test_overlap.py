@@ -68,9 +68,9 @@ def test_rates_are_taken_while_both_run() -> None:
         launches_alone=(Marks(launches=marks(0.0, 2e-3, 20)),),
     )
     times = times_of(one)
-    assert times.product_beside == pytest.approx(2e-3)
-    assert times.launch_beside == pytest.approx(2e-3)
-    assert times.product_alone == pytest.approx(1e-3)
+    assert times.gemm_concurrent == pytest.approx(2e-3)
+    assert times.launch_concurrent == pytest.approx(2e-3)
+    assert times.gemm_alone == pytest.approx(1e-3)
     assert times.launch_alone == pytest.approx(1e-3)
 
 
@@ -87,8 +87,8 @@ def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
         launches_alone=(Marks(launches=(0.0, 0.06)),),
     )
     times = times_of(one)
-    assert times.launch_beside == pytest.approx(0.3)
-    assert times.product_beside == pytest.approx(1e-3)
+    assert times.launch_concurrent == pytest.approx(0.3)
+    assert times.gemm_concurrent == pytest.approx(1e-3)
 
 
 def test_the_slowest_rank_counts() -> None:
@@ -100,7 +100,7 @@ def test_the_slowest_rank_counts() -> None:
         launches_alone=fast.launches_alone * 2,
         both=(*fast.both, *slow.both),
     )
-    assert times_of(one).product_beside == pytest.approx(1.5e-3)
+    assert times_of(one).gemm_concurrent == pytest.approx(1.5e-3)
 
 
 def test_what_is_moved_for_lost_computing() -> None:
@@ -111,9 +111,9 @@ def test_what_is_moved_for_lost_computing() -> None:
     assert row.gemm_slower == pytest.approx(1.25)
     assert row.lost_percent == pytest.approx(20.0)
     assert row.slower == pytest.approx(2.0)
-    assert row.beside_us == pytest.approx(2000)
+    assert row.concurrent_us == pytest.approx(2000)
     assert row.mb_per_lost_ms == pytest.approx((1 << 26) / 1e6 / 2 / 0.2)
-    assert row.beside_busbw_gbs == pytest.approx((1 << 26) / 2e-3 / 1e9)
+    assert row.concurrent_busbw_gbs == pytest.approx((1 << 26) / 2e-3 / 1e9)
     assert row.noise_percent == 0.0
 
 

@@ -35,9 +35,10 @@ from collbench.planning.choice import resolve
 from collbench.planning.choice_gpu import MEMORY_GRAIN_BYTES
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
-from collbench.spec.case import Case, P2p, Problem
+from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
+from collbench.spec.knobs import P2p
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from collbench.planning.choice import resolve
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.schedules.ir import Schedule, build
-from collbench.spec.case import Case, P2p, Problem
+from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DTYPES, REDOPS
+from collbench.spec.knobs import P2p
 from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of

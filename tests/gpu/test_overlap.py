@@ -68,7 +68,13 @@ def rows_of(ended: Ended, file: Path) -> list[dict[str, str]]:
         rows = list(csv.DictReader(text))
     assert [row for row in rows if (row["status"], row["wrong"]) != ("ok", "0")] == []
     for row in rows:
-        for name in ("time_us", "gemm_us", "gemm_beside_us", "beside_us", "beside_busbw_gbs"):
+        for name in (
+            "time_us",
+            "gemm_us",
+            "gemm_concurrent_us",
+            "concurrent_us",
+            "concurrent_busbw_gbs",
+        ):
             assert float(row[name]) > 0, name
         # Beside each other neither is much faster than alone, and neither starves.
         assert 0.8 < float(row["gemm_slower"]) < 20

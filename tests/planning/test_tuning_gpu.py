@@ -13,11 +13,12 @@ from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pa
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import DEFAULT_MEMORY, MAX_ENDS, Limits, memory_bytes
+from collbench.planning.choice_gpu import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
 from collbench.planning.selection import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
+from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import ScheduleError
 
 PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)]
@@ -50,7 +51,7 @@ def test_memory_is_what_the_layout_takes_and_within_its_limit(
             {"chunk": 1 << 20, "direct": "off", "channels": 1, "memory": 16 << 20, "slots": 8},
             "16M are allowed",
         ),
-        ({"proto": "ll128", "unroll": 4}, "four vectors"),
+        ({"proto": "ll128", "unroll": 4}, "no effect"),
         ({"transport": "shm", "proto": "ll128"}, "128 bytes"),
         ({"transport": "shm", "direct": "on"}, "nothing reaches"),
     ],

@@ -7,18 +7,15 @@ import pandas as pd
 
 from collbench.results import record
 from collbench.spec.collectives import collective
+from collbench.spec.knobs import KNOBS
 
 H200 = Path(__file__).parent.parent.parent / "profiles/results/h200x4.csv"
 _TEXT = {
     "op": "allreduce",
     "backend": "cuda",
+    **{knob.name: knob.default for knob in KNOBS},
     "algo": "ring",
     "proto": "simple",
-    "transport": "auto",
-    "direct": "auto",
-    "p2p": "auto",
-    "reload": "auto",
-    "specialize": "auto",
     "dtype": "float32",
     "redop": "sum",
     "placement": "out",
@@ -34,13 +31,12 @@ _TEXT = {
     "versions": "",
     "timestamp": "",
 }
-_FLOATS = (*record.MEASURED, "wrong")
 
 
 def row(times: tuple[float, ...] = (), **named: Any) -> dict[str, Any]:
     """A row as a mapping of columns; its times make the measured ones."""
     values: dict[str, Any] = (
-        dict.fromkeys(record.COLUMNS, 0) | _TEXT | {name: float("nan") for name in _FLOATS}
+        dict.fromkeys(record.COLUMNS, 0) | _TEXT | {name: float("nan") for name in record.FLOATS}
     )
     values |= {"ranks": 4, "hosts": 1, "size_bytes": 1024, "schema": record.SCHEMA}
     if named.get("backend") in ("nccl", "mpi"):
@@ -72,7 +68,8 @@ def read(file: Path) -> pd.DataFrame:
     for one in record.read(file):
         cells = {name: getattr(one, name) for name in record.COLUMNS}
         cells |= {
-            name: float("nan") if cells[name] is None else float(cells[name]) for name in _FLOATS
+            name: float("nan") if cells[name] is None else float(cells[name])
+            for name in record.FLOATS
         }
         rows.append(
             cells | {"repeat_times_us": ";".join(f"{time:.6g}" for time in one.repeat_times_us)}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from collbench.analysis.readers.foreign import FLOATS
-from collbench.results.record import COLUMNS, INTEGERS
+from collbench.results.record import COLUMNS, FLOATS, INTEGERS
 
 DATA = Path(__file__).parent.parent / "data" / "results"
 SWEEP = Path(__file__).parent.parent.parent / "profiles" / "results" / "h200x4.csv"

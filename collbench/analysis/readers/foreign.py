@@ -1,25 +1,18 @@
-"""Rows as a table, and rows of other tools as ours: what they do not record stays empty. No format
-is read here.
-"""
+"""Rows of other tools as ours: what they do not record stays empty. No format is read here."""
 
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
-from collbench.bench.sweep import UNASKED
-from collbench.results.record import COLUMNS, INTEGERS, MEASURED, Record
+from collbench.results.record import Record
 from collbench.results.statistics import interval
 from collbench.spec.collectives import Collective, OpName, collective
 from collbench.spec.dtypes import ALIASES, DTYPES
+from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
 from collbench.util.units import rate_gbs
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-FLOATS = (*MEASURED, "wrong")  # wrong: NaN is "not compared"
 # characters; the longest of nccl-tests has less than 300, NCCL's own are longer and of no use here
 LONGEST_LINE = 4000
 MOST_ROWS = 20_000  # of a table; a sweep of 8 to 16G by 2 has 32
@@ -36,30 +29,6 @@ NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d\d)?")
 _NAMED = re.compile(
     r"(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|bcast|send_?recv|gather|scatter|reduce)(v?)(?![a-z])"
 )
-
-
-def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
-    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text.
-    Raises OverflowError above 64 bits.
-    """
-    import pandas as pd
-
-    columns: dict[str, pd.Series] = {}
-    for name in COLUMNS:
-        values = [getattr(record, name) for record in records]
-        if name in INTEGERS:
-            columns[name] = pd.Series(values, dtype="int64")
-        elif name in FLOATS:
-            columns[name] = pd.Series(
-                [math.nan if value is None else float(value) for value in values], dtype="float64"
-            )
-        elif name == "repeat_times_us":
-            columns[name] = pd.Series(
-                [";".join(f"{item:.6g}" for item in value) for value in values], dtype=str
-            )
-        else:
-            columns[name] = pd.Series(values, dtype=str)
-    return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
@@ -193,26 +162,11 @@ def foreign(
     known = collective(op)
     times = [time for time in times_us if math.isfinite(time) and time > 0]
     reason = failure or (f"{wrong} wrong elements" if wrong else "" if times else "no time")
-    text = {name: str(value) for name, value in UNASKED.items() if isinstance(value, str)}
     base = Record(
         op=op,
         backend=backend,
-        algo=text["algo"],
-        proto=text["proto"],
-        transport=text["transport"],
-        direct=text["direct"],
-        p2p=text["p2p"],
-        channels=0,
-        threads=0,
         ctas=0,
-        buffsize=0,
-        slots=0,
-        chunk=0,
-        slices=0,
-        unroll=0,
-        cluster=0,
-        reload=text["reload"],
-        specialize=text["specialize"],
+        **UNASKED,
         dtype=dtype,
         redop=redop if known.is_reduction and redop else "sum",
         root=max(root, 0),

@@ -20,12 +20,12 @@ from collbench import __version__
 from collbench.analysis.best import summary
 from collbench.analysis.changes import compare
 from collbench.analysis.curves import Curve, curves, envelope, heat_maps
-from collbench.bench.sweep import UNASKED
 from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
 from collbench.report.page.changes import changed
 from collbench.report.page.html import element, section
 from collbench.report.tables.best import counts
+from collbench.spec.knobs import UNASKED
 
 if TYPE_CHECKING:
     from collbench.analysis.load import Loaded

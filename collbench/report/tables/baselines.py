@@ -8,8 +8,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
-from collbench.bench.sweep import UNASKED
 from collbench.report.tables.text import NARROW_COLUMNS
+from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from collbench.analysis.changes import MINOR, VERDICTS, Change, Changes
 from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
+from collbench.spec.knobs import BY_STAGE, KNOB
 from collbench.util.units import format_size, format_time_us
 
 WORST = 5  # rows named among the verdicts
@@ -17,26 +18,10 @@ _FIXED = 54  # columns of the table beside the configuration
 _COLORS = {"better": "\033[32m", "worse": "\033[31m", "cannot tell": "\033[33m"}
 _OFF = "\033[0m"
 _WORDS = {"better": "faster", "worse": "slower"}
-_KNOBS = (
-    "transport",
-    "channels",
-    "threads",
-    "ctas",
-    "buffsize",
-    "slots",
-    "chunk",
-    "slices",
-    "unroll",
-    "cluster",
-    "direct",
-    "p2p",
-    "reload",
-    "specialize",
-)
-_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
-_SIZES = {"buffsize", "chunk"}
 NAME_COLUMNS = ("op", "backend", "algo", "proto")
-_SHORT = {"channels": "ch", "buffsize": "buffer", "placement": "place", "conditions": "note"}
+_KNOBS = (*(knob.name for knob in BY_STAGE if knob.name not in NAME_COLUMNS), "ctas")
+_PROBLEM = ("ranks", "dtype", "redop", "root", "placement", "group", "conditions")
+_SHORT = {name: knob.short for name, knob in KNOB.items()} | {"conditions": "note"}
 
 
 def lines(
@@ -148,7 +133,7 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
     that are unknown are left out.
     """
     named_values = [
-        (name, format_size(int(row[name])) if name in _SIZES else str(row[name])) for name in knobs
+        (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
     ]
     words = [
         value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"

@@ -38,9 +38,9 @@ def line(overlap: Overlap) -> str:
     start = (
         f"{format_size(record.size_bytes):>6} {name_of(overlap):<16} {record.channels or '-':>3}"
     )
-    if record.busbw_gbs is None or overlap.beside_busbw_gbs is None:
+    if record.busbw_gbs is None or overlap.concurrent_busbw_gbs is None:
         return f"{start} {record.status}: {record.reason}"
-    cells = [f"{format_rate(rate):>7}" for rate in (record.busbw_gbs, overlap.beside_busbw_gbs)]
+    cells = [f"{format_rate(rate):>7}" for rate in (record.busbw_gbs, overlap.concurrent_busbw_gbs)]
     cells += [f"{f'{ratio or 0:.3f}x':>7}" for ratio in (overlap.slower, overlap.gemm_slower)]
     moved = "-" if overlap.mb_per_lost_ms is None else f"{overlap.mb_per_lost_ms:.0f}"
     return " ".join([start, *cells, f"{moved:>10}", f"{overlap.noise_percent or 0:.1f}%".rjust(6)])
@@ -74,7 +74,7 @@ def advice(rows: Sequence[Overlap]) -> list[str]:
 
 
 def _advice(rows: Sequence[Overlap]) -> list[str]:
-    measured = [row for row in rows if row.beside_busbw_gbs is not None]
+    measured = [row for row in rows if row.concurrent_busbw_gbs is not None]
     by_us = [row for row in measured if row.record.backend == "cuda"] or [
         row for row in measured if row.record.algo == "kernel"
     ]
@@ -112,7 +112,7 @@ def _advice(rows: Sequence[Overlap]) -> list[str]:
 
 
 def _rate(row: Overlap) -> float:
-    return row.beside_busbw_gbs or 0.0
+    return row.concurrent_busbw_gbs or 0.0
 
 
 def _gbs(row: Overlap) -> str:

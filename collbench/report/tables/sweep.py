@@ -7,42 +7,22 @@ neither its own choice, that ours are compared with, nor among the best.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summary_of
 from collbench.analysis.rows import Row, row_of
-from collbench.bench.sweep import UNASKED
 from collbench.report.tables.best import busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import Record
 from collbench.spec.case import Case
+from collbench.spec.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
 from collbench.spec.peers import is_peer
 from collbench.util.units import format_rate, format_size, format_time_us
 
 BOUNDS_COLUMNS = 120  # of a terminal, from which on times have their bounds
-# knob, heading, width
-_KNOBS = (
-    ("ranks", "ranks", 5),
-    ("op", "op", 13),
-    ("backend", "backend", 9),
-    ("dtype", "dtype", 8),
-    ("redop", "redop", 5),
-    ("root", "root", 4),
-    ("placement", "place", 5),
-    ("proto", "proto", 6),
-    ("transport", "transport", 9),
-    ("direct", "direct", 6),
-    ("channels", "ch", 3),
-    ("slots", "slots", 5),
-    ("buffsize", "buffer", 7),
-    ("chunk", "chunk", 7),
-)
-# knobs of which libraries show only what they are forced to
-_OURS = {"proto", "transport", "direct", "channels", "slots", "buffsize", "chunk"}
-_SIZES = {"buffsize", "chunk"}
+# those that may have a column: the algorithm always has one
+_SHOWN = (*AXES, *KNOBS[1:])
 _BEYOND = ", by copy engines: links are rated by what stores get"
-# Knobs that follow from the others where the tool decides: shown only if asked for.
-_NOT_TELLING = {"direct", "slots", "buffsize", "chunk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +31,7 @@ class SweepTable:
     asked to.
     """
 
-    knobs: tuple[tuple[str, str, int], ...]
+    knobs: tuple[Knob, ...]
     asked: frozenset[str]
     is_wide: bool
     has_ceilings: bool = False
@@ -62,7 +42,7 @@ class SweepTable:
         cells = [
             f"{'size':>6}",
             f"{'algo':<{self.algo_width}}",
-            *[f"{title:<{width}}" for _, title, width in self.knobs],
+            *[f"{knob.short:<{knob.width}}" for knob in self.knobs],
             f"{'time us':>9}",
         ]
         if self.is_wide:
@@ -75,11 +55,10 @@ class SweepTable:
 
     def line(self, record: Record) -> str:
         """One row; what was not measured has its reason."""
-        knobs = [self._knob(record, name, width) for name, _, width in self.knobs]
         cells = [
             f"{format_size(record.size_bytes):>6}",
             f"{record.algo:<{self.algo_width}}",
-            *knobs,
+            *[f"{self._knob(record, knob):<{knob.width}}" for knob in self.knobs],
         ]
         if record.time_us is None or record.algbw_gbs is None or record.busbw_gbs is None:
             return "  ".join([*cells, f"{record.status}: {record.reason}"])
@@ -111,19 +90,17 @@ class SweepTable:
 
     def _line_of(self, rows: Sequence[Record]) -> str:
         sizes = sorted({row.size_bytes for row in rows})
-        names = [("algo", self.algo_width), *((name, width) for name, _, width in self.knobs)]
+        algo = replace(KNOB["algo"], width=self.algo_width)
         cells = [f"{'-'.join(map(format_size, dict.fromkeys((sizes[0], sizes[-1])))):>6}"]
-        for name, width in names:
-            texts = {self._knob(row, name, width) for row in rows}
-            cells.append(texts.pop() if len(texts) == 1 else f"{'*':<{width}}")
+        for knob in (algo, *self.knobs):
+            texts = {self._knob(row, knob) for row in rows}
+            cells.append(f"{texts.pop() if len(texts) == 1 else '*':<{knob.width}}")
         return "  ".join([*cells, f"waived, {len(rows)} points: {rows[0].reason}"])
 
-    def _knob(self, record: Record, name: str, width: int) -> str:
-        value = getattr(record, name)
-        text = format_size(value) if name in _SIZES else str(value)
-        if name in _OURS and value == UNASKED[name] and is_peer(record.backend):
-            text = ""
-        return f"{text:<{width}}"
+    def _knob(self, record: Record, knob: Knob) -> str:
+        value = getattr(record, knob.name)
+        is_unasked = is_peer(record.backend) and value == UNASKED.get(knob.name)
+        return "" if is_unasked and knob.name != "algo" else knob.text(value)
 
 
 def table_of(
@@ -133,21 +110,26 @@ def table_of(
     waived.
     """
 
-    def varies(name: str) -> bool:
-        cases = requested if name in _NOT_TELLING else resolved
+    def varies(knob: Knob) -> bool:
+        # what follows from the rest where the tool decides is shown only if it was asked for
+        cases = requested if knob.stage else resolved
         ours, theirs = (
-            {getattr(case, name) for case in cases if is_peer(case.backend) == is_theirs}
+            {getattr(case, knob.name) for case in cases if is_peer(case.backend) == is_theirs}
             for is_theirs in (False, True)
         )
-        return len(ours) > 1 or len(theirs) > 1 or (name not in _OURS and len(ours | theirs) > 1)
+        return (
+            len(ours) > 1
+            or len(theirs) > 1
+            or (knob.name not in UNASKED and len(ours | theirs) > 1)
+        )
 
     asked = frozenset(
-        name
-        for name, _, _ in _KNOBS
-        if len({getattr(case, name) for case in requested if not is_peer(case.backend)}) > 1
+        knob.name
+        for knob in _SHOWN
+        if len({getattr(case, knob.name) for case in requested if not is_peer(case.backend)}) > 1
     )
     return SweepTable(
-        knobs=tuple(knob for knob in _KNOBS if knob[0] in asked or varies(knob[0])),
+        knobs=tuple(knob for knob in _SHOWN if knob.name in asked or varies(knob)),
         asked=asked,
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
@@ -207,11 +189,11 @@ def best_lines(
     }
     ours = [row for row in found.rows if row.status == "ok" and not row.is_library]
     knobs = [
-        name
-        for name, _, _ in table.knobs
-        if name in table.asked
-        and (name in _OURS or name == "backend")
-        and len({getattr(row, name) for row in ours}) > 1
+        knob
+        for knob in table.knobs
+        if knob.name in table.asked
+        and (knob.name in UNASKED or knob.name == "backend")
+        and len({getattr(row, knob.name) for row in ours}) > 1
     ]
     names = [
         best_text([_configuration(row, knobs) for row in best.leaders], best.certainty)
@@ -243,10 +225,7 @@ def _excess_text(best: Best) -> str:
     return "-" if best.excess is None else f"{100 * (best.excess.median - 1):+.1f}%"
 
 
-def _configuration(row: Row, knobs: Sequence[str]) -> str:
+def _configuration(row: Row, knobs: Sequence[Knob]) -> str:
     """The algorithm, and the options that give this row again."""
-    values = [(name, getattr(row, name)) for name in knobs]
-    options = [
-        f"--{name} {format_size(value) if name in _SIZES else value}" for name, value in values
-    ]
+    options = [f"{knob.flag} {knob.text(getattr(row, knob.name))}" for knob in knobs]
     return " ".join([row.algo, *options])

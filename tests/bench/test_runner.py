@@ -6,19 +6,12 @@ from typing import Any
 import pytest
 
 from collbench.backends.base import Batch, Samples, Session
-from collbench.bench.runner import (
-    STRIDE,
-    Measurement,
-    Point,
-    Settings,
-    estimate_s,
-    order,
-    plan_points,
-)
+from collbench.bench.runner import STRIDE, Measurement, Point, estimate_s, order, plan_points
 from collbench.launch.local import LocalGroup
 from collbench.planning.choice import resolve
 from collbench.results.record import Record
 from collbench.spec.case import Case
+from collbench.spec.options import Settings
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError, ScheduleError
 

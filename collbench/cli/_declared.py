@@ -1,0 +1,92 @@
+"""Command-line options from their declarations: spec/knobs.py and spec/options.py."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from collbench.backends import FAMILY as BACKENDS
+from collbench.cli._options import (
+    Finite,
+    ListOf,
+    OneOf,
+    Profile,
+    Size,
+    Whole,
+    natural,
+    positive,
+    rank_count,
+    some_bytes,
+)
+from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.planning.transports import FAMILY as TRANSPORTS
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.knobs import Knob, Value
+from collbench.spec.options import OPTIONS, Option, Settings
+from collbench.util.catalog import names
+
+F = TypeVar("F", bound=Callable[..., Any] | click.Command)
+_REGISTRIES = {
+    "algo": ("auto", *ALGORITHMS.names()),
+    "backend": BACKENDS.names(),
+    "proto": ("auto", *PROTOCOLS.names()),
+    "transport": ("auto", *TRANSPORTS.names()),
+}
+_READERS: dict[str, Callable[[str], int]] = {
+    "count": positive,
+    "bytes": some_bytes,
+    "rank": natural,
+    "ranks": rank_count,
+}
+
+
+def knob_option(knob: Knob) -> Callable[[F], F]:
+    """The option of a knob or an axis: a list of its values."""
+    choices = knob.choices or _REGISTRIES.get(knob.name, ())
+    read: Callable[[str], Value] = _READERS.get(knob.unit, knob.spelled)
+    return click.option(
+        *knob.flags,
+        knob.name,
+        type=ListOf("bytes" if knob.unit == "bytes" else knob.name, read, choices),
+        help=knob.help.format(choices=", ".join(choices)),
+    )
+
+
+def setting_option(option: Option) -> Callable[[F], F]:
+    """The option of a field of Settings."""
+    is_flag = option.type is bool and option.low is None
+    return click.option(
+        *option.flags,
+        option.key,
+        type=None if is_flag else _type_of(option),
+        is_flag=is_flag,
+        default=None,
+        help=option.help,
+        hidden=option.is_hidden,
+    )
+
+
+def _type_of(option: Option) -> "click.ParamType[Any]":
+    if option.choices:
+        return OneOf(option.choices)
+    if option.unit == "GPU":
+        return ListOf("gpu", natural, is_each_once=True)
+    if option.unit == "bytes":
+        return Size()
+    if option.unit == "machine":
+        return Profile("machine", lambda: names("machines"))
+    if option.type is float:
+        return Finite(option.low, option.high)
+    if option.low is not None:
+        return Whole(int(option.low), None if option.high is None else int(option.high))
+    return click.STRING
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """The settings that were given, and the defaults of the others."""
+    given = {
+        name: bool(options[option.key]) if option.type is bool else options[option.key]
+        for name, option in OPTIONS.items()
+        if option.key in options
+    }
+    return Settings(**given)  # type: ignore[arg-type]  # each was read by its option's type

@@ -1,0 +1,130 @@
+"""Records as a table of pandas, and our CSV read as such a table: the columns and what each holds
+are record.KINDS.
+"""
+
+import csv
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from collbench.results.record import (
+    COLUMNS,
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    LEAST,
+    MOST,
+    SCHEMA,
+    SCHEMAS,
+    STATUSES,
+    Record,
+    parse,
+)
+from collbench.spec.knobs import KNOB
+from collbench.util.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
+    """The rows as a table of record.COLUMNS: int64, float64 with NaN for what is missing, text.
+    Raises OverflowError above 64 bits.
+    """
+    import pandas as pd
+
+    columns: dict[str, pd.Series] = {}
+    for name in COLUMNS:
+        values = [getattr(record, name) for record in records]
+        if name in INTEGERS:
+            columns[name] = pd.Series(values, dtype="int64")
+        elif name in FLOATS:
+            columns[name] = pd.Series(
+                [math.nan if value is None else float(value) for value in values], dtype="float64"
+            )
+        elif KINDS[name] == "times":
+            columns[name] = pd.Series(
+                [";".join(f"{item:.6g}" for item in value) for value in values], dtype=str
+            )
+        else:
+            columns[name] = pd.Series(values, dtype=str)
+    return pd.DataFrame(columns, columns=list(COLUMNS))
+
+
+def read_frame(name: str, data: bytes) -> "pd.DataFrame":
+    """The rows of our CSV, whose lines all have their ends. Raises UsageError with the place of
+    what is broken.
+    """
+    import pandas as pd
+
+    try:
+        return _by_pandas(data)
+    # ParserError and UnicodeDecodeError are ValueErrors
+    except (ValueError, OverflowError, pd.errors.ParserWarning):
+        pass
+    try:  # row by row, which says where it is broken
+        return frame_of(list(parse(name, data.decode())))
+    except (csv.Error, OverflowError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name}: {error}", "mend or delete that line") from None
+
+
+def _by_pandas(data: bytes) -> "pd.DataFrame":
+    """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
+    ParserWarning if a cell is not what its column holds.
+    """
+    import pandas as pd
+
+    schema = SCHEMAS.get(tuple(data.partition(b"\n")[0].decode().strip().split(",")))
+    if schema is None:
+        raise ValueError("other columns")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        frame = pd.read_csv(
+            io.BytesIO(data),
+            engine="c",
+            index_col=False,
+            keep_default_na=False,
+            na_values={name: [""] for name in FLOATS},
+            dtype={
+                name: "int64" if name in INTEGERS else "float64" if name in FLOATS else str
+                for name in COLUMNS
+            },
+        )
+    if not (frame["schema"] == schema).all():
+        raise ValueError("another schema")
+    if schema != SCHEMA:
+        later = {name: KNOB[name].default for name in COLUMNS if name not in frame}
+        frame = frame.assign(**later, schema=SCHEMA)[list(COLUMNS)]
+    for name in COLUMNS:
+        if not _is_sound(frame[name], name):
+            raise ValueError(name)
+    return frame
+
+
+def _is_sound(cells: "pd.Series", name: str) -> bool:
+    """Whether all cells are empty, where they may be, or what the column holds."""
+    kind = KINDS[name]
+    if kind == "status":
+        return bool(cells.isin(STATUSES).all())
+    if kind == "count":
+        return bool((cells.isna() | (cells % 1 == 0)).all())
+    if kind == "times":
+        return _are_times(cells)
+    return kind not in LEAST or bool((cells.isna() | cells.between(LEAST[kind], MOST)).all())
+
+
+def _are_times(cells: "pd.Series[str]") -> bool:
+    """Whether all repeats are times with one semicolon between them."""
+    import numpy as np
+
+    joined = ";".join(filter(None, cells))
+    if not joined:
+        return True
+    with warnings.catch_warnings():
+        # numpy warns where it stops early; the count tells
+        warnings.simplefilter("ignore", DeprecationWarning)
+        times = np.fromstring(joined, sep=";")
+    is_whole = len(times) == joined.count(";") + 1
+    return is_whole and bool(((times >= LEAST["times"]) & (times <= MOST)).all())

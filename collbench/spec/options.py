@@ -1,0 +1,221 @@
+"""The options of a measurement: one table, as knobs.py is of the knobs.
+
+An option is a field of Settings and nothing else. The command line makes its options and its
+Settings from OPTIONS, and backends take from Settings what they heed.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal, get_args, get_type_hints
+
+LaunchMode = Literal["graph", "stream"]
+NetMemory = Literal["auto", "host", "device"]
+DEFAULT_MACHINE = "cpu-2"
+DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
+MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor between sizes
+MAX_REPEATS = 10_000
+MAX_LAUNCHES = 1_000_000_000  # fits 32 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """How one field of Settings is asked for.
+
+    type: of the field. low and high: the bounds of a number; a truth with bounds is given as 0 or
+    1. choices: the names that can be given. unit: what a number counts. is_hidden: for tests only,
+    left out of the help.
+    """
+
+    flags: tuple[str, ...]
+    help: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: Literal["", "bytes", "GPU", "machine"] = ""
+    is_hidden: bool = False
+    name: str = ""
+    type: object = str
+
+    @property
+    def key(self) -> str:
+        """Its name among the options of a command and in a sweep profile.
+
+        >>> OPTIONS["aggregate"].key
+        'agg_iters'
+        """
+        return self.flags[-1].lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to measure: repeats, launches, checks, deadlines; what runs them, and where."""
+
+    gpus: Annotated[
+        tuple[int, ...],
+        Option(
+            flags=("--gpus",),
+            help="GPUs by their CUDA numbers, in ring order, for example 0,2,3. Default: all.",
+            unit="GPU",
+        ),
+    ] = ()
+    iterations: Annotated[
+        int,
+        Option(
+            flags=("-n", "--iters"),
+            low=0,
+            help=(
+                "Timed iterations of a repeat, for example 20. Default: 0, as many as take 40"
+                " ms (3 to 1000), on GPUs 4 ms (4 to 100)."
+            ),
+            high=MAX_LAUNCHES,
+        ),
+    ] = 0
+    warmup: Annotated[
+        int,
+        Option(
+            flags=("-w", "--warmup"),
+            low=0,
+            help=("Untimed launches before the timed ones, for example 5. Default: 1."),
+            high=MAX_LAUNCHES,
+        ),
+    ] = 1
+    is_checked: Annotated[
+        bool,
+        Option(
+            flags=("-c", "--check"),
+            low=0,
+            help=(
+                "Compare the results with what is expected; 0 does not, and rows say "
+                "unchecked. Default: 1."
+            ),
+        ),
+    ] = True
+    aggregate: Annotated[
+        int,
+        Option(
+            flags=("-m", "--agg-iters"),
+            low=1,
+            help=("Launches that count as one iteration, for example 10. Default: 1."),
+            high=MAX_LAUNCHES,
+        ),
+    ] = 1
+    blocking: Annotated[
+        bool,
+        Option(
+            flags=("-z", "--blocking"),
+            low=0,
+            high=1,
+            help=("Let all ranks meet at a barrier after every iteration: 1, on CPUs. Default: 0."),
+        ),
+    ] = False
+    repeats: Annotated[
+        int,
+        Option(
+            flags=("--repeats",),
+            low=1,
+            help=("Repeats of every point, spread over the sweep, for example 5. Default: 3."),
+            high=MAX_REPEATS,
+        ),
+    ] = 3
+    hot: Annotated[
+        bool,
+        Option(
+            flags=("--hot",),
+            help=(
+                "Use the same buffers in every launch, which leaves them in the cache. "
+                "Default: rotate through buffers larger than the cache."
+            ),
+        ),
+    ] = False
+    timeout_s: Annotated[
+        float,
+        Option(
+            flags=("--timeout",),
+            low=0.1,
+            high=MAX_S,
+            help=(
+                "Seconds beyond its estimate after which a point is given up, for example 60."
+                " Default: 10."
+            ),
+        ),
+    ] = 10.0
+    launch: Annotated[
+        LaunchMode,
+        Option(
+            flags=("--launch",),
+            choices=get_args(LaunchMode),
+            help=("How launches on GPUs are queued: graph, stream. Default: graph."),
+        ),
+    ] = "graph"
+    isolated: Annotated[
+        bool,
+        Option(
+            flags=("--isolate",),
+            help=(
+                "Time each launch on GPUs alone, after a barrier of all ranks. Default: "
+                "launches back to back."
+            ),
+        ),
+    ] = False
+    net_memory: Annotated[
+        NetMemory,
+        Option(
+            flags=("--net-memory",),
+            choices=("host", "device"),
+            help=(
+                "Memory of the slots of messages between GPUs (--transport net): host, "
+                "device. Default: device if MPI says that it takes GPU memory and proto is "
+                "simple, else host."
+            ),
+        ),
+    ] = "auto"
+    net_threads: Annotated[
+        int | None,
+        Option(
+            flags=("--net-threads",),
+            low=0,
+            high=64,
+            help=(
+                "Threads of a rank that receive large messages between GPUs, for example 4; "
+                "0: the proxy receives. Default: 4 or 2, by the number of cores."
+            ),
+        ),
+    ] = None
+    max_memory: Annotated[
+        int,
+        Option(
+            flags=("--max-memory",),
+            unit="bytes",
+            help=(
+                "Upper limit of a GPU's FIFOs, flags and scratch memory in bytes, for example"
+                " 1G. Default: 256M."
+            ),
+        ),
+    ] = DEFAULT_MEMORY
+    machine: Annotated[
+        str,
+        Option(
+            flags=("--machine",),
+            help=(
+                "Machine that the model backend models, or whose links give the ceilings of "
+                "rows on GPUs: a profile, for example dgx-a100, or a file. Default: cpu-2; "
+                "the GPUs found."
+            ),
+            unit="machine",
+        ),
+    ] = DEFAULT_MACHINE
+    inject: Annotated[
+        str,
+        Option(
+            flags=("--inject",),
+            help="A fault, for tests: late:RANK, die:RANK or drop.",
+            is_hidden=True,
+        ),
+    ] = ""
+
+
+OPTIONS = {
+    of.name: replace(hint.__metadata__[0], name=of.name, type=hint.__origin__)
+    for of, hint in zip(
+        fields(Settings), get_type_hints(Settings, include_extras=True).values(), strict=True
+    )
+}
