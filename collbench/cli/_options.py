@@ -19,6 +19,8 @@ T = TypeVar("T")
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
+MAX_REPEATS = 10_000
+MAX_LAUNCHES = 1_000_000_000  # fits 32 bits
 MAX_S = 1_000_000  # of a timeout or a soak, eleven days; and a factor between sizes
 
 

@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from collbench.cli._command import Command, given
-from collbench.cli._options import MAX_S, Finite, ListOf, OneOf, Whole, natural, positive
+from collbench.cli._options import (
+    MAX_REPEATS,
+    MAX_S,
+    Finite,
+    ListOf,
+    OneOf,
+    Whole,
+    natural,
+    positive,
+)
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
@@ -98,7 +107,7 @@ _OPTIONS = (
     ),
     click.option(
         "--repeats",
-        type=Whole(2),
+        type=Whole(2, MAX_REPEATS),
         default=5,
         show_default=True,
         help="Repeats of every row, which also show the noise, for example 9.",

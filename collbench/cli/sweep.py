@@ -14,6 +14,8 @@ from collbench.cli._options import (
     GPU_FACTOR,
     GPU_FIRST,
     GPU_LAST,
+    MAX_LAUNCHES,
+    MAX_REPEATS,
     MAX_S,
     Finite,
     ListOf,
@@ -251,7 +253,7 @@ _HOW = (
     click.option(
         "-n",
         "--iters",
-        type=Whole(0),
+        type=Whole(0, MAX_LAUNCHES),
         help=(
             "Timed iterations of a repeat, for example 20. Default: 0, as many as take 40 ms (3 to"
             " 1000), on GPUs 4 ms (4 to 100)."
@@ -260,7 +262,7 @@ _HOW = (
     click.option(
         "-w",
         "--warmup",
-        type=Whole(0),
+        type=Whole(0, MAX_LAUNCHES),
         help="Untimed launches before the timed ones, for example 5. Default: 1.",
     ),
     click.option(
@@ -273,7 +275,7 @@ _HOW = (
     click.option(
         "-m",
         "--agg-iters",
-        type=Whole(1),
+        type=Whole(1, MAX_LAUNCHES),
         help="Launches that count as one iteration, for example 10. Default: 1.",
     ),
     click.option(
@@ -284,7 +286,7 @@ _HOW = (
     ),
     click.option(
         "--repeats",
-        type=Whole(1),
+        type=Whole(1, MAX_REPEATS),
         help="Repeats of every point, spread over the sweep, for example 5. Default: 3.",
     ),
     click.option(
