@@ -237,9 +237,10 @@ def _exit_code(records: Sequence[Record]) -> int:
         return 1
     if records and all(record.status == "waived" for record in records):
         first, *others = dict.fromkeys(record.reason for record in records)
+        why, _, hint = first.partition("; ")
         more = f" (other reasons: {len(others)})" if others else ""
         raise UnavailableError(
-            f"every point was waived: {first}{more}", "change the options that the reasons name"
+            f"every point was waived: {why}{more}", hint or "change what the reasons name"
         )
     return 0
 

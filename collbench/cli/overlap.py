@@ -11,7 +11,7 @@ from collbench.cli._options import Finite, ListOf, OneOf, Whole, natural, positi
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import MAX_S
+from collbench.spec.options import MAX_REPEATS, MAX_S
 from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
@@ -99,7 +99,7 @@ _OPTIONS = (
     ),
     click.option(
         "--repeats",
-        type=Whole(2),
+        type=Whole(2, MAX_REPEATS),
         default=5,
         show_default=True,
         help="Repeats of every row, which also show the noise, for example 9.",

@@ -190,3 +190,44 @@ def test_an_unknown_number_of_ranks_is_unknown(
     )
     assert run(["compare", str(osu)]) == 0
     assert "allreduce, unknown ranks" in capsys.readouterr().out
+
+
+def test_rows_of_another_group_are_compared_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a launcher and with one; not where one file has both."""
+    files = []
+    for group in ("local", "mpi"):
+        files.append(tmp_path / f"{group}.csv")
+        frame(
+            *(row((9.0, 9.1), algo=algo, group=group) for algo in ("ring", "tree")),
+            row((5.0, 5.1), algo="star", group="local"),
+        ).to_csv(files[-1], index=False)
+    local, mpi = map(str, files)
+    assert run(["compare", local, mpi]) == 0
+    assert "1 rows compared" in capsys.readouterr().out
+    assert run(["compare", local, mpi, "--across", "Group"]) == 0
+    out = capsys.readouterr().out
+    assert "3 rows compared" in out
+    assert "group: local | local, mpi" in out
+    only = written(tmp_path, [*files[0].read_text().splitlines(keepends=True)[:3]], "only.csv")
+    assert run(["compare", str(only), mpi]) == 1
+    both = tmp_path / "both.csv"
+    frame(*(row((9.0, 9.1), algo="ring", group=group) for group in ("local", "mpi"))).to_csv(
+        both, index=False
+    )
+    assert run(["compare", str(both), mpi, "--across", "group"]) == 2
+    err = capsys.readouterr().err
+    assert "the new file has several values of group for one point: local, mpi" in err
+
+
+def test_the_option_that_compares_other_groups_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "local.csv", tmp_path / "mpi.csv"]
+    for file in files:
+        frame(row((9.0, 9.1), group=file.stem, channels=len(file.stem))).to_csv(file, index=False)
+    assert run(["compare", *map(str, files)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "to compare them still: --across group,channels" in out
+    assert run(["compare", *map(str, files), "--across", "channels,group"]) == 0

@@ -77,7 +77,11 @@ def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant
         (["compare"], "FILES is missing", "'collbench compare --help'"),
         (["compare", "--all=3", "x"], "option '--all' does not take a value", "compare --help"),
         (["--nothing"], "there is no option '--nothing'", "'collbench --help'"),
-        (["sweep", "-n", "-1"], "--iters: '-1' is not a whole number from 0 on", "for example 0"),
+        (
+            ["sweep", "-n", "-1"],
+            "--iters: '-1' is not a whole number from 0 to 1000000000",
+            "for example 0",
+        ),
         (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 0"),
         (["sweep", "--ranks", "5000"], "--ranks: '5000' is not a number of ranks", "example 4"),
         (["compare", "x", "--fail-below", "-1"], "--fail-below: '-1' is not a percentage", "5%"),
