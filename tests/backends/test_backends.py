@@ -25,6 +25,7 @@ from collbench.spec.dtypes import dtype as kind_of
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, assert_right, plan_of, problem, random_inputs
 from tests.support.random_schedules import random_schedule
+from tests.support.tiers import tiered
 
 GROUP = LocalGroup()
 BIG = 6 << 20  # bytes of arena that every plan of these tests fits in
@@ -188,7 +189,8 @@ def test_cpu_measures_and_verifies() -> None:
     assert all(seconds > 0 for seconds in samples.seconds)
 
 
-def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
+@pytest.mark.parametrize("hot", tiered([(True,), (False,)], [(True,)]))
+def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
     """Counters, slots and loans over launches and over plans that share one arena."""
     plans = [
         replace(
@@ -206,7 +208,7 @@ def test_cpu_runs_back_to_back_launches_of_many_plans() -> None:
         for op, algo, in_place, direct, channels in MIXED
         for proto in (PROTOCOLS.names() if count == 100 and not direct else ("simple",))
     ]
-    session = cpu.Session(GROUP, plans, hot=False)
+    session = cpu.Session(GROUP, plans, hot=hot)
     try:
         for _ in range(2):
             for plan in plans:
