@@ -6,7 +6,7 @@ Sizes are multiples of everything, so that no action depends on what the proof k
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, zip_longest
 from random import Random
 from typing import Literal
@@ -17,6 +17,7 @@ from collbench.backends.base import compare_output, prepare_buffers, verify_in_p
 from collbench.backends.reference import Machine, reduce_step
 from collbench.planning.lowering import Action, Actor, actors, room_wanted
 from collbench.planning.plan import Carried, Plan, lay_out
+from collbench.schedules.ir import Edge
 from collbench.schedules.passes import home, message_chunks, rounds_of, shape_of
 from collbench.schedules.verify.check import check
 from collbench.schedules.verify.proof import Place, Proof
@@ -112,8 +113,8 @@ class Unproved(Plan):
     messages than the other one.
     """
 
-    @property
-    def messages_of_port(self) -> dict[tuple[int, int, str], list[Carried]]:  # type: ignore[override]
+    @cached_property
+    def messages_of_port(self) -> dict[tuple[int, int, str], list[Carried]]:
         schedule = self.schedule
         sent: dict[tuple[int, int, str], list[Carried]] = {}
         taken: dict[tuple[int, int, str], list[Carried]] = {}
@@ -178,7 +179,7 @@ def plan_of(subject: Subject) -> Plan:
     )
 
 
-def _counts(chunks: Sequence[dict]) -> list[int]:  # type: ignore[type-arg]
+def _counts(chunks: Sequence[dict[Edge, int]]) -> list[int]:
     return [count for counts in chunks for count in counts.values()]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
+from typing import TypeVar
 
 from collbench.planning.plan import registered
 from collbench.schedules.ir import BufferName, Edge, Operand, Schedule, Step, Track, expanded
@@ -27,6 +28,7 @@ from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, roots, world_of
 from tests.support.random_schedules import draw_allreduce, draw_blocks
 
+Item = TypeVar("Item")
 RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
 
 
@@ -157,12 +159,12 @@ class Draft:
         count = self.schedule.chunks[at.buffer]
         return Operand(at.buffer, (at.chunk + self.chance.randrange(1, max(2, count))) % count)
 
-    def without(self, items: tuple) -> tuple:  # type: ignore[type-arg]
+    def without(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
         """One item fewer."""
         k = self.chance.randrange(len(items))
         return items[:k] + items[k + 1 :]
 
-    def swapped_in(self, items: tuple, new: Callable) -> tuple:  # type: ignore[type-arg]
+    def swapped_in(self, items: tuple[Item, ...], new: Callable[[Item], Item]) -> tuple[Item, ...]:
         """One item replaced by what `new` makes of it."""
         k = self.chance.randrange(len(items))
         return (*items[:k], new(items[k]), *items[k + 1 :])
