@@ -78,7 +78,7 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
             (op, hosts)
             for number, hosts in enumerate(EQUAL)
             for k, op in enumerate(SERVED)
-            if len(hosts) <= 8 or k == number % len(SERVED)
+            if len(hosts) <= 6 or k == number % len(SERVED)
         ],
     ),
     ids=str,
