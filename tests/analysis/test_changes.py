@@ -5,6 +5,7 @@ command's exit codes.
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from collbench.cli import run
 from collbench.report.tables.changes import lines
 from collbench.results.record import COLUMNS
 from collbench.util.errors import UsageError
+from tests.support.tiers import tiered
 
 ALGOS = ("ring", "tree", "star", "twoshot", "halving")
 TEXT = {
@@ -146,7 +148,7 @@ def share(found: Changes, *verdicts: str) -> float:
     return float(found.rows["verdict"].isin(verdicts).mean())
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=str)
+@pytest.mark.parametrize("noise", tiered(product(NOISES), product(NOISES[2:4])), ids=str)
 def test_two_sweeps_of_one_build_are_the_same(noise: Noise) -> None:
     called, untold, groups = [], [], 0
     for seed in range(0, 20, 2):
@@ -178,12 +180,15 @@ def test_what_was_measured_side_by_side_may_drift_together() -> None:
 
 @pytest.mark.parametrize(
     "noise",
-    [
-        Noise(),
-        Noise(is_heavy=True),
-        Noise(repeats=5, within=0.008),
-        Noise(within=0.001, between=0.001),
-    ],
+    tiered(
+        [
+            (Noise(),),
+            (Noise(is_heavy=True),),
+            (Noise(repeats=5, within=0.008),),
+            (Noise(within=0.001, between=0.001),),
+        ],
+        [(Noise(is_heavy=True),)],
+    ),
     ids=str,
 )
 def test_five_percent_in_3_of_40_rows_is_found(noise: Noise) -> None:
@@ -205,15 +210,20 @@ def test_five_percent_in_3_of_40_rows_is_found(noise: Noise) -> None:
 
 
 @pytest.mark.parametrize(
-    "noise",
-    [
-        Noise(drift=0.002),
-        Noise(is_heavy=True, drift=0.002),
-        Noise(repeats=5, within=0.01, drift=0.002),
-    ],
+    ("noise", "knobs"),
+    tiered(
+        product(
+            [
+                Noise(drift=0.002),
+                Noise(is_heavy=True, drift=0.002),
+                Noise(repeats=5, within=0.01, drift=0.002),
+            ],
+            [2, 20],
+        ),
+        [(Noise(is_heavy=True, drift=0.002), 2), (Noise(drift=0.002), 20)],
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("knobs", [2, 20])
 def test_two_percent_in_an_algorithm_is_found(noise: Noise, knobs: int) -> None:
     hits = false = 0
     for seed in range(0, 20, 2):

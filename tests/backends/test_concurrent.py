@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import pytest
 
-from collbench.backends.base import Batch, GpuOptions, LaunchMode, RankTiming
+from collbench.backends.base import Batch, GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
@@ -21,6 +21,7 @@ from collbench.device.gemm import Gemm
 from collbench.launch.group import Rank, RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
 from collbench.spec.case import Case, Problem
+from collbench.spec.options import LaunchMode
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import UnavailableError
 from tests.support.overlap import COMM, COMPUTE, Card

@@ -5,7 +5,7 @@ every collective, on GPUs made of NumPy arrays.
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ from collbench.spec.collectives import OpName
 from collbench.util.errors import HangError, RefusedError, ScheduleError, UnavailableError
 from tests.support.batteries import PAIRS, problem, world_of
 from tests.support.device import Gpus, Run, memory_of, place_of
+from tests.support.tiers import tiered
 
 TWO_HOSTS = Limits(hosts=(0, 0, 1, 1))
 PROTOS = ("simple", "ll")
@@ -190,8 +191,14 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
             assert len(layout(plan, rank).fifo_of) == near
 
 
-@pytest.mark.parametrize("proto", PROTOS)
-@pytest.mark.parametrize("found", [(0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0)])
+SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("found", "proto"),
+    tiered(product(SHAPES, PROTOS), [(SHAPES[2], "simple"), (SHAPES[1], "ll"), (SHAPES[3], "ll")]),
+    ids=str,
+)
 def test_every_algorithm(proto: str, found: Domains) -> None:
     for number, (op, algo) in enumerate(PAIRS):
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
@@ -199,7 +206,7 @@ def test_every_algorithm(proto: str, found: Domains) -> None:
         )
 
 
-@pytest.mark.parametrize("proto", PROTOS)
+@pytest.mark.parametrize("proto", tiered(product(PROTOS), [("simple",)]))
 def test_host_memory_beside_messages(proto: str) -> None:
     for number, (op, algo) in enumerate(PAIRS):
         Gpus(plan_of(op, algo, proto, (0, 0, 1, 1), near="shm"), number).run(Run(0), Run(1))

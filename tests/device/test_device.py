@@ -43,7 +43,7 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
-from tests.support.pairwise import pairwise as every_pair
+from tests.support.pairwise import pairwise_of as every_pair
 from tests.support.random_schedules import random_schedule
 from tests.support.structures import enumerators, structure
 

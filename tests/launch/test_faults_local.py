@@ -21,6 +21,7 @@ from tests.support.runs import (
     sweep,
     without_mpi4py,
 )
+from tests.support.tiers import tiered
 
 SHORT = ("--algo", "ring", "--ranks", "2", "--repeats", "1", "--iters", "3", "--hot")
 
@@ -29,7 +30,7 @@ def long_sweep(folder: Path, ranks: int, *more: str) -> list[str]:
     return sweep("--ranks", str(ranks), "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize(("rank", "proto"), [(0, "simple"), (2, "ll128")])
+@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "simple"), (2, "ll128")], [(2, "ll128")]))
 def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, proto: str) -> None:
     # it is seen at once, not when a deadline passes
     with Run(tmp_path, long_sweep(tmp_path, 3, "--timeout", "600", "--proto", proto)) as run:
@@ -44,7 +45,7 @@ def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, prot
         assert f"rank {rank} was killed by SIGKILL" in run.rows()[-1].reason
 
 
-@pytest.mark.parametrize(("rank", "proto"), [(0, "ll"), (1, "simple")])
+@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], [(1, "simple")]))
 def test_a_stopped_rank_ends_the_run_within_its_deadline(
     tmp_path: Path, rank: int, proto: str
 ) -> None:
@@ -60,7 +61,11 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(
 
 
 @pytest.mark.parametrize(
-    ("phase", "story"), [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")]
+    ("phase", "story"),
+    tiered(
+        [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")],
+        [("timed", "; rank 0 waited at a barrier for rank 1")],
+    ),
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
     command = sweep(
@@ -92,7 +97,9 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         assert {row.status for row in run.rows()} == {"ok"}
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize(
+    "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
+)
 def test_ranks_die_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
     with Run(tmp_path, long_sweep(tmp_path, 2)) as run:
         run.wait_for_rows()

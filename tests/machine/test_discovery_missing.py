@@ -2,7 +2,6 @@
 is raised, and the reason is kept.
 """
 
-import time
 from pathlib import Path
 
 import pytest
@@ -50,11 +49,10 @@ def test_an_empty_root_is_a_host_without_anything(tmp_path: Path) -> None:
     }
 
 
-def test_this_host_is_read_quickly() -> None:
-    started = time.monotonic()
+def test_this_host_is_read() -> None:
     with driver(None):
-        topology_of([record()])
-    assert time.monotonic() - started < 30  # a hang, not a race
+        topology = topology_of([record()])
+    assert any(node.kind == "cpu" for node in topology.nodes)
 
 
 def test_no_library_of_a_function_raises(tmp_path: Path) -> None:

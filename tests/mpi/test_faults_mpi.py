@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.runs import (
     under_mpirun,
     without_mpi4py,
 )
+from tests.support.tiers import tiered
 
 pytestmark = needs_mpi
 
@@ -44,12 +46,16 @@ NET = ("--transport", "net")
 STUCK = ("--timeout", str(STUCK_TIMEOUT_S))
 
 
+def name(value: object) -> str:
+    """Of a rank, or of what a sweep has on its command line."""
+    return str(value) if not isinstance(value, tuple) else str(value[-1]) if value else "cpu"
+
+
 def long_sweep(folder: Path, *more: str) -> list[str]:
     return sweep("--ranks", "2", "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), NET)), [(1, NET)]), ids=name)
 def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
     """The launcher sees it first and kills the others, which have no time to speak: it names the
     process and picks the exit code.
@@ -64,8 +70,9 @@ def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize("more", [(), PEER, NET], ids=["cpu", "mpi", "net"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("rank", "more"), tiered(product((0, 1), ((), PEER, NET)), [(0, PEER)]), ids=name
+)
 def test_a_stopped_rank_ends_all_within_a_deadline(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -79,7 +86,7 @@ def test_a_stopped_rank_ends_all_within_a_deadline(
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize("more", [(), NET], ids=["cpu", "net"])
+@pytest.mark.parametrize("more", tiered([((),), (NET,)], []), ids=name)
 def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
     command = sweep(
         *SHORT[:-2], *more, "--sizes", "1K,2K,3K,4K", "--csv", str(tmp_path / "rows.csv"), *STUCK
@@ -90,7 +97,7 @@ def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, 
         assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
 
 
-@pytest.mark.parametrize("more", [(), PEER, NET], ids=["cpu", "mpi", "net"])
+@pytest.mark.parametrize("more", tiered([((),), (PEER,), (NET,)], [((),)]), ids=name)
 def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
@@ -250,8 +257,9 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
         assert ", expected " in row.reason
 
 
-@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("rank", "more"), tiered(product((0, 1), (PEER, NET)), [(0, PEER)]), ids=name
+)
 def test_a_killed_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -264,8 +272,9 @@ def test_a_killed_rank_of_mpiruns_is_named(
         assert run.rows()[-1].status == "error"
 
 
-@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("rank", "more"), tiered(product((0, 1), (PEER, NET)), [(0, PEER)]), ids=name
+)
 def test_a_stopped_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -278,7 +287,7 @@ def test_a_stopped_rank_of_mpiruns_is_named(
         assert run.rows()[-1].status == "error"
 
 
-@pytest.mark.parametrize("more", [PEER, NET], ids=["mpi", "net"])
+@pytest.mark.parametrize("more", tiered([(PEER,), (NET,)], [(PEER,)]), ids=name)
 def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *more)) as run:
         kept = run.wait_for_rows()
@@ -287,7 +296,9 @@ def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> 
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize(
+    "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
+)
 def test_the_peers_ranks_end_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *PEER, *STUCK)) as run:
         run.wait_for_rows()

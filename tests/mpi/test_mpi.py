@@ -14,6 +14,7 @@ import pytest
 from collbench.launch.launcher import OPEN_MPI_VARIABLES
 from collbench.results.record import read
 from collbench.spec.collectives import OPS
+from tests.support.tiers import tiered
 
 MPIRUN = Path(sysconfig.get_path("scripts")) / "mpirun"
 pytestmark = pytest.mark.skipif(
@@ -46,6 +47,8 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
         "1K,100000",
         "--repeats",
         "2",
+        "-n",
+        "3",
         "--csv",
         str(file),
         ranks=3,
@@ -62,8 +65,20 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
     assert len(heads) == 1
 
 
-@pytest.mark.parametrize("backend", ["cpu", "mpi"])
-def test_types_reductions_roots_and_placements(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "dtypes", "redops"),
+    tiered(
+        [
+            ("cpu", "int8,bfloat16,float64", "max,avg"),
+            ("cpu", "bfloat16", "avg"),
+            ("mpi", "int8,bfloat16,float64", "max,avg"),
+        ],
+        [("cpu", "bfloat16", "avg"), ("mpi", "int8,bfloat16,float64", "max,avg")],
+    ),
+)
+def test_types_reductions_roots_and_placements(
+    tmp_path: Path, backend: str, dtypes: str, redops: str
+) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
         "--op",
@@ -77,9 +92,9 @@ def test_types_reductions_roots_and_placements(tmp_path: Path, backend: str) -> 
         "--sizes",
         "4099",
         "--dtype",
-        "int8,bfloat16,float64",
+        dtypes,
         "--redop",
-        "max,avg",
+        redops,
         "--root",
         "2",
         "--placement",

@@ -10,6 +10,7 @@ import pytest
 
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM
 from tests.support.runs import LIMIT_S, ROOT, environment, needs_mpi, under_mpirun
+from tests.support.tiers import tiered
 
 pytestmark = needs_mpi
 
@@ -30,15 +31,21 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, sorted(re.findall(r"rank \d: .+?(?=\n|rank \d: |$)", done.stdout))
 
 
-@pytest.mark.parametrize("proto", ["simple", "ll"])
 @pytest.mark.parametrize(
-    ("op", "algo"),
-    [
-        ("allreduce", "ring"),
-        ("allreduce", "oneshot"),
-        ("alltoall", "direct"),
-        ("broadcast", "chain"),
-    ],
+    ("op", "algo", "proto"),
+    tiered(
+        [
+            (op, algo, proto)
+            for op, algo in (
+                ("allreduce", "ring"),
+                ("allreduce", "oneshot"),
+                ("alltoall", "direct"),
+                ("broadcast", "chain"),
+            )
+            for proto in ("simple", "ll")
+        ],
+        [("alltoall", "direct", "simple"), ("broadcast", "chain", "ll")],
+    ),
 )
 def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     """Two repeats: each set once, then four times 72 launches in two bursts each."""
@@ -47,8 +54,17 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
     assert code == 0
 
 
-@pytest.mark.parametrize("op", ["allreduce", "alltoall"])
-@pytest.mark.parametrize(("chunk_bytes", "threads"), [(TAKEN_FROM, 0), (RECEIVED_FROM, 2)])
+@pytest.mark.parametrize(
+    ("op", "chunk_bytes", "threads"),
+    tiered(
+        [
+            (op, *way)
+            for op in ("allreduce", "alltoall")
+            for way in ((TAKEN_FROM, 0), (RECEIVED_FROM, 2))
+        ],
+        [("allreduce", TAKEN_FROM, 0), ("alltoall", RECEIVED_FROM, 2)],
+    ),
+)
 def test_large_messages_are_taken_or_received_by_threads(
     op: str, chunk_bytes: int, threads: int
 ) -> None:
@@ -85,7 +101,7 @@ def test_a_rank_that_is_late_is_named() -> None:
     assert any(f"rank {rank}: rank {rank} waited for rank 1 to begin" in said for rank in (0, 2))
 
 
-@pytest.mark.parametrize("proto", ["simple", "ll"])
+@pytest.mark.parametrize("proto", tiered([("simple",), ("ll",)], [("ll",)]))
 def test_a_kernel_that_gives_up_ends_the_others(proto: str) -> None:
     """Its rank is told by the others' messages; who waited for whom is what real kernels report."""
     code, said = ranks(3, "allreduce", "ring", proto, "graph", "drop:0")

@@ -3,6 +3,7 @@ the reference.
 """
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -19,38 +20,57 @@ from tests.support.batteries import (
     plan_of,
     problem,
     roots,
+    some_roots,
     world_of,
 )
+from tests.support.tiers import tiered
 
 RANKS = [*range(2, 18), 32, 64]
+LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 
 
+@pytest.mark.parametrize("n", [n for n in RANKS if n <= 32])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_proved_and_right(op: OpName, algo: str, n: int) -> None:
+    for number, root in enumerate(some_roots(op, n, algo)):
+        slots, channels = LAYOUTS[(n + number) % len(LAYOUTS)]
+        what = problem(op, n, root=root, count=3 * n + 1)
+        assert_right(plan_of(what, algo, slots=slots, channels=channels))
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", RANKS)
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_proved_and_right_for_every_root(op: OpName, algo: str, n: int) -> None:
-    layouts = [(2, 1), (2, 3), (8, 1), (8, 3)] if n <= 17 else [(2, 1), (8, 3)]
+def test_proved_and_right_for_every_root_and_layout(op: OpName, algo: str, n: int) -> None:
     for root in roots(op, n):
-        for slots, channels in layouts:
-            assert_right(
-                plan_of(
-                    problem(op, n, root=root, count=3 * n + 1), algo, slots=slots, channels=channels
-                )
-            )
+        for slots, channels in LAYOUTS if n <= 17 else LAYOUTS[:2]:
+            what = problem(op, n, root=root, count=3 * n + 1)
+            assert_right(plan_of(what, algo, slots=slots, channels=channels))
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
+def assert_right_in_place_and_with_loans(op: OpName, algo: str, n: int, root: int) -> None:
+    for in_place in placements(op):
+        for direct in (False, True):
+            if (algo, in_place, direct) == ("oneshot", True, True):
+                continue  # see test_oneshot_in_place_lends_nothing
+            what = problem(op, n, root=root, count=53, in_place=in_place)
+            assert_right(plan_of(what, algo, slots=2, direct=direct))
+            assert_right(plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_in_place_and_with_loans(op: OpName, algo: str, n: int) -> None:
+    for root in some_roots(op, n, algo)[-2:]:
+        assert_right_in_place_and_with_loans(op, algo, n, root)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 13])
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_in_place_and_with_loans_for_every_root(op: OpName, algo: str, n: int) -> None:
     for root in roots(op, n):
-        for in_place in placements(op):
-            for direct in (False, True):
-                if (algo, in_place, direct) == ("oneshot", True, True):
-                    continue  # see test_oneshot_in_place_lends_nothing
-                what = problem(op, n, root=root, count=53, in_place=in_place)
-                assert_right(plan_of(what, algo, slots=2, direct=direct))
-                assert_right(
-                    plan_of(what, algo, slots=8, slot_bytes=32 * n, channels=3, direct=direct)
-                )
+        assert_right_in_place_and_with_loans(op, algo, n, root)
 
 
 def test_oneshot_in_place_lends_nothing() -> None:
@@ -145,12 +165,15 @@ def test_no_track_of_duplex_both_sends_and_receives(op: OpName) -> None:
         assert all(step.recv and not step.send for step in receives)
 
 
-@pytest.mark.parametrize("algo", ["ring", "twoshot"])
-def test_a_thousand_ranks_need_one_program(algo: str) -> None:
-    schedule = registered("allreduce", algo, World(n=1000))
+@pytest.mark.parametrize(
+    ("algo", "n"),
+    tiered(product(("ring", "twoshot"), (200, 1000)), product(("ring", "twoshot"), (200,))),
+)
+def test_hundreds_of_ranks_need_one_program(algo: str, n: int) -> None:
+    schedule = registered("allreduce", algo, World(n=n))
     assert schedule.is_symmetric
     assert len(schedule.programs) == 1
-    assert check(schedule).hops == {"ring": 1998, "twoshot": 2}[algo]
+    assert check(schedule).hops == {"ring": 2 * (n - 1), "twoshot": 2}[algo]
 
 
 def test_reorder_moves_the_ring() -> None:

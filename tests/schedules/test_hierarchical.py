@@ -29,6 +29,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import assert_right, placements, problem, random_inputs, roots
+from tests.support.tiers import tiered
 
 Hosts = tuple[int, ...]
 SHAPES = ((2, 2), (2, 4), (3, 2), (4, 4), (2, 8), (8, 2))  # hosts, ranks of each
@@ -69,8 +70,19 @@ def some_roots(op: OpName, n: int) -> Sequence[int]:
     return known if len(known) <= 8 else (0, n // 2 + 1, n - 1)
 
 
-@pytest.mark.parametrize("hosts", EQUAL, ids=str)
-@pytest.mark.parametrize("op", SERVED)
+@pytest.mark.parametrize(
+    ("op", "hosts"),
+    tiered(
+        product(SERVED, EQUAL),
+        [
+            (op, hosts)
+            for number, hosts in enumerate(EQUAL)
+            for k, op in enumerate(SERVED)
+            if len(hosts) <= 6 or k == number % len(SERVED)
+        ],
+    ),
+    ids=str,
+)
 def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
     n = len(hosts)
     for root in some_roots(op, n):

@@ -12,10 +12,13 @@ from collbench.spec.case import Problem
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
 from collbench.spec.world import World
+from tests.support.tiers import drawn
 
 PAIRS: list[tuple[OpName, str]] = [
     (op, algo) for op in OPS for algo in FAMILY if op in FAMILY.load(algo).SERVES
 ]
+
+MANY_ROOTS = 5
 
 
 def problem(
@@ -70,6 +73,12 @@ def plan_of(
 
 def roots(op: OpName, n: int) -> Sequence[int]:
     return range(n) if collective(op).is_rooted else (0,)
+
+
+def some_roots(op: OpName, n: int, *about: object) -> Sequence[int]:
+    """All, or of many ranks one that is drawn for what the test is about."""
+    every = roots(op, n)
+    return every if len(every) <= MANY_ROOTS else (drawn(every, op, n, *about),)
 
 
 def placements(op: OpName) -> Sequence[bool]:

@@ -1,6 +1,8 @@
-"""Valid schedules that nobody registered: random trees, random hops, random tracks, drawn by
-hypothesis.
+"""Valid schedules that nobody registered: random trees, random hops, random tracks, drawn by a
+generator of random numbers or by hypothesis.
 """
+
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -8,21 +10,21 @@ from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
 from collbench.spec.collectives import OpName
 from collbench.spec.world import World
 
+BLOCKED: tuple[OpName, ...] = ("allgather", "alltoall", "reducescatter")
 
-@st.composite
-def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
+
+def draw_allreduce(chance: Random, ranks: int = 0) -> Schedule:
     """Every chunk goes up a random tree of its own and down another, on tracks shared or apart,
     some results through scratch. ranks 0: any number.
     """
-    n, chunks = ranks or draw(st.integers(2, 6)), draw(st.integers(1, 3))
-    apart = draw(st.booleans())
-    through_scratch = draw(st.booleans())
+    n, chunks = ranks or chance.randint(2, 6), chance.randint(1, 3)
+    apart = chance.random() < 0.5
+    through_scratch = chance.random() < 0.5
     trees = []
     for _ in range(chunks):
-        order = draw(st.permutations(range(n)))
-        trees.append(
-            {order[k]: order[draw(st.integers(0, k - 1))] for k in range(1, n)} | {order[0]: -1}
-        )
+        order = list(range(n))
+        chance.shuffle(order)
+        trees.append({order[k]: order[chance.randrange(k)] for k in range(1, n)} | {order[0]: -1})
 
     def program(world: World, rank: int) -> tuple[Track, ...]:
         up, down = [], []
@@ -59,19 +61,13 @@ def random_allreduce(draw: st.DrawFn, ranks: int = 0) -> Schedule:
     return build("allreduce", "random", program, World(n=n))
 
 
-@st.composite
-def random_blocks(draw: st.DrawFn, ranks: int = 0) -> Schedule:
+def draw_blocks(chance: Random, ranks: int = 0) -> Schedule:
     """Every block of an allgather, alltoall or scatter takes a random path, relayed through
     scratch, all blocks of a hop in one round.
     """
-    op: OpName = draw(st.sampled_from(["allgather", "alltoall", "reducescatter"]))
-    n = ranks or draw(st.integers(2, 5))
-    relays = {
-        (src, dst): draw(st.integers(0, n - 1))
-        for src in range(n)
-        for dst in range(n)
-        if src != dst
-    }
+    op: OpName = chance.choice(BLOCKED)
+    n = ranks or chance.randint(2, 5)
+    relays = {(src, dst): chance.randrange(n) for src in range(n) for dst in range(n) if src != dst}
 
     def relay_of(src: int, dst: int) -> int | None:
         relay = relays[src, dst]
@@ -118,6 +114,16 @@ def random_blocks(draw: st.DrawFn, ranks: int = 0) -> Schedule:
         return (Track(name="main", rounds=(tuple(first), tuple(second), tuple(last))),)
 
     return build(op, "random", program, World(n=n))
+
+
+def random_allreduce(ranks: int = 0) -> st.SearchStrategy[Schedule]:
+    """Schedules of draw_allreduce."""
+    return st.randoms(use_true_random=False).map(lambda chance: draw_allreduce(chance, ranks))
+
+
+def random_blocks(ranks: int = 0) -> st.SearchStrategy[Schedule]:
+    """Schedules of draw_blocks."""
+    return st.randoms(use_true_random=False).map(lambda chance: draw_blocks(chance, ranks))
 
 
 random_schedule = st.one_of(random_allreduce(), random_blocks())

@@ -1,0 +1,86 @@
+"""What a number of mutants shows, as a table."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+
+from tests.mutants.judge import Judgement, judge
+from tests.mutants.lowering import Found
+from tests.mutants.schedules import mutant, valid
+
+# Rules that a schedule must keep whatever it computes, by what the check says of one that does not.
+RULES = {
+    "writes to the input|has no .* buffer|without operands|goes nowhere|edge to rank": "its form",
+    "one side|used by two tracks|edge twice|chunks from rank|stay in port": "its ports",
+    "two steps write|another writes it": "a round is unordered",
+    "adds |reduces nothing|before anything was written|stale": "a step with no meaning",
+    "while it is lent|return a loan": "loans are waited for",
+    "without knowing that the launch has begun": "a direct write is announced",
+    "without an order": "tracks that touch one chunk are ordered",
+    "deadlocks": "no deadlock with these slots, stage by stage",
+}
+
+
+def mutants(count: int, seed: int) -> Iterator[Judgement]:
+    """Mutants and what was found of each; every kind of fault in turn."""
+    for number in range(count):
+        yield judge(mutant(Random(f"{seed} {number}"), number), number)
+
+
+def unchanged(count: int, seed: int) -> Iterator[Judgement]:
+    """Valid schedules and what was found of each."""
+    for number in range(count):
+        yield judge(valid(Random(f"{seed} valid {number}")), number)
+
+
+def rule_of(refused: str) -> str:
+    """Which rule a refused schedule breaks."""
+    return next((name for said, name in RULES.items() if re.search(said, refused)), refused)
+
+
+def table(judged: Iterable[Judgement]) -> list[str]:
+    """Of each kind of fault: mutants; those that are wrong or hang on the reference, and in another
+    order only, each with how many the check refuses; those that were right in every order that was
+    tried, and how many of these the check refuses.
+    """
+    rows: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    rules: Counter[str] = Counter()
+    for found in judged:
+        where = (
+            "reference"
+            if found.reference != "right"
+            else "elsewhere"
+            if found.elsewhere != "right"
+            else "right"
+        )
+        for name in (found.subject.fault, "all"):
+            rows[name].update(["mutants", where, *([f"{where} refused"] if found.refused else [])])
+        if where == "right" and found.refused:
+            rules[rule_of(found.refused)] += 1
+    columns = (
+        "mutants",
+        "reference",
+        "reference refused",
+        "elsewhere",
+        "elsewhere refused",
+        "right",
+        "right refused",
+    )
+    lines = [f"{'fault':<28}" + "".join(f"{name:>18}" for name in columns)]
+    lines += [
+        f"{name:<28}" + "".join(f"{rows[name][column]:>18}" for column in columns)
+        for name in sorted(rows, key=lambda name: name == "all")
+    ]
+    lines += ["", "right in every order tried, and refused for:"]
+    lines += [f"{count:>6}  {rule}" for rule, count in rules.most_common()]
+    return lines
+
+
+def lowered(make: Callable[[Random, int], Found], count: int, seed: int) -> list[str]:
+    """Of each fault in what a schedule is lowered to: by what it was noticed, and how often."""
+    found = Counter(make(Random(f"{seed} {number}"), number) for number in range(count))
+    return [
+        f"{fault:<58}{by or 'nothing':>16}{times:>6}"
+        for (fault, by), times in sorted(found.items())
+    ]

@@ -1,0 +1,528 @@
+"""Valid schedules, and one fault in each: a step dropped, an edge redirected, a wait that closes a
+circle.
+
+A fault is a function that changes a draft of a schedule at a place that is drawn, and says whether
+it found one.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TypeVar
+
+from collbench.planning.plan import registered
+from collbench.schedules.ir import BufferName, Edge, Operand, Schedule, Step, Track, expanded
+from collbench.schedules.passes import (
+    braid,
+    is_copy,
+    landing,
+    message_chunks,
+    pull_zero_copy,
+    reorder,
+    rounds_of,
+)
+from collbench.schedules.zero_copy import push_zero_copy
+from collbench.spec.collectives import collective
+from collbench.util.errors import ScheduleError
+from tests.support.batteries import PAIRS, placements, roots, world_of
+from tests.support.random_schedules import draw_allreduce, draw_blocks
+
+Item = TypeVar("Item")
+RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A schedule with what it runs with; `fault` names what was changed, "" if nothing was."""
+
+    schedule: Schedule
+    in_place: bool = False
+    slots: int = 4
+    slices: int = 1
+    fault: str = ""
+
+
+def plain(chance: Random) -> Subject:
+    """A valid schedule without zero-copy messages: registered, with any root and order of ranks, or
+    random.
+    """
+    op, algo = chance.choice(PAIRS)
+    n = chance.choice(RANKS)
+    root = chance.choice(roots(op, n))
+    schedule = registered(op, algo, world_of(algo, n, root))
+    variant = chance.random()
+    if variant < 0.2:
+        schedule = chance.choice((draw_allreduce, draw_blocks))(chance)
+    elif variant < 0.3:
+        schedule = reorder(schedule, tuple(chance.sample(range(n), n)))
+    elif variant < 0.35 and collective(op).is_interleaved and n < 6:
+        schedule = braid([schedule, schedule])
+    # a random one may send an input after it was overwritten in place
+    in_place = schedule.name != "random" and chance.choice(placements(schedule.op))
+    slices = chance.choice((1, 1, 2))
+    slots = slices * chance.choice((3, 4, 8))
+    return Subject(schedule=schedule, in_place=in_place, slots=slots, slices=slices)
+
+
+def pulled(subject: Subject) -> Subject:
+    """With every message read in place that can be. In place, a one-shot cannot wait for its loans:
+    it stays as it is.
+    """
+    if subject.in_place and subject.schedule.name == "oneshot":
+        return subject
+    return replace(subject, schedule=pull_zero_copy(subject.schedule, in_place=subject.in_place))
+
+
+def pushed(subject: Subject) -> Subject:
+    """With every message written in place that can be; as it is if the schedule is refused."""
+    with suppress(ScheduleError):
+        return replace(
+            subject, schedule=push_zero_copy(subject.schedule, in_place=subject.in_place)
+        )
+    return subject
+
+
+def with_some_way(subject: Subject, chance: Random) -> Subject:
+    """With zero-copy messages, or without."""
+    way = chance.random()
+    if way < 0.25:
+        return pulled(subject)
+    return pushed(subject) if way < 0.4 and subject.schedule.n < 6 else subject
+
+
+def valid(chance: Random) -> Subject:
+    """A valid schedule, with zero-copy messages or without."""
+    return with_some_way(plain(chance), chance)
+
+
+class Draft:
+    """A schedule that can be changed. Of a symmetric one, all ranks' programs or one."""
+
+    def __init__(self, schedule: Schedule, chance: Random) -> None:
+        self.chance = chance
+        is_whole = schedule.is_symmetric and not schedule.placed and chance.random() < 0.2
+        self.schedule = schedule if is_whole else expanded(schedule)
+        self.programs = [
+            [(track.name, [list(steps) for steps in track.rounds]) for track in program]
+            for program in self.schedule.programs
+        ]
+        self.lent, self.returns = dict(self.schedule.lent), dict(self.schedule.returns)
+        self.placed, self.ready = dict(self.schedule.placed), dict(self.schedule.ready)
+
+    def made(self) -> Schedule:
+        programs = tuple(
+            tuple(
+                Track(name=name, rounds=tuple(tuple(steps) for steps in rounds if steps))
+                for name, rounds in program
+                if any(rounds)
+            )
+            for program in self.programs
+        )
+        return replace(
+            self.schedule,
+            programs=programs,
+            lent=self.lent,
+            returns=self.returns,
+            placed=self.placed,
+            ready=self.ready,
+        )
+
+    def track(self, least: int = 1) -> list[list[Step]]:
+        """A track of some rank with that many rounds; [] if the draw has fewer."""
+        program = self.chance.choice([program for program in self.programs if program])
+        rounds = self.chance.choice(program)[1]
+        return rounds if len(rounds) >= least else []
+
+    def steps(self, wanted: Callable[[Step], object]) -> tuple[list[Step], int] | None:
+        """A round and a step in it that is as wanted."""
+        found = [
+            (steps, s)
+            for program in self.programs
+            for _, rounds in program
+            for steps in rounds
+            for s, step in enumerate(steps)
+            if wanted(step)
+        ]
+        return self.chance.choice(found) if found else None
+
+    def edit(self, wanted: Callable[[Step], object], change: Callable[[Step], Step]) -> bool:
+        """Change one step."""
+        found = self.steps(wanted)
+        if found is None:
+            return False
+        steps, s = found
+        steps[s] = change(steps[s])
+        return True
+
+    def other_chunk(self, at: Operand) -> Operand:
+        count = self.schedule.chunks[at.buffer]
+        return Operand(at.buffer, (at.chunk + self.chance.randrange(1, max(2, count))) % count)
+
+    def without(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        """One item fewer."""
+        k = self.chance.randrange(len(items))
+        return items[:k] + items[k + 1 :]
+
+    def swapped_in(self, items: tuple[Item, ...], new: Callable[[Item], Item]) -> tuple[Item, ...]:
+        """One item replaced by what `new` makes of it."""
+        k = self.chance.randrange(len(items))
+        return (*items[:k], new(items[k]), *items[k + 1 :])
+
+
+def drop_step(draft: Draft) -> bool:
+    found = draft.steps(lambda step: True)
+    if found:
+        del found[0][found[1]]
+    return bool(found)
+
+
+def duplicate_step(draft: Draft) -> bool:
+    rounds = draft.track()
+    if not rounds:
+        return False
+    steps = draft.chance.choice(rounds)
+    step = draft.chance.choice(steps)
+    if draft.chance.random() < 0.5:
+        steps.insert(draft.chance.randrange(len(steps) + 1), step)
+    else:
+        rounds.insert(draft.chance.randrange(len(rounds) + 1), [step])
+    return True
+
+
+def drop_round(draft: Draft) -> bool:
+    rounds = draft.track(2)
+    if rounds:
+        del rounds[draft.chance.randrange(len(rounds))]
+    return bool(rounds)
+
+
+def swap_rounds(draft: Draft) -> bool:
+    rounds = draft.track(2)
+    if rounds:
+        a, b = draft.chance.sample(range(len(rounds)), 2)
+        rounds[a], rounds[b] = rounds[b], rounds[a]
+    return bool(rounds)
+
+
+def merge_rounds(draft: Draft) -> bool:
+    rounds = draft.track(2)
+    if rounds:
+        k = draft.chance.randrange(len(rounds) - 1)
+        rounds[k : k + 2] = [rounds[k] + rounds[k + 1]]
+    return bool(rounds)
+
+
+def move_round_to_another_track(draft: Draft) -> bool:
+    programs = [program for program in draft.programs if len(program) > 1]
+    if not programs:
+        return False
+    (_, source), (_, target) = draft.chance.sample(draft.chance.choice(programs), 2)
+    target.insert(
+        draft.chance.randrange(len(target) + 1), source.pop(draft.chance.randrange(len(source)))
+    )
+    return True
+
+
+def split_track(draft: Draft) -> bool:
+    """The later rounds of a track run beside the earlier ones."""
+    programs = [
+        (program, t)
+        for program in draft.programs
+        for t, (_, rounds) in enumerate(program)
+        if len(rounds) > 1
+    ]
+    if not programs or draft.schedule.is_symmetric:
+        return False
+    program, t = draft.chance.choice(programs)
+    name, rounds = program[t]
+    k = draft.chance.randrange(1, len(rounds))
+    program[t : t + 1] = [(name, rounds[:k]), (f"{name} too", rounds[k:])]
+    return True
+
+
+def cyclic_wait(draft: Draft) -> bool:
+    """A rank receives what it needs for later before it sends what others wait for."""
+    found = [
+        (rounds, a, b)
+        for program in draft.programs
+        for _, rounds in program
+        for a in range(len(rounds))
+        for b in range(a + 1, len(rounds))
+        if any(step.send for step in rounds[a]) and any(step.recv for step in rounds[b])
+    ]
+    if found:
+        rounds, a, b = draft.chance.choice(found)
+        rounds.insert(b, rounds.pop(a))
+    return bool(found)
+
+
+def redirect_to_another_peer(draft: Draft) -> bool:
+    def moved(edge: Edge) -> Edge:
+        return Edge((edge.peer + draft.chance.randrange(1, draft.schedule.n)) % n, edge.port)
+
+    n = draft.schedule.n
+    if draft.chance.random() < 0.5:
+        return draft.edit(
+            lambda step: step.send,
+            lambda step: replace(step, send=draft.swapped_in(step.send, moved)),
+        )
+    return draft.edit(
+        lambda step: step.recv, lambda step: replace(step, recv=draft.swapped_in(step.recv, moved))
+    )
+
+
+def redirect_to_another_port(draft: Draft) -> bool:
+    ports = sorted(
+        {
+            edge.port
+            for program in draft.programs
+            for _, rounds in program
+            for steps in rounds
+            for step in steps
+            for edge in (*step.send, *step.recv)
+        }
+    )
+
+    def moved(edge: Edge) -> Edge:
+        return Edge(edge.peer, draft.chance.choice([p for p in ports if p != edge.port] or ["?"]))
+
+    if draft.chance.random() < 0.5:
+        return draft.edit(
+            lambda step: step.send,
+            lambda step: replace(step, send=draft.swapped_in(step.send, moved)),
+        )
+    return draft.edit(
+        lambda step: step.recv, lambda step: replace(step, recv=draft.swapped_in(step.recv, moved))
+    )
+
+
+def wrong_source_chunk(draft: Draft) -> bool:
+    return draft.edit(
+        lambda step: any(draft.schedule.chunks[at.buffer] > 1 for at in step.src),
+        lambda step: replace(step, src=draft.swapped_in(step.src, draft.other_chunk)),
+    )
+
+
+def wrong_target_chunk(draft: Draft) -> bool:
+    return draft.edit(
+        lambda step: step.dst and draft.schedule.chunks[step.dst.buffer] > 1,
+        lambda step: replace(step, dst=step.dst and draft.other_chunk(step.dst)),
+    )
+
+
+def missing_operand(draft: Draft) -> bool:
+    """One contribution is not added; a message that it came in stays."""
+
+    def less(step: Step) -> Step:
+        if step.recv and (not step.src or draft.chance.random() < 0.5):
+            return replace(step, recv=draft.without(step.recv))
+        return replace(step, src=draft.without(step.src))
+
+    return draft.edit(lambda step: len(step.src) + len(step.recv) > 1, less)
+
+
+def extra_contribution(draft: Draft) -> bool:
+    """One more local operand: the same again, or any other."""
+    operands = [
+        Operand(buffer, chunk)
+        for buffer, count in draft.schedule.chunks.items()
+        for chunk in range(count)
+    ]
+    return draft.edit(
+        lambda step: True,
+        lambda step: replace(
+            step, src=(*step.src, draft.chance.choice([*step.src, *step.src, *operands]))
+        ),
+    )
+
+
+def _other_buffer(draft: Draft, at: Operand) -> Operand:
+    others: list[BufferName] = [
+        buffer
+        for buffer, count in draft.schedule.chunks.items()
+        if count and buffer not in (at.buffer,)
+    ]
+    buffer = draft.chance.choice(others or [at.buffer])
+    return Operand(buffer, at.chunk % draft.schedule.chunks[buffer])
+
+
+def wrong_source_buffer(draft: Draft) -> bool:
+    return draft.edit(
+        lambda step: step.src,
+        lambda step: replace(
+            step, src=draft.swapped_in(step.src, lambda at: _other_buffer(draft, at))
+        ),
+    )
+
+
+def wrong_target_buffer(draft: Draft) -> bool:
+    """Another one, or none where the result is sent."""
+
+    def moved(step: Step) -> Step:
+        assert step.dst is not None
+        if step.send and draft.chance.random() < 0.5:
+            return replace(step, dst=None)
+        return replace(step, dst=_other_buffer(draft, step.dst))
+
+    return draft.edit(lambda step: step.dst is not None, moved)
+
+
+def missing_send(draft: Draft) -> bool:
+    return draft.edit(
+        lambda step: step.send, lambda step: replace(step, send=draft.without(step.send))
+    )
+
+
+def order_of_operands(draft: Draft) -> bool:
+    """Right in exact arithmetic, unless it changes which chunk of a message is which."""
+
+    def shuffled(step: Step) -> Step:
+        return replace(step, src=step.src[::-1], recv=step.recv[::-1], send=step.send[::-1])
+
+    return draft.edit(lambda step: max(len(step.src), len(step.recv), len(step.send)) > 1, shuffled)
+
+
+def order_of_steps(draft: Draft) -> bool:
+    """Right where no two steps share a message."""
+    found = draft.steps(lambda step: True)
+    if found is None or len(found[0]) < 2:
+        return False
+    steps, s = found
+    other = draft.chance.choice([k for k in range(len(steps)) if k != s])
+    steps[s], steps[other] = steps[other], steps[s]
+    return True
+
+
+def needless_copy(draft: Draft) -> bool:
+    """Right: what is only sent is kept in new scratch memory too."""
+    chunk = draft.schedule.chunks["tmp"]
+    draft.schedule = replace(draft.schedule, chunks={**draft.schedule.chunks, "tmp": chunk + 1})
+    return draft.edit(
+        lambda step: step.dst is None, lambda step: replace(step, dst=Operand("tmp", chunk))
+    )
+
+
+def _is_kept(step: Step) -> bool:
+    """Whether the rank's input or output has what the step sends."""
+    kept = step.src[0] if is_copy(step) else step.dst
+    return kept is not None and kept.buffer != "tmp"
+
+
+def lend_too_much(draft: Draft) -> bool:
+    """A message is lent that the rank may overwrite, or whose bytes it does not keep."""
+    if draft.placed:
+        return False
+    found = [
+        (at, edge)
+        for at, steps in rounds_of(draft.schedule)
+        for edge in message_chunks(steps)[0]
+        if edge not in draft.lent.get(at, ())
+        and all(_is_kept(step) for step in steps if edge in step.send)
+    ]
+    if found:
+        at, edge = draft.chance.choice(found)
+        draft.lent[at] = draft.lent.get(at, frozenset()) | {edge}
+    return bool(found)
+
+
+def forget_a_loan(draft: Draft) -> bool:
+    """A step does not wait for a loan that it overwrites."""
+    if draft.returns:
+        del draft.returns[draft.chance.choice(sorted(draft.returns))]
+        return True
+    return False
+
+
+def place_too_much(draft: Draft) -> bool:
+    """A message is written into an output that its rank may still use, or not use yet."""
+    found = [
+        (at, edge)
+        for at, steps in rounds_of(draft.schedule)
+        for edge in message_chunks(steps)[1]
+        if edge not in draft.placed.get(at, ()) and landing(steps, edge)
+    ]
+    if found:
+        at, edge = draft.chance.choice(found)
+        draft.placed[at] = draft.placed.get(at, frozenset()) | {edge}
+    return bool(found)
+
+
+def forget_a_handshake(draft: Draft) -> bool:
+    """A rank does not say that it has begun the launch."""
+    if not draft.ready:
+        return False
+    rank = draft.chance.choice(sorted(draft.ready))
+    draft.ready[rank] -= {draft.chance.choice(sorted(draft.ready[rank]))}
+    return True
+
+
+FAULTS: tuple[Callable[[Draft], bool], ...] = (
+    drop_step,
+    duplicate_step,
+    drop_round,
+    swap_rounds,
+    merge_rounds,
+    move_round_to_another_track,
+    split_track,
+    cyclic_wait,
+    redirect_to_another_peer,
+    redirect_to_another_port,
+    wrong_source_chunk,
+    wrong_target_chunk,
+    missing_operand,
+    missing_send,
+    extra_contribution,
+    wrong_source_buffer,
+    wrong_target_buffer,
+    order_of_operands,
+    order_of_steps,
+    needless_copy,
+    lend_too_much,
+    forget_a_loan,
+    place_too_much,
+    forget_a_handshake,
+)
+PULLED = (lend_too_much, forget_a_loan)
+# no zero-copy messages are laid over these
+OF_A_WAY = frozenset({*PULLED, place_too_much, forget_a_handshake})
+
+
+def too_few_slots(subject: Subject, chance: Random) -> Subject:
+    """FIFOs of one to three slots, with messages of one to three slices."""
+    return replace(
+        subject, slots=chance.randint(1, 3), slices=chance.randint(1, 3), fault="too_few_slots"
+    )
+
+
+def mutant(chance: Random, number: int) -> Subject:
+    """A valid schedule with one fault, which its number picks in turn."""
+    kind = number % (len(FAULTS) + 1)
+    if kind == len(FAULTS):
+        return too_few_slots(valid(chance), chance)
+    fault = FAULTS[kind]
+    while True:
+        subject = plain(chance)
+        if fault in PULLED and chance.random() < 0.7:
+            subject = pulled(subject)
+        if fault in (place_too_much, forget_a_handshake):
+            # in one slice, as the adversary plays them; see test_mutants for what two slices hide
+            subject = replace(subject, slices=1)
+        if fault is forget_a_handshake:
+            subject = pushed(subject)
+        draft = Draft(subject.schedule, chance)
+        if not fault(draft) or _same(made := draft.made(), draft.schedule):
+            continue
+        subject = replace(subject, schedule=made, fault=fault.__name__)
+        return subject if fault in OF_A_WAY else with_some_way(subject, chance)
+
+
+def _same(a: Schedule, b: Schedule) -> bool:
+    return (a.programs, a.lent, a.returns, a.placed, a.ready, a.chunks) == (
+        b.programs,
+        b.lent,
+        b.returns,
+        b.placed,
+        b.ready,
+        b.chunks,
+    )
