@@ -50,6 +50,7 @@ def test_command_lines_parse(page: Path) -> None:
         for arguments in collbench_arguments(line):
             with click.Context(cli, info_name="collbench") as parent:
                 command = cli.get_command(parent, arguments[0]) or cli
+                assert command is not cli or arguments[0].startswith("-"), line
                 rest = arguments if command is cli else arguments[1:]
                 with suppress(click.exceptions.Exit):  # --version
                     command.make_context(command.name, rest, parent)
