@@ -29,6 +29,7 @@ from collbench.util import catalog
 from collbench.util.errors import CollbenchError
 from docs.blocks import ROOT, filled, pages
 
+HOUSE_WIDTH = 60  # characters of the drawing
 NOTICE = "<!-- Made by `python -m docs.generate`; edit the source that it reads. -->\n"
 SHELLS = {"bash": "collbench", "zsh": "_collbench", "fish": "collbench.fish"}
 # Meanings of the columns that are no options of `sweep`.
@@ -158,11 +159,11 @@ def command_page() -> str:
 
 
 def _option_meanings() -> dict[str, str]:
-    """The help of every option of `sweep`, by its name in a row."""
+    """What every option of `sweep` is, by its name in a row, without its default."""
     command = cli.get_command(click.Context(cli), "sweep")
     assert command is not None
     return {
-        param.name or "": param.help or ""
+        param.name or "": (param.help or "").partition(" Default:")[0]
         for param in command.params
         if isinstance(param, click.Option)
     }
@@ -308,23 +309,28 @@ def _result(name: str) -> tuple[str, ...]:
     return f"`{name}`", rows[0].device, str(len(rows)), ops
 
 
-def house() -> str:
-    """The packages on their floors, the highest first, each with its own first sentence."""
+def _floors() -> list[list[str]]:
+    """The packages on each floor, the lowest first, as the test of the house has them."""
     tree = ast.parse((ROOT / "tests/test_house.py").read_text())
-    floors = next(
-        ast.literal_eval(node.value)
+    assigned = {
+        ast.unparse(node.targets[0]): node.value
         for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FLOORS"
-    )
-    lines = []
-    for number, floor in reversed(list(enumerate(floors))):
-        for name in floor.split():
-            text = ast.get_docstring(
-                ast.parse((ROOT / f"collbench/{name}/__init__.py").read_text())
-            )
-            sentence = " ".join((text or "").split(". ")[0].rstrip(".").split())
-            lines.append(f"{number}  {name:<11}{sentence}\n")
-    return "```text\n" + "".join(lines) + "```\n"
+        if isinstance(node, ast.Assign)
+    }
+    return [floor.split() for floor in ast.literal_eval(assigned["FLOORS"])]
+
+
+def house() -> str:
+    """The packages on their floors as a drawing, and what each of them is."""
+    drawn, rows = [f"    +{'-' * HOUSE_WIDTH}+"], []
+    for number, names in reversed(list(enumerate(_floors()))):
+        room = HOUSE_WIDTH // len(names)
+        rooms = "|".join(f" {name:<{room - 2}}" for name in names)
+        drawn += [f"{number:>2}  |{rooms:<{HOUSE_WIDTH}}|", drawn[0]]
+        for name in names:
+            module = ast.parse((ROOT / f"collbench/{name}/__init__.py").read_text())
+            rows.append((f"`{name}`", (ast.get_docstring(module) or "").split("\n\n")[0]))
+    return "```text\n" + "\n".join(drawn) + "\n```\n\n" + _table(("package", "what it is"), rows)
 
 
 def _with(page: Path, mark: str, content: str) -> str:
