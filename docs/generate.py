@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -309,6 +310,40 @@ def _result(name: str) -> tuple[str, ...]:
     return f"`{name}`", rows[0].device, str(len(rows)), ops
 
 
+def tuning_page() -> str:
+    """docs/results/tuning.md."""
+    parts = [
+        NOTICE,
+        "# What `auto` takes\n\nThese are the tables of `profiles/tuning`, each with its source and"
+        " the measurements behind it.\nThe first row that holds is taken. `up_to` is the largest"
+        " size of a row. Times in notes are in\nmicroseconds unless they name another unit.\n",
+    ]
+    for file in sorted((ROOT / "profiles/tuning").glob("*.toml")):
+        table = tomllib.loads(file.read_text())
+        parts.append(f"\n## {file.stem}\n\n{table.pop('title', '')}\n")
+        parts += _tuning("", table)
+    return "".join(parts)
+
+
+def _tuning(name: str, table: dict[str, Any]) -> Iterator[str]:
+    """A table of a tuning file and those in it: values, rows, note, source."""
+    text = [table[key] for key in ("source", "note") if key in table]
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    values = [(key, value) for key, value in table.items() if key not in ("source", "note", *inner)]
+    if name and (text or values):
+        yield f"\n### {name}\n"
+        yield from (f"\n{paragraph.strip()}\n" for paragraph in text)
+        for key, value in values:
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                columns = tuple(dict.fromkeys(column for row in value for column in row))
+                rows = [[str(row.get(column, "")) for column in columns] for row in value]
+                yield f"\n{key}:\n\n{_table(columns, rows)}"
+            else:
+                yield f"\n`{key}` = {value}\n"
+    for key, value in inner.items():
+        yield from _tuning(f"{name}.{key}".lstrip("."), value)
+
+
 def _floors() -> list[list[str]]:
     """The packages on each floor, the lowest first, as the test of the house has them."""
     tree = ast.parse((ROOT / "tests/test_house.py").read_text())
@@ -428,6 +463,7 @@ def generated() -> dict[Path, Callable[[], str]]:
         reference / "exit-codes.md": exit_code_page,
         reference / "machines.md": machine_page,
         reference / "presets.md": preset_page,
+        ROOT / "docs/results/tuning.md": tuning_page,
         ROOT / "docs/explanation/architecture.md": architecture_page,
         **{ROOT / "docs/man" / name: make for name, make in man_pages()},
     }
