@@ -7,19 +7,25 @@ its language what it `needs=` (GPUs, MPI, time) or that it was `recorded` is not
 lines must still parse.
 """
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
+
+from collbench import cli
 
 ROOT = Path(__file__).parent.parent
 LANGUAGES = ("console", "sh", "python", "toml", "yaml", "text")
 LIMIT_S = 120
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}
 
 
@@ -110,7 +116,11 @@ def furnish(place: Path) -> dict[str, str]:
 
 
 def run(command: str, place: Path, environment: dict[str, str]) -> tuple[int, str, str]:
-    """Run a command line; returns its exit code, its stdout and its stderr."""
+    """Run a command line; returns its exit code, its stdout and its stderr. A plain call of
+    collbench runs in this process, which saves its start.
+    """
+    if command.startswith("collbench ") and not set(command) & _SHELL:
+        return _run_here(shlex.split(command)[1:], place)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=place,
@@ -122,6 +132,18 @@ def run(command: str, place: Path, environment: dict[str, str]) -> tuple[int, st
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def _run_here(arguments: list[str], place: Path) -> tuple[int, str, str]:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with chdir(place), patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
+        os.environ.pop("COLUMNS", None)
+        code = cli.run(arguments)
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return code, texts[0], texts[1]
 
 
 def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
