@@ -14,7 +14,6 @@ import tempfile
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -188,10 +187,7 @@ def column_page() -> str:
     """docs/reference/csv.md."""
     meanings = {**_option_meanings(), **MEANINGS}
     hints = typing.get_type_hints(Record)
-    rows = [
-        (f"`{field.name}`", _kind(hints[field.name]), meanings[field.name])
-        for field in fields(Record)
-    ]
+    rows = [(f"`{name}`", _kind(hints[name]), meanings[name]) for name in COLUMNS]
     more = overlap.COLUMNS[len(COLUMNS) :]
     return "".join(
         (
