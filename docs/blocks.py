@@ -155,7 +155,7 @@ def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
         code, out, err = run(command, place, environment)
         if block.language == "sh" and code:
             raise RuntimeError(f"{command} ends with {code}: {err or out}")
-        lines = "".join(f"{line.rstrip()}\n" for line in out.splitlines())
+        lines = "".join(f"{line.rstrip()}\n" for line in out.rstrip().splitlines())
         shown.append(f"$ {command}\n{lines}" + (f"(exit code {code})\n" if code else ""))
     return "".join(shown) if block.language == "console" else block.body
 
