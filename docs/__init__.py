@@ -1,0 +1,1 @@
+"""The documents and what makes the generated parts of them."""

@@ -1,0 +1,502 @@
+"""Write what is generated in the documents: `python -m docs.generate`.
+
+These are the reference pages, the drawing of the house, the man pages, the completion scripts, the
+pictures, and the output of every command block that is run. tests/docs holds all but the pictures
+current.
+"""
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench import __version__
+from collbench.bench import overlap
+from collbench.cli import INTERRUPTED, cli
+from collbench.machine.topology import machines
+from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
+from collbench.util import catalog
+from collbench.util.errors import CollbenchError
+from docs.blocks import ROOT, filled, pages
+
+HOUSE_WIDTH = 60  # characters of the drawing
+NOTICE = "<!-- Made by `python -m docs.generate`; edit the source that it reads. -->\n"
+SHELLS = {"bash": "collbench", "zsh": "_collbench", "fish": "collbench.fish"}
+# Meanings of the columns that are no options of `sweep`.
+MEANINGS = {
+    "algo": "the algorithm; `library` for a library's own choice",
+    "proto": "the protocol; empty for a library's own choice",
+    "transport": "what carried the data: p2p, shm, net, ce, or two of them (`shm+net`)",
+    "channels": "channels as used; 0 where a library chose",
+    "ctas": "thread blocks (CTAs) of a launch; 0 without a GPU, and where a library chose",
+    "op": "the collective",
+    "backend": "who ran it",
+    "dtype": "the element type",
+    "redop": "the reduction",
+    "root": "the root of a rooted collective",
+    "placement": "`out` of place, or `in` place",
+    "group": "who the ranks are: `local` (one process started them) or `mpi` (a launcher did)",
+    "ranks": "how many ranks",
+    "hosts": "on how many hosts",
+    "size_bytes": "S in bytes, as measured (see [busbw](../explanation/busbw.md))",
+    "count": "elements of one block",
+    "time_us": "the median of the repeats",
+    "time_low_us": "the lower end of its interval",
+    "time_high_us": "the upper end of its interval",
+    "repeats": "how many repeats",
+    "repeat_times_us": "the time of each repeat, with `;` between them",
+    "iters": "timed iterations in each repeat",
+    "algbw_gbs": "S / time in decimal GB/s",
+    "busbw_gbs": "algbw times the factor of the collective",
+    "ceiling_gbs": "the bus bandwidth that the links allow this schedule and protocol; empty if "
+    "the links are not known",
+    "percent": "how much of the ceiling was reached",
+    "limit": "the link that sets the ceiling",
+    "wrong": "wrong elements; empty if results were not compared",
+    "status": "`ok`, `wrong`, `waived` or `error`",
+    "reason": "why the status is not `ok`",
+    "notes": "the conditions of the measurement; see [below](#notes)",
+    "run": "the run that the row belongs to",
+    "host": "the host of rank 0",
+    "device": "the GPUs or CPUs",
+    "versions": "versions of what took part, and variables of the environment that change it",
+    "timestamp": "when the row was written (UTC)",
+    "schema": "the number of these columns' form",
+}
+OVERLAP_MEANINGS = {
+    "gemm": "rows and columns of the matrices",
+    "priority": "priority of the stream that communicates",
+    "gemm_us": "time of one matrix multiplication alone",
+    "mb_per_lost_ms": "megabytes moved (S a launch) for a millisecond of computing lost; empty "
+    "where the loss is within the noise",
+    "noise_percent": "by how much the repeats of the matrix multiplications alone differ",
+    "slower": "time of a launch during the matrix multiplications, over `time_us`",
+    "gemm_slower": "time of a matrix multiplication during launches, over its time alone",
+}
+NOTES = {
+    "auto": "the tool itself would choose this for this size",
+    "hot": "`--hot`: the same buffers in every launch",
+    "in-cache": "the rotated buffers still fit the last-level cache",
+    "pipelined": "launches of a rooted collective overlap",
+    "isolated": "`--isolate`: each GPU launch was timed alone",
+    "stream": "`--launch stream`: launches were queued one by one, not in a graph",
+    "net-host": "slots of messages were in host memory",
+    "net-device": "slots of messages were in GPU memory",
+    "net-threads-N": "N threads of a rank received large messages",
+    "throttled:...": "NVML reported reduced clocks during a repeat, with the reason",
+    "clocks-low": "clocks were below their maximum at a repeat",
+    "other-processes": "other processes used a GPU at a repeat",
+    "unchecked": "`-c 0`: results were not compared",
+    "blocking": "`-z 1`: a barrier followed every iteration",
+    "aggregate-M": "`-m M`: M launches counted as one iteration",
+    "unregistered": "NCCL used its own FIFOs or peer pointers, not registered user buffers",
+    "maybe-registered": "NCCL may have registered the buffers",
+    "processes": "measured in processes of their own, because NCCL reads its settings once",
+    "noisy": "repeats disagree by more than 30 %, or other processes took over a quarter of a core",
+    "far-below-ceiling": "under 60 % of the ceiling, at a size where latency does not explain it",
+    "modelled": "not measured: priced on a described machine",
+}
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines: list[Sequence[str]] = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command by its name, with a context to ask it in."""
+    parent = click.Context(cli, info_name="collbench", **cli.context_settings)
+    for name in cli.list_commands(parent):
+        command = cli.get_command(parent, name)
+        assert command is not None
+        yield name, command, click.Context(command, info_name=name, parent=parent)
+
+
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    options = (param for param in command.get_params(context) if isinstance(param, click.Option))
+    records = (option.get_help_record(context) for option in options)
+    return [record for record in records if record is not None]
+
+
+def _paragraphs(command: click.Command) -> tuple[list[str], str]:
+    """The help of a command: its paragraphs, and its examples as they stand."""
+    text, _, examples = inspect.cleandoc(command.help or "").partition("\b\nExamples:\n")
+    return text.strip().split("\n\n"), examples.rstrip()
+
+
+def command_page() -> str:
+    """docs/reference/commands.md."""
+    parts = [NOTICE, "# Commands and options\n"]
+    for name, command, context in commands():
+        paragraphs, examples = _paragraphs(command)
+        usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+        parts += [
+            f"\n## collbench {name}\n\n```text\n{usage}\n```\n\n",
+            "\n\n".join(paragraphs),
+            "\n\n```sh needs=GPUs\n"
+            + "\n".join(map(str.strip, examples.splitlines()))
+            + "\n```\n\n",
+            _table(
+                ("option", "meaning"),
+                [(f"`{flags}`", text) for flags, text in _options(command, context)],
+            ),
+        ]
+    return "".join(parts)
+
+
+def _option_meanings() -> dict[str, str]:
+    """What every option of `sweep` is, by its name in a row, without its default."""
+    command = cli.get_command(click.Context(cli), "sweep")
+    assert command is not None
+    return {
+        param.name or "": (param.help or "").partition(" Default:")[0]
+        for param in command.params
+        if isinstance(param, click.Option)
+    }
+
+
+def _kind(annotation: object) -> str:
+    kinds = {int: "whole number", float: "number", tuple: "numbers"}
+    names = {typing.get_origin(annotation) or annotation, *typing.get_args(annotation)}
+    return next((text for kind, text in kinds.items() if kind in names), "text")
+
+
+def _beside(name: str) -> str:
+    """The meaning of a column of `overlap` that is another column's value during the overlap."""
+    for ending, what in (("gemm_", "one matrix multiplication"), ("", "a launch")):
+        if name.startswith(ending) and name.endswith("_us"):
+            return f"time of {what} while both run"
+    return "bus bandwidth of a launch while both run"
+
+
+def column_page() -> str:
+    """docs/reference/csv.md."""
+    meanings = {**_option_meanings(), **MEANINGS}
+    hints = typing.get_type_hints(Record)
+    rows = [(f"`{name}`", _kind(hints[name]), meanings[name]) for name in COLUMNS]
+    more = overlap.COLUMNS[len(COLUMNS) :]
+    return "".join(
+        (
+            NOTICE,
+            "# The CSV file\n\n",
+            "`collbench sweep --csv FILE` appends each row as it is measured; `--csv -` writes to"
+            "\nstdout. One row is one configuration.",
+            f" This is schema {SCHEMA}; the column `schema` says so.\n\n",
+            f"The first {len(KEY)} columns, up to `{KEY[-1]}`, are the independent variables: two"
+            " rows\nthat agree in them measured the same thing. Knobs appear as they were used.\n",
+            "\n## Columns of `sweep`\n\n",
+            _table(("column", "kind", "meaning"), rows),
+            "\n## Notes\n\nThe column `notes` lists the conditions of a row.\n\n",
+            _table(("note", "meaning"), [(f"`{name}`", text) for name, text in NOTES.items()]),
+            "\n## Columns that `overlap` adds\n\n`collbench overlap --csv FILE` writes the columns"
+            " of `sweep`, of the launches alone, and these.\n`compare` does not read such a file,"
+            " because launches that share a GPU with other work are not a\nsweep.\n\n",
+            _table(
+                ("column", "meaning"),
+                [(f"`{name}`", OVERLAP_MEANINGS.get(name) or _beside(name)) for name in more],
+            ),
+        )
+    )
+
+
+def _errors(base: type[CollbenchError] = CollbenchError) -> Iterator[type[CollbenchError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from _errors(error)
+
+
+def exit_code_page() -> str:
+    """docs/reference/exit-codes.md."""
+    rows = [
+        ("0", "", "Everything that was asked for was done."),
+        (
+            str(CollbenchError.exit_code),
+            "",
+            "Wrong data (`sweep`), or a regression or nothing to compare (`compare`).",
+        ),
+    ]
+    rows += sorted(
+        (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
+        for error in _errors()
+    )
+    rows.append((str(INTERRUPTED), "", "Ctrl-C."))
+    table = _table(("code", "error", "meaning"), rows)
+    return _with(ROOT / "docs/reference/exit-codes.md", "codes", table)
+
+
+def _comment(file: Path) -> str:
+    lines = file.read_text().splitlines()
+    end = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return " ".join(line.strip("# ") for line in lines[:end])
+
+
+def machine_page() -> str:
+    """docs/reference/machines.md."""
+    rows = []
+    for name in catalog.names("machines"):
+        topology = catalog.load("machines", name).get("topology", {})
+        title = topology.get("title", "CPUs, described by the times of their steps")
+        rows.append((f"`{name}`", title, topology.get("source", "measured; see the file")))
+    form = (machines.__doc__ or "").partition("\n\n    [topology]")[2].partition("\n\n")
+    return "".join(
+        (
+            NOTICE,
+            "# Machines\n\n",
+            "A machine file says how a machine is wired: `profiles/machines/NAME.toml`, or any file"
+            "\nthat is given by its path. `--machine` and `topo --machine` take both.\n\n"
+            "[Describe a machine](../how-to/describe-a-machine.md) makes one step by step.\n\n"
+            "## Shipped machines\n\n",
+            _table(("name", "machine", "source"), rows),
+            "\n## The form of a file\n\n```text\n    [topology]",
+            form[0],
+            "\n```\n\n",
+            form[2].strip(),
+            "\n\nRates come from the generation and the width of a link"
+            " (`collbench/machine/topology/rates.py`).\nA file states a rate only where a document"
+            " states it of that very link. No file holds what\ncollectives reach, because that is"
+            " what the links are judged by.\n",
+        )
+    )
+
+
+def preset_page() -> str:
+    """docs/reference/presets.md."""
+    parts = [
+        NOTICE,
+        "# Sweep presets and shipped results\n\n",
+        "`collbench sweep --preset NAME` takes its options from `profiles/sweeps/NAME.toml`, or"
+        " from any\nfile that is given by its path. Options on the command line win.\n",
+    ]
+    for name in catalog.names("sweeps"):
+        file = ROOT / "profiles/sweeps" / f"{name}.toml"
+        options = "".join(
+            line for line in file.read_text().splitlines(True) if not line.startswith("#")
+        )
+        tomllib.loads(options)
+        parts.append(f"\n## {name}\n\n{_comment(file)}\n\n```toml\n{options}```\n")
+    parts.append(
+        "\n## Shipped results\n\n`collbench compare FILE --against NAME` asks whether a result is"
+        " normal.\n\n"
+    )
+    parts.append(
+        _table(("name", "device", "rows", "collectives"), list(map(_result, catalog.results())))
+    )
+    return "".join(parts)
+
+
+def _result(name: str) -> tuple[str, ...]:
+    from collbench.results.record import read
+
+    rows = read(catalog.results()[name])
+    ops = ", ".join(dict.fromkeys(row.op for row in rows if row.status == "ok"))
+    return f"`{name}`", rows[0].device, str(len(rows)), ops
+
+
+def tuning_page() -> str:
+    """docs/results/tuning.md."""
+    parts = [
+        NOTICE,
+        "# What `auto` takes\n\nThese are the tables of `profiles/tuning`, each with its source and"
+        " the measurements behind it.\nThe first row that holds is taken. `up_to` is the largest"
+        " size of a row. Times in notes are in\nmicroseconds unless they name another unit.\n",
+    ]
+    for file in sorted((ROOT / "profiles/tuning").glob("*.toml")):
+        table = tomllib.loads(file.read_text())
+        parts.append(f"\n## {file.stem}\n\n{table.pop('title', '')}\n")
+        parts += _tuning("", table)
+    return "".join(parts)
+
+
+def _tuning(name: str, table: dict[str, Any]) -> Iterator[str]:
+    """A table of a tuning file and those in it: values, rows, note, source."""
+    text = [table[key] for key in ("source", "note") if key in table]
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    values = [(key, value) for key, value in table.items() if key not in ("source", "note", *inner)]
+    if name and (text or values):
+        yield f"\n### {name}\n"
+        yield from (f"\n{paragraph.strip()}\n" for paragraph in text)
+        for key, value in values:
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                columns = tuple(dict.fromkeys(column for row in value for column in row))
+                rows = [[str(row.get(column, "")) for column in columns] for row in value]
+                yield f"\n{key}:\n\n{_table(columns, rows)}"
+            else:
+                yield f"\n`{key}` = {value}\n"
+    for key, value in inner.items():
+        yield from _tuning(f"{name}.{key}".lstrip("."), value)
+
+
+def _floors() -> list[list[str]]:
+    """The packages on each floor, the lowest first, as the test of the house has them."""
+    tree = ast.parse((ROOT / "tests/test_house.py").read_text())
+    assigned = {
+        ast.unparse(node.targets[0]): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+    }
+    return [floor.split() for floor in ast.literal_eval(assigned["FLOORS"])]
+
+
+def house() -> str:
+    """The packages on their floors as a drawing, and what each of them is."""
+    drawn, rows = [f"    +{'-' * HOUSE_WIDTH}+"], []
+    for number, names in reversed(list(enumerate(_floors()))):
+        room = HOUSE_WIDTH // len(names)
+        rooms = "|".join(f" {name:<{room - 2}}" for name in names)
+        drawn += [f"{number:>2}  |{rooms:<{HOUSE_WIDTH}}|", drawn[0]]
+        for name in names:
+            module = ast.parse((ROOT / f"collbench/{name}/__init__.py").read_text())
+            rows.append((f"`{name}`", (ast.get_docstring(module) or "").split("\n\n")[0]))
+    return "```text\n" + "\n".join(drawn) + "\n```\n\n" + _table(("package", "what it is"), rows)
+
+
+def _with(page: Path, mark: str, content: str) -> str:
+    """A page's text with new content between its marks."""
+    head, _, rest = page.read_text().partition(f"<!-- {mark} -->\n")
+    _, end, tail = rest.partition(f"<!-- /{mark} -->\n")
+    return f"{head}<!-- {mark} -->\n{content}{end}{tail}"
+
+
+def architecture_page() -> str:
+    """docs/explanation/architecture.md, with the house as it stands."""
+    return _with(ROOT / "docs/explanation/architecture.md", "house", house())
+
+
+def _roff(text: str) -> str:
+    lines = text.replace("\\", r"\e").replace("-", r"\-").split("\n")
+    return "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in lines)
+
+
+def _man_page(name: str, text: str, parts: list[str]) -> str:
+    head = f'.TH "{name.upper()}" 1 "" "collbench {__version__}" "collbench"\n'
+    return head + rf".SH NAME{chr(10)}{_roff(name)} \- {_roff(text)}{chr(10)}" + "".join(parts)
+
+
+def _man_options(command: click.Command, context: click.Context) -> str:
+    options = [
+        f".TP\n.B {_roff(flags)}\n{_roff(text)}\n" for flags, text in _options(command, context)
+    ]
+    return ".SH OPTIONS\n" + "".join(options)
+
+
+def man_pages() -> Iterator[tuple[str, Callable[[], str]]]:
+    """Man pages, by their file names."""
+    yield "collbench.1", _man_of_all
+    for name, command, context in commands():
+        yield f"collbench-{name}.1", partial(_man_of, command, context)
+
+
+def _man_of_all() -> str:
+    found = list(commands())
+    named = "".join(
+        f".TP\n.BR {_roff(f'collbench-{name}')} (1)\n{_roff(_paragraphs(command)[0][0])}\n"
+        for name, command, _ in found
+    )
+    paragraphs = _paragraphs(cli)[0]
+    return _man_page(
+        "collbench",
+        "benchmark of collectives on GPUs and CPUs",
+        [
+            ".SH SYNOPSIS\n.B collbench\n.I COMMAND\n[OPTIONS]\n",
+            ".SH DESCRIPTION\n" + "\n.PP\n".join(map(_roff, paragraphs)) + "\n",
+            ".SH COMMANDS\n" + named,
+            _man_options(cli, click.Context(cli, info_name="collbench", **cli.context_settings)),
+        ],
+    )
+
+
+def _man_of(command: click.Command, context: click.Context) -> str:
+    paragraphs, examples = _paragraphs(command)
+    name = context.command_path.replace(" ", "-")
+    pieces = _roff(" ".join(command.collect_usage_pieces(context)))
+    return _man_page(
+        name,
+        " ".join(paragraphs[0].split()).rstrip("."),
+        [
+            f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{pieces}\n",
+            ".SH DESCRIPTION\n" + "\n.PP\n".join(map(_roff, paragraphs)) + "\n",
+            _man_options(command, context),
+            f".SH EXAMPLES\n.nf\n{_roff(examples)}\n.fi\n",
+            ".SH SEE ALSO\n.BR collbench (1)\n",
+        ],
+    )
+
+
+def completion(shell: str) -> str:
+    """The script that completes commands and options in a shell, as click writes it."""
+    environment = {**os.environ, "_COLLBENCH_COMPLETE": f"{shell}_source"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from collbench.cli import cli; cli(prog_name='collbench')"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip() + "\n"
+
+
+def generated() -> dict[Path, Callable[[], str]]:
+    """Every generated text file, with what makes its text. A test holds these current."""
+    reference = ROOT / "docs/reference"
+    return {
+        reference / "commands.md": command_page,
+        reference / "csv.md": column_page,
+        reference / "exit-codes.md": exit_code_page,
+        reference / "machines.md": machine_page,
+        reference / "presets.md": preset_page,
+        ROOT / "docs/results/tuning.md": tuning_page,
+        ROOT / "docs/explanation/architecture.md": architecture_page,
+        **{ROOT / "docs/man" / name: make for name, make in man_pages()},
+    }
+
+
+PICTURES = {
+    "hgx-h200.svg": "collbench topo --machine hgx-h200 --svg -",
+    "dgx-1v.svg": "collbench topo --machine dgx-1v --svg -",
+    "h200x4-allreduce.png": "grep -E '^(op|allreduce),' profiles/results/h200x4.csv > h200x4.csv;"
+    " collbench compare h200x4.csv --plot out.png > out.txt && cat out.png",
+}
+
+
+def draw() -> None:
+    """Make the pictures; the plot needs matplotlib."""
+    from docs.blocks import furnish
+
+    for name, command in PICTURES.items():
+        with tempfile.TemporaryDirectory() as place:
+            environment = furnish(Path(place))
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=place, env=environment, check=True, capture_output=True
+            )
+            (ROOT / "docs/images" / name).write_bytes(done.stdout)
+
+
+def main() -> None:
+    """Write everything."""
+    for file, make in generated().items():
+        file.write_text(make())
+    for shell, name in SHELLS.items():
+        (ROOT / "docs/completion" / name).write_text(completion(shell))
+    draw()
+    for page in pages():
+        with tempfile.TemporaryDirectory() as place:
+            page.write_text(filled(page.read_text(), Path(place)))
+
+
+if __name__ == "__main__":
+    main()

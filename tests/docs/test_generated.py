@@ -1,0 +1,75 @@
+"""What is generated is current: reference pages, man pages, completion, and that the wheel has
+them.
+"""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from collbench.bench import overlap
+from collbench.results.record import COLUMNS
+from docs.blocks import ROOT
+from docs.generate import PICTURES, SHELLS, commands, generated
+
+FILES = {str(file.relative_to(ROOT)): make for file, make in generated().items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_generated_files_are_current(name: str) -> None:
+    assert FILES[name]() == (ROOT / name).read_text(), "run python -m docs.generate"
+
+
+def test_man_pages_are_those_of_the_commands() -> None:
+    pages = {file.name for file in (ROOT / "docs/man").iterdir()}
+    assert pages == {"collbench.1", *(f"collbench-{name}.1" for name, _, _ in commands())}
+
+
+def test_every_option_and_column_is_in_the_reference() -> None:
+    options = (ROOT / "docs/reference/commands.md").read_text()
+    for _, command, _ in commands():
+        for param in command.params:
+            if param.param_type_name == "option" and not getattr(param, "hidden", False):
+                assert all(option in options for option in param.opts)
+    columns = (ROOT / "docs/reference/csv.md").read_text()
+    assert [name for name in (*COLUMNS, *overlap.COLUMNS) if f"| `{name}` |" not in columns] == []
+
+
+def test_pictures_exist() -> None:
+    assert [name for name in PICTURES if not (ROOT / "docs/images" / name).stat().st_size] == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_scripts_ask_the_tool(shell: str) -> None:
+    script = (ROOT / "docs/completion" / SHELLS[shell]).read_text()
+    assert f"_COLLBENCH_COMPLETE={shell}_complete" in script
+
+
+def test_bash_completes_commands_and_options() -> None:
+    for words, index, expected in (
+        ("collbench sw", 1, "sweep"),
+        ("collbench topo --ra", 2, "--rates"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "collbench"],
+            env={
+                "PYTHONPATH": str(ROOT),
+                "_COLLBENCH_COMPLETE": "bash_complete",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(index),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert expected in done.stdout
+
+
+def test_the_wheel_takes_man_pages_and_completion() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shared = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    assert all((ROOT / source).exists() for source in shared)
+    assert shared["docs/man"] == "share/man/man1"
+    assert {Path(source).name for source in shared} == {"man", *SHELLS.values()}

@@ -1,0 +1,129 @@
+"""Every command block of every page is run or parsed, and links lead somewhere."""
+
+import doctest
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import pytest
+
+import docs.blocks
+from collbench.cli import cli
+from docs.blocks import LANGUAGES, ROOT, blocks, collbench_arguments, filled, pages
+
+
+def _named(pages: list[Path]) -> list[object]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+
+
+PAGES = _named(pages())
+PAGES_THAT_RUN = _named(
+    [page for page in pages() if any(block.is_run for block in blocks(page.read_text()))]
+)
+# These are for whoever changes the text, and are held by tests of their own.
+GENERATED = "<!-- Made by"
+WIDEST = 100
+
+
+def test_examples_of_the_block_reader_hold() -> None:
+    assert doctest.testmod(docs.blocks).failed == 0
+
+
+def commands_of(text: str) -> list[str]:
+    """The command lines of a page, those of workflows and batch scripts among them."""
+    fenced = [
+        line for block in blocks(text) if _has_commands(block.language) for line in block.commands
+    ]
+    return fenced + re.findall(r"^    (python3 -m venv .*)$", text, re.MULTILINE)
+
+
+def _has_commands(language: str) -> bool:
+    return language in ("console", "sh", "yaml")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_command_lines_parse(page: Path) -> None:
+    for line in commands_of(page.read_text()):
+        for arguments in collbench_arguments(line):
+            assert arguments, line
+            with click.Context(cli, info_name="collbench") as parent:
+                command = cli.get_command(parent, arguments[0]) or cli
+                assert command is not cli or arguments[0].startswith("-"), line
+                rest = arguments if command is cli else arguments[1:]
+                with suppress(click.exceptions.Exit):  # --version
+                    command.make_context(command.name, rest, parent)
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+def test_commands_run_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    assert filled(text, tmp_path) == text, "python -m docs.generate writes what is printed now"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_have_known_languages(page: Path) -> None:
+    found = blocks(page.read_text())
+    assert page.read_text().count("\n```") == 2 * len(found)
+    assert {block.language for block in found} <= set(LANGUAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if heading:
+            slugs = {
+                re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+                for line in file.read_text().splitlines()
+                if line.startswith("#")
+            }
+            assert heading in slugs, target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_end_at_100_columns(page: Path) -> None:
+    text = page.read_text()
+    if text.startswith(GENERATED):
+        return
+    prose = re.sub(r"```(console|text)[^\n]*\n.*?```", "", text, flags=re.DOTALL)
+    assert [
+        line
+        for line in prose.splitlines()
+        if len(line) > WIDEST and not line.startswith(("|", "    python3"))
+    ] == []
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    targets = {(ROOT / "docs" / name).resolve() for name in re.findall(r"\]\(([^)#\s]+)", index)}
+    expected = {page for page in pages() if page.is_relative_to(ROOT / "docs")}
+    assert expected - targets == {ROOT / "docs/index.md"}
+
+
+def test_the_readme_has_two_commands_and_fits_on_few_screens() -> None:
+    """CI runs the second as it stands there."""
+    text = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^    python3 -m venv .*$", text, re.MULTILINE)
+    assert len(commands) == 2
+    assert "collbench sweep --op allreduce" in commands[0]
+    assert "pytest" in commands[1]
+    assert len(text.splitlines()) <= 150
+
+
+def test_the_walk_of_a_case_names_functions_that_exist() -> None:
+    text = (ROOT / "docs/explanation/architecture.md").read_text()
+    walk = re.findall(r"^ ([a-z_]+/\S*) +(\S+)\(\)", text, re.MULTILINE)
+    assert len(walk) > 10
+    for place, name in walk:
+        path = ROOT / "collbench" / place
+        files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+        source = "".join(file.read_text() for file in files)
+        assert all(
+            re.search(rf"^ *(def|class) {part}\b", source, re.MULTILINE) for part in name.split(".")
+        ), f"{place} {name}"
