@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collbench.analysis.load import Loaded, load
+from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import conditions_of
 from collbench.spec.knobs import UNASKED
 from collbench.util import catalog
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # of the reference's rate: below it a size counts as behind; machines of one kind differ by less
-BEHIND = 0.9
+BEHIND_SHARE = 0.9
 _GPU_MODEL = re.compile(
     r"\b(GB200|GB300|B200|B300|H200|H100|H800|A100|A800|V100|P100|K40|L40S?|RTX \d{4}\w*)\b",
     re.IGNORECASE,
@@ -69,7 +69,7 @@ class CurveVerdict:
         return any(span.is_behind for span in self.spans)
 
 
-def reference(name: str, frame: "pd.DataFrame") -> Loaded:
+def reference(name: str, frame: "pd.DataFrame") -> ResultFile:
     """A shipped reference by name, any file by its path; without a name the shipped one of the
     nearest machine.
 
@@ -101,12 +101,12 @@ def reference(name: str, frame: "pd.DataFrame") -> Loaded:
     return min(found, key=lambda entry: entry[:4])[4]
 
 
-def _named(label: str, file: Path) -> Loaded:
+def _named(label: str, file: Path) -> ResultFile:
     return replace(load(file), name=label)
 
 
-def normal(
-    frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND
+def curve_verdicts(
+    frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND_SHARE
 ) -> list[CurveVerdict]:
     """Every curve of the frame that the reference has, with where it falls behind: below that share
     of the reference's rate.

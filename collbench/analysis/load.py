@@ -36,7 +36,7 @@ _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class ResultFile:
     """A file's rows: int64 (0 where missing), float64 (NaN where missing; also `wrong`), text (""
     where missing).
 
@@ -49,7 +49,7 @@ class Loaded:
     remarks: tuple[str, ...] = ()
 
 
-def load(file: Path) -> Loaded:
+def load(file: Path) -> ResultFile:
     """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is
     none of the known formats, is broken, or has no row.
     """
@@ -65,7 +65,7 @@ def load(file: Path) -> Loaded:
                 "mend or delete that line",
             )
         frame, remarks = own.read(data, name)
-        return Loaded(frame=frame, name=name, kind="collbench", remarks=remarks)
+        return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
             f"{name} has {len(data)} bytes; other tools' results are read up to"
@@ -89,7 +89,7 @@ def load(file: Path) -> Loaded:
         if column not in (*INTEGERS, *FLOATS)
     }
     # JSON spells out what its text may not hold
-    return Loaded(frame=frame.assign(**printable), name=name, kind=kind, remarks=remarks)
+    return ResultFile(frame=frame.assign(**printable), name=name, kind=kind, remarks=remarks)
 
 
 def holds_results(file: Path) -> bool:
@@ -100,7 +100,7 @@ def holds_results(file: Path) -> bool:
         return own.is_mine(opened.read(len(own.BEGINNING)))
 
 
-def load_all(files: Sequence[Path]) -> tuple[Loaded, ...]:
+def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
     """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given
     twice.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from collbench.launch.group import Group, Rank, WorkerGroup
 from collbench.machine.host import last_level_cache_bytes
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collbench.backends.base import Backend, Batch, Samples, Session, SessionOptions
 from collbench.launch.group import Group
 from collbench.machine.formats import described
-from collbench.planning.cost import Machine, link_price, machine
+from collbench.planning.cost import MachineCosts, link_price, machine
 from collbench.planning.lowering import Action, actors
 from collbench.planning.plan import Plan
 from collbench.util.errors import HangError
@@ -26,7 +26,7 @@ def host_of(machine_name: str) -> str:
     return f"model of {machine_name}"
 
 
-def play(plan: Plan, on: Machine) -> list[float]:
+def play(plan: Plan, on: MachineCosts) -> list[float]:
     """Seconds at which each rank finishes one launch. Raises HangError if nobody can go on (a
     proved schedule always can).
     """

@@ -29,7 +29,7 @@ from collbench.backends.base import (
 )
 from collbench.launch.group import Group, RankContext
 from collbench.launch.launcher import INSTALL_HINT, described_library
-from collbench.machine.host import processor_name
+from collbench.machine.host import cpu_name
 from collbench.spec.case import Case, Problem
 from collbench.spec.dtypes import dtype
 
@@ -210,7 +210,7 @@ class MpiSession(Session[Case]):
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
         self._workers = group.mpi_workers(MpiRank, cases[0].ranks)
-        self.device, self.hot = processor_name(), hot
+        self.device, self.hot = cpu_name(), hot
         self.version = self._workers.call(MpiRank.describe, timeout_s=_DESCRIBE_S)[0]
 
     def run(self, case: Case, batch: Batch) -> Samples:

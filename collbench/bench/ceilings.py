@@ -14,10 +14,10 @@ from functools import lru_cache
 from collbench.machine.topology.ceiling import Ceiling, ceiling
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.rings import rings, trees
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
 from collbench.planning.cost import link_price
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, registered
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.passes import pair_traffic

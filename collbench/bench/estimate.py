@@ -7,7 +7,7 @@ were fitted to default sweeps on 4 x H200. The model backend costs only the time
 
 from collbench.backends import FAMILY
 from collbench.backends.base import GPU_BATCH, REPLAYS, auto_iterations, rotations
-from collbench.planning.cost import Machine, price
+from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
 
@@ -19,7 +19,7 @@ _MODEL_REPEAT_S = 0.004
 _FILL_BYTES_S = 2e9  # of user data that a CPU writes and compares
 
 
-def launch_s(case: Case, plan: Plan | None, on: Machine) -> float:
+def launch_s(case: Case, plan: Plan | None, on: MachineCosts) -> float:
     """Seconds of one launch."""
     if is_gpu(case):
         return _GPU_LAUNCH_S + case.size_bytes / _GPU_BYTES_S
@@ -32,7 +32,7 @@ def launch_s(case: Case, plan: Plan | None, on: Machine) -> float:
 def repeat_s(
     case: Case,
     plan: Plan | None,
-    on: Machine,
+    on: MachineCosts,
     *,
     iterations: int,
     aggregate: int,

@@ -17,11 +17,11 @@ from typing import Any, Literal, cast
 
 from collbench.backends.base import GpuOptions, SessionOptions
 from collbench.backends.gpu import copies
-from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.session import GpuRank, GpuSession
 from collbench.bench.runner import (
     Job,
-    Point,
+    SweepPoint,
     circumstances,
     ctas_of,
     describe_wrong,
@@ -138,17 +138,17 @@ class Times:
     launch_concurrent: float
 
 
-def times_of(one: Beside) -> Times:
+def times_of(one: ConcurrentRepeat) -> Times:
     """The times of a repeat.
 
-    >>> from collbench.backends.gpu.concurrent import Marks
-    >>> both = Marks(computing=(0.0, 2.0, 4.0), launches=(0.0, 4.0, 5.0))
+    >>> from collbench.backends.gpu.concurrent import EventTimes
+    >>> both = EventTimes(computing=(0.0, 2.0, 4.0), launches=(0.0, 4.0, 5.0))
     >>> times_of(
-    ...     Beside(
-    ...         products=1,
+    ...     ConcurrentRepeat(
+    ...         gemms=1,
     ...         launches=2,
-    ...         computing_alone=(Marks(computing=(0.0, 1.0, 2.0)),),
-    ...         launches_alone=(Marks(launches=(0.0, 2.0, 4.0)),),
+    ...         computing_alone=(EventTimes(computing=(0.0, 1.0, 2.0)),),
+    ...         launches_alone=(EventTimes(launches=(0.0, 2.0, 4.0)),),
     ...         both=(both,),
     ...     )
     ... )
@@ -160,14 +160,13 @@ def times_of(one: Beside) -> Times:
     ]
     return Times(
         gemm_alone=max(
-            of.computing[-1] / ((len(of.computing) - 1) * one.products)
-            for of in one.computing_alone
+            of.computing[-1] / ((len(of.computing) - 1) * one.gemms) for of in one.computing_alone
         ),
         launch_alone=max(
             of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone
         ),
         gemm_concurrent=max(
-            _each(of.computing, *window) / one.products
+            _each(of.computing, *window) / one.gemms
             for of, window in zip(one.both, windows, strict=True)
         ),
         launch_concurrent=max(
@@ -207,7 +206,7 @@ def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
 # Measuring
 
 
-def points_of(asked: Asked, group: Group) -> list[Point]:
+def points_of(asked: Asked, group: Group) -> list[SweepPoint]:
     """The points: the collective on each backend if there are two ranks or more, and plain
     copies.
     """
@@ -236,7 +235,7 @@ def points_of(asked: Asked, group: Group) -> list[Point]:
     ]
     if COPIES in asked.backends:
         why = copies.why_not(group)
-        found += [Point(case, waived=why) for case in _copy_cases(asked)]
+        found += [SweepPoint(case, waived=why) for case in _copy_cases(asked)]
     return found
 
 
@@ -278,7 +277,9 @@ def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
                 session.close()
 
 
-def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> OverlapSession | None:
+def _opened(
+    points: Sequence[SweepPoint], group: Group, options: GpuOptions
+) -> OverlapSession | None:
     """A session for points of one backend; None, and all of them waived, if it cannot be opened."""
     if not points:
         return None
@@ -299,7 +300,7 @@ def _opened(points: Sequence[Point], group: Group, options: GpuOptions) -> Overl
 
 
 def _measured(
-    point: Point, session: OverlapSession | None, asked: Asked, group: Group, run: str
+    point: SweepPoint, session: OverlapSession | None, asked: Asked, group: Group, run: str
 ) -> Iterator[Overlap]:
     """The row of a point. Raises an error that must end the measurement."""
     base = circumstances(point.case, group, session, run)
@@ -310,7 +311,7 @@ def _measured(
         return
     assert session is not None
     try:
-        found, wrong = session.beside(point.job, asked.gemm, asked.repeats)
+        found, wrong = session.run_concurrently(point.job, asked.gemm, asked.repeats)
     except (RefusedError, ScheduleError) as error:
         yield untimed(record=Record(**base, status="waived", reason=error.text))
         return
@@ -328,7 +329,10 @@ def _measured(
 
 
 def _record(
-    point: Point, base: dict[str, Any], found: Sequence[Beside], alone: Sequence[float]
+    point: SweepPoint,
+    base: dict[str, Any],
+    found: Sequence[ConcurrentRepeat],
+    alone: Sequence[float],
 ) -> Record:
     """The row that a sweep has for the launches alone."""
     bounds, case = interval(alone), point.case

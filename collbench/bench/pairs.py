@@ -16,7 +16,7 @@ from collbench.bench.runner import Measurement, plan_points
 from collbench.device.copies import copied
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
-from collbench.machine.topology.paths import path, to_processor
+from collbench.machine.topology.paths import path, path_to_cpu
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.knobs import DirectMode
@@ -32,7 +32,7 @@ _COPY_PACKETS = 0.87
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class RankPair:
     """A measurement from rank a to rank b, or of both directions at once.
 
     way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, for the
@@ -47,7 +47,9 @@ class Pair:
     reason: str = ""
 
 
-def measure(group: Group, backend: str, ranks: Sequence[int], settings: Settings) -> Iterator[Pair]:
+def measure(
+    group: Group, backend: str, ranks: Sequence[int], settings: Settings
+) -> Iterator[RankPair]:
     """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
     measured.
     """
@@ -64,8 +66,8 @@ def measure(group: Group, backend: str, ranks: Sequence[int], settings: Settings
 
 def _by_schedules(
     group: Group, backend: str, pair: tuple[int, int], settings: Settings
-) -> Iterator[Pair]:
-    wanted: dict[Case, Pair] = {}
+) -> Iterator[RankPair]:
+    wanted: dict[Case, RankPair] = {}
     a, b = pair
     size = SIZE_BYTES if backend == "cuda" else CPU_SIZE_BYTES
     direct: DirectMode = "on" if backend == "cuda" else "auto"
@@ -80,13 +82,13 @@ def _by_schedules(
         (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),)
     ):
         there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")
-        wanted[there] = Pair(a=a, b=b, way=way)
-        wanted[replace(there, root=1)] = Pair(a=b, b=a, way=way)
-        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = Pair(
+        wanted[there] = RankPair(a=a, b=b, way=way)
+        wanted[replace(there, root=1)] = RankPair(a=b, b=a, way=way)
+        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = RankPair(
             a=a, b=b, way=way, is_both=True
         )
     small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)
-    wanted[small] = Pair(a=a, b=b, way="latency", is_both=True)
+    wanted[small] = RankPair(a=a, b=b, way="latency", is_both=True)
     points = plan_points(list(wanted), group, settings.max_memory)
     asked = {_key(point.case): one for point, one in zip(points, wanted.values(), strict=True)}
     measurement = Measurement(points, group, settings)
@@ -105,11 +107,11 @@ def _key(of: Case | Record) -> tuple[str, str, int, int]:
     return of.op, of.p2p, of.root, of.size_bytes
 
 
-def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[Pair]:
+def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[RankPair]:
     (a, b), (first, second) = pair, gpus
     for way in ("copies", "host"):
         for source, target, is_both in ((a, b, False), (b, a, False), (a, b, True)):
-            one = Pair(a=source, b=target, way=way, is_both=is_both)
+            one = RankPair(a=source, b=target, way=way, is_both=is_both)
             try:
                 here, there = (first, second) if source == a else (second, first)
                 found = copied(here, there, SIZE_BYTES, is_both=is_both, through_host=way == "host")
@@ -136,21 +138,21 @@ def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
     rates = [
         near.usable_gbs
         for gpu in (a, b)
-        if (near := to_processor(topology, gpu)) is not None and near.usable_gbs is not None
+        if (near := path_to_cpu(topology, gpu)) is not None and near.usable_gbs is not None
     ]
     return min(rates) if len(rates) == 2 else None
 
 
 def behind(
-    pairs: Sequence[Pair], topology: Topology, gpus: Sequence[str]
-) -> list[tuple[Pair, float]]:
+    pairs: Sequence[RankPair], topology: Topology, gpus: Sequence[str]
+) -> list[tuple[RankPair, float]]:
     """Pairs that are slower than others of the same way and class, with the median of the class."""
-    groups: dict[tuple[str, bool, str], list[Pair]] = {}
+    groups: dict[tuple[str, bool, str], list[RankPair]] = {}
     for pair in pairs:
         if pair.value is not None:
             label = path(topology, gpus[pair.a], gpus[pair.b]).label if gpus else ""
             groups.setdefault((pair.way, pair.is_both, label), []).append(pair)
-    found: list[tuple[Pair, float]] = []
+    found: list[tuple[RankPair, float]] = []
     for same in groups.values():
         middle = median(pair.value or 0.0 for pair in same)
         is_late = same[0].way == "latency"
@@ -164,7 +166,7 @@ def behind(
 
 
 def with_rates(
-    topology: Topology, gpus: Sequence[str], pairs: Sequence[Pair], source: str
+    topology: Topology, gpus: Sequence[str], pairs: Sequence[RankPair], source: str
 ) -> Topology:
     """The topology with the rates that stores reached as usable rates, on every link that is the
     narrowest of a measured path.

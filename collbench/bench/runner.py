@@ -35,11 +35,11 @@ from collbench.bench.estimate import is_gpu, repeat_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.host import busy_seconds, memory_left_bytes
-from collbench.planning.choice import chosen, resolve
-from collbench.planning.choice_gpu import Limits
-from collbench.planning.cost import Machine, machine
+from collbench.planning.cost import MachineCosts, machine
+from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
 from collbench.planning.plan import Plan
+from collbench.planning.planner import chosen, resolve
 from collbench.results.record import Record
 from collbench.results.statistics import interval, is_noisy
 from collbench.spec.case import Case
@@ -63,7 +63,7 @@ Job = Plan | Case  # what a session runs: a peer's a case, any other's a plan
 
 
 @dataclass(slots=True)
-class Point:
+class SweepPoint:
     """A case on its way to a record: resolved and planned, or waived with a reason. is_choice: the
     tool itself would choose this case for its problem.
     """
@@ -99,7 +99,7 @@ def plan_points(
     orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
     algorithm: Callable[[Case], str] = lambda case: "auto",
     hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
-) -> list[Point]:
+) -> list[SweepPoint]:
     """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
     resolve to the same are measured once.
 
@@ -108,7 +108,7 @@ def plan_points(
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
-    points: dict[tuple[Case, str], Point] = {}
+    points: dict[tuple[Case, str], SweepPoint] = {}
     here = host_numbers(group.hosts)
     for case in cases:
         backend = FAMILY.load(case.backend)
@@ -126,7 +126,7 @@ def plan_points(
                 " leave --ranks out"
             )
         point = (
-            Point(case, waived=why)
+            SweepPoint(case, waived=why)
             if why
             else _planned(
                 case,
@@ -148,21 +148,21 @@ def _planned(
     limits: Limits,
     orders: Callable[[Case], tuple[tuple[int, ...], ...]],
     best: str,
-) -> Point:
+) -> SweepPoint:
     if backend.is_peer:
-        return Point(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
+        return SweepPoint(case, waived=backend.why_waived(case, collective(case.op).is_reduction))
     case = replace(case, algo=best) if case.algo == "auto" else case
     limits = replace(limits, orders=orders(case))
     try:
         choice = resolve(case, limits)
     except ScheduleError as error:
-        return Point(case, waived=error.text)
-    return Point(
+        return SweepPoint(case, waived=error.text)
+    return SweepPoint(
         choice.case, choice.plan, is_choice=choice.case == chosen(choice.case, limits, best)
     )
 
 
-def estimate_s(point: Point, settings: Settings, on: Machine) -> float:
+def estimate_s(point: SweepPoint, settings: Settings, on: MachineCosts) -> float:
     """Seconds that all repeats of a point should take, with the preparation of its data."""
     if point.waived:
         return 0.0
@@ -203,7 +203,7 @@ class Measurement:
     progress is called after every repeat with the estimated seconds of work that are done.
     """
 
-    def __init__(self, points: Sequence[Point], group: Group, settings: Settings) -> None:
+    def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
         self.machine = machine()
@@ -211,14 +211,14 @@ class Measurement:
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
 
-    def key_of(self, point: Point) -> tuple[object, ...]:
+    def key_of(self, point: SweepPoint) -> tuple[object, ...]:
         """The key that the row of the point will have, with the conditions of the settings; a
         waived row has no conditions.
         """
         key = self._record(point, error=CollbenchError("")).key
         return key if point.waived else (*key, *sorted(self._conditions(point)))
 
-    def _conditions(self, point: Point) -> list[str]:
+    def _conditions(self, point: SweepPoint) -> list[str]:
         """Notes that distinguish rows of one key that measured different things: the settings that
         the backend of the point heeds.
         """
@@ -250,14 +250,14 @@ class Measurement:
             if not is_forced(key):
                 self._open(key, points)
 
-    def _by_session(self) -> dict[SessionKey, list[Point]]:
-        found: dict[SessionKey, list[Point]] = {}
+    def _by_session(self) -> dict[SessionKey, list[SweepPoint]]:
+        found: dict[SessionKey, list[SweepPoint]] = {}
         for point in self.points:
             if not point.waived:
                 found.setdefault(point.session, []).append(point)
         return found
 
-    def _open(self, key: SessionKey, points: Sequence[Point]) -> None:
+    def _open(self, key: SessionKey, points: Sequence[SweepPoint]) -> None:
         backend = opener(str(key[0]))
         try:
             self._waive_too_large(backend, points)
@@ -270,7 +270,7 @@ class Measurement:
             for point in points:
                 point.waived = error.text
 
-    def _waive_too_large(self, backend: SessionOpener[Job], points: Sequence[Point]) -> None:
+    def _waive_too_large(self, backend: SessionOpener[Job], points: Sequence[SweepPoint]) -> None:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
         hot = self.settings.hot
         for point in points:
@@ -314,7 +314,7 @@ class Measurement:
             if key in self.sessions:
                 self.sessions.pop(key).close()
 
-    def _measured(self, live: Sequence[Point]) -> Iterator[Record]:
+    def _measured(self, live: Sequence[SweepPoint]) -> Iterator[Record]:
         """The rows of points whose sessions are open."""
         for index, repeat in order(len(live), self.settings.repeats):
             point = live[index]
@@ -334,7 +334,7 @@ class Measurement:
                 yield self._record(point)
                 point.plan = None  # its lowered actions take much memory
 
-    def _repeat(self, point: Point) -> None:
+    def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
         expected_s = estimate_s(point, settings, self.machine) / settings.repeats
@@ -356,7 +356,7 @@ class Measurement:
                 0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s
             )
 
-    def _record(self, point: Point, error: CollbenchError | None = None) -> Record:
+    def _record(self, point: SweepPoint, error: CollbenchError | None = None) -> Record:
         case, settings = point.case, self.settings
         session = self.sessions.get(point.session)
         base = circumstances(case, self.group, session, self.run_id) | {"ctas": ctas_of(point)}
@@ -400,7 +400,7 @@ class Measurement:
             notes=" ".join(notes),
         )
 
-    def _notes(self, point: Point, times: Sequence[float]) -> list[str]:
+    def _notes(self, point: SweepPoint, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
         notes += [
             condition
@@ -460,14 +460,14 @@ def is_forced(key: SessionKey) -> bool:
     return len(key) > 2
 
 
-def ctas_of(point: Point) -> int:
+def ctas_of(point: SweepPoint) -> int:
     """CTAs of the launch of a rank, 0 if unknown; a library has one CTA a channel."""
     if point.plan is not None:
         return ctas(point.plan) if point.plan.kernel is not None else 0
     return point.case.channels if forced_by(point.case) else 0
 
 
-def is_modelled(point: Point) -> bool:
+def is_modelled(point: SweepPoint) -> bool:
     """Whether the times of a point were predicted by the model rather than measured."""
     return any("modelled" in samples.notes for samples in point.repeats)
 

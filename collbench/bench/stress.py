@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from collbench.bench.runner import Point, SessionKey
+from collbench.bench.runner import SessionKey, SweepPoint
 from collbench.planning.plan import Plan
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import RefusedError, ScheduleError
@@ -23,7 +23,7 @@ PAUSES_NS = (0, 3_000, 30_000, 300_000)  # the longest pause of a rank before a 
 class StressSession(Protocol):
     """A session that can queue launches of several sizes."""
 
-    def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
+    def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Queue launches of these block counts with random pauses; what was wrong."""
 
 
@@ -31,15 +31,15 @@ class StressSession(Protocol):
 class Burst:
     """LAUNCHES launches of one plan: the block counts, the longest pause, and what was wrong."""
 
-    point: Point
+    point: SweepPoint
     counts: tuple[int, ...]
     pause_ns: int
     wrong: tuple[Wrong, ...] = ()
     refused: str = ""  # why the plan cannot run here; it is not tried again
 
 
-def soak(
-    points: Sequence[Point], sessions: Mapping[SessionKey, object], seconds: float, seed: int
+def stress(
+    points: Sequence[SweepPoint], sessions: Mapping[SessionKey, object], seconds: float, seed: int
 ) -> Iterator[Burst]:
     """Bursts of random plans and sizes until the time is up; every plan runs once before any runs
     again. Raises the errors of a session except ScheduleError and RefusedError, which say that a
@@ -58,7 +58,7 @@ def soak(
             counts, pause_ns = _counts(chance, point.plan), chance.choice(PAUSES_NS)
             try:
                 session = cast(StressSession, sessions[point.case.backend, point.case.ranks])
-                wrong = session.soak(point.plan, counts, pause_ns)
+                wrong = session.stress(point.plan, counts, pause_ns)
             except (RefusedError, ScheduleError) as error:
                 left.remove(point)
                 yield Burst(point=point, counts=counts, pause_ns=pause_ns, refused=error.text)

@@ -9,7 +9,7 @@ from collbench.cli._options import remark
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
-    from collbench.analysis.load import Loaded
+    from collbench.analysis.load import ResultFile
 
 ENDINGS = ("png", "svg")
 _ANOTHER = "give another file with --plot"
@@ -43,7 +43,7 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
         raise _unwritten(target, error) from None
 
 
-def plot(target: Path, sides: Sequence["Loaded"]) -> None:
+def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """One file's curves, or two files' with their ratio. Raises UsageError if they hold nothing to
     draw, UnavailableError if it cannot be written.
     """

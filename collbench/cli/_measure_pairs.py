@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from collbench.bench.pairs import WAYS, Pair, behind, expected_gbs, measure, with_rates
+from collbench.bench.pairs import WAYS, RankPair, behind, expected_gbs, measure, with_rates
 from collbench.cli._options import remark
 from collbench.device.card import device_count
 from collbench.launch.launcher import launcher
@@ -40,7 +40,7 @@ def measure_pairs(topology: Topology) -> Topology:
         )
     names = [f"GPU{index}" for index in ranks] if count else [f"rank{rank}" for rank in ranks]
     ids = [gpu.id for gpu in gpus] if count else []
-    group, start, pairs = LocalGroup(), time.monotonic(), list[Pair]()
+    group, start, pairs = LocalGroup(), time.monotonic(), list[RankPair]()
     try:
         for pair in measure(group, backend, ranks, Settings()):
             pairs.append(pair)
@@ -62,7 +62,7 @@ def measure_pairs(topology: Topology) -> Topology:
 
 
 def _show(
-    topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[Pair]
+    topology: Topology, ids: Sequence[str], names: Sequence[str], pairs: Sequence[RankPair]
 ) -> None:
     """Print the rates of the pairs, and the pairs that are slower than others like them. ids: the
     nodes of the ranks, where they are GPUs.

@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, Point, estimate_s, plan_points
+from collbench.bench.runner import Measurement, SweepPoint, estimate_s, plan_points
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
@@ -112,9 +112,9 @@ def _drive(
         _remark_on_peer(peer, sweep, points, knobs)
     _remark_on_cores(points, group)
     if options.get("soak"):
-        from collbench.cli._soak import run_soak
+        from collbench.cli._soak import run_stress
 
-        return run_soak(points, group, settings, options["soak"], options.get("seed", 0))
+        return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
     measurement = Measurement(points, group, settings)
     measurement.ceilings = links.ceilings
     if options.get("resume") and isinstance(csv, Path) and csv.exists():
@@ -176,7 +176,7 @@ def _measure(
     return _exit_code(records)
 
 
-def _remark_on_cores(points: Sequence[Point], group: Group) -> None:
+def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
     """Say where more ranks than cores run on CPUs, and what that does to the times."""
     ranks = max(
         (
@@ -196,7 +196,9 @@ def _remark_on_cores(points: Sequence[Point], group: Group) -> None:
         )
 
 
-def _remark_on_peer(peer: str, sweep: Sweep, points: Sequence[Point], given: Sequence[str]) -> None:
+def _remark_on_peer(
+    peer: str, sweep: Sweep, points: Sequence[SweepPoint], given: Sequence[str]
+) -> None:
     """Say which of our knobs a library is forced to, at what cost, and which of those given have no
     effect on it.
     """

@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from collbench.bench.runner import Measurement, Point, estimate_s
+from collbench.bench.runner import Measurement, SweepPoint, estimate_s
 from collbench.cli._options import is_terminal
 from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record, Writer
@@ -113,7 +113,9 @@ def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
         yield show, advance
 
 
-def show_points(points: Sequence[Point], missing: Sequence[Point], estimate: float) -> None:
+def show_points(
+    points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
+) -> None:
     """The dry run: every point, marked where it is in the file already, and how long the missing
     ones should take.
     """
@@ -129,7 +131,7 @@ def show_points(points: Sequence[Point], missing: Sequence[Point], estimate: flo
     )
 
 
-def _line_of(point: Point) -> str:
+def _line_of(point: SweepPoint) -> str:
     case = point.case
     if point.waived:
         knobs = f"waived: {point.waived}"

@@ -4,16 +4,16 @@ for each configuration that failed.
 
 import click
 
-from collbench.bench.runner import Measurement, Point
-from collbench.bench.stress import LAUNCHES, soak
+from collbench.bench.runner import Measurement, SweepPoint
+from collbench.bench.stress import LAUNCHES, stress
 from collbench.launch.group import Group
 from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, UnavailableError, UsageError
 from collbench.util.units import format_duration, format_size
 
 
-def run_soak(
-    points: list[Point], group: Group, settings: Settings, seconds: float, seed: int
+def run_stress(
+    points: list[SweepPoint], group: Group, settings: Settings, seconds: float, seed: int
 ) -> int:
     """Soak the GPU engine; returns the exit code: 1 if anything was wrong."""
     live = [point for point in points if not point.waived and point.case.backend == "cuda"]
@@ -27,7 +27,7 @@ def run_soak(
         waived, live = live, [point for point in live if not point.waived]
         if not live:
             raise _nothing_to_soak(waived)
-        for burst in soak(live, measurement.sessions, seconds, seed):
+        for burst in stress(live, measurement.sessions, seconds, seed):
             case = burst.point.case
             if burst.refused:
                 click.echo(
@@ -55,7 +55,7 @@ def run_soak(
     return 1 if failures else 0
 
 
-def _nothing_to_soak(points: list[Point]) -> CollbenchError:
+def _nothing_to_soak(points: list[SweepPoint]) -> CollbenchError:
     """Why no point can be soaked: the sweep has none for GPUs, or they cannot run here."""
     hint = "give --backend cuda on a machine with GPUs"
     reason = next(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collbench.analysis.changes import Changes
-    from collbench.analysis.load import Loaded
+    from collbench.analysis.load import ResultFile
 
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
@@ -170,7 +170,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     return max([_compare(new, base, place, options) for place, base in enumerate(bases)])
 
 
-def _one(loaded: "Loaded", options: Options) -> int:
+def _one(loaded: "ResultFile", options: Options) -> int:
     """One file: what the options ask of it, else the answers; returns the exit code."""
     documents = {
         name: options[name] for name in ("tuner", "nccl_rows") if options[name] is not None
@@ -194,7 +194,7 @@ def _one(loaded: "Loaded", options: Options) -> int:
     )
 
 
-def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
+def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     """The files, with remarks about them on stderr; repeats that one file alone has in several rows
     are taken together.
     """
@@ -219,11 +219,11 @@ def _loaded(files: Sequence[Path]) -> Sequence["Loaded"]:
     return [replace(one, frame=frame)]
 
 
-def _answer(loaded: "Loaded", columns: int, *, show_all: bool, plot: Path | None) -> int:
+def _answer(loaded: "ResultFile", columns: int, *, show_all: bool, plot: Path | None) -> int:
     from collbench.cli._draw_results import plot as draw
-    from collbench.report.tables.best import answer_lines
+    from collbench.report.tables.summary import summary_lines
 
-    for line in answer_lines(
+    for line in summary_lines(
         loaded.frame, columns, show_all, bars(sys.stdout) if is_terminal(sys.stdout) else ""
     ):
         click.echo(line)
@@ -236,13 +236,13 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
     """One file against a reference; with fail_below, exit code 1 if any size falls that far behind,
     or any row is wrong or failed.
     """
-    from collbench.analysis.baselines import BEHIND, normal, reference
-    from collbench.report.tables.baselines import normal_lines
+    from collbench.analysis.baselines import BEHIND_SHARE, curve_verdicts, reference
+    from collbench.report.tables.baselines import verdict_lines
 
     base = reference(against, frame)
-    behind = BEHIND if fail_below is None else 1 / (1 + fail_below / 100)
-    verdicts = normal(frame, base.frame, behind)
-    click.echo("\n".join(normal_lines(verdicts, frame, base, behind)))
+    behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
+    verdicts = curve_verdicts(frame, base.frame, behind)
+    click.echo("\n".join(verdict_lines(verdicts, frame, base, behind)))
     if fail_below is None or not verdicts:
         return 0 if verdicts else CHANGED_CODE
     failed = int(frame["status"].isin(["wrong", "error"]).sum())
@@ -308,7 +308,7 @@ def _write(text: str, target: str, option: str) -> None:
     remark(f"wrote {target}")
 
 
-def _compare(new: "Loaded", base: "Loaded", place: int, options: Options) -> int:
+def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options) -> int:
     """The new file against one base; returns the exit code."""
     from collbench.analysis.changes import compare
     from collbench.cli._draw_results import plot

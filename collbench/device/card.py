@@ -163,7 +163,7 @@ class Card:
         self._host: list[HostMemory] = []
         self._modules: dict[bytes, int] = {}
 
-    def hurry(self) -> None:
+    def take_highest_priority(self) -> None:
         """Give the stream, and all new ones, the highest priority: their kernels get
         multiprocessors before those of other streams.
         """

@@ -156,7 +156,7 @@ def pattern_source(item_bytes: int) -> Source:
     return Source(file="pattern.cu", macros=(("ITEM", str(item_bytes)),))
 
 
-def meet_source() -> Source:
+def barrier_source() -> Source:
     """The kernel of the barrier of all ranks."""
     return Source(file="barrier.cu", macros=(("ITEM", "4"),))
 

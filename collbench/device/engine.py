@@ -40,12 +40,12 @@ from collbench.device.program import (
     OperandRef,
     lower,
 )
-from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
-MAIN, WAITING, COPYING, MOVING, SAYING = range(5)  # streams; the main one is the caller's
+MAIN, WAITING, COPYING, MOVING, SIGNALLING = range(5)  # streams; the main one is the caller's
 UNBOUNDED = (1 << 64) - 1
 
 
@@ -76,7 +76,7 @@ class StageSlice(NamedTuple):
     signals: tuple[FlagValue, ...]
 
 
-class Note(NamedTuple):
+class FlagEntry(NamedTuple):
     """A flag to wait for or to set: FlagEntry of engine.cu, whose `limit` the host adds."""
 
     flag: int
@@ -92,25 +92,25 @@ class Note(NamedTuple):
     report: int
 
 
-class Begin(NamedTuple):
+class BeginCommand(NamedTuple):
     """Count the launch and signal that it has begun, in the main stream."""
 
-    notes: tuple[Note, ...]
+    entries: tuple[FlagEntry, ...]
 
 
-class Wait(NamedTuple):
+class WaitCommand(NamedTuple):
     """Wait for flags, by a kernel."""
 
-    notes: tuple[Note, ...]
+    entries: tuple[FlagEntry, ...]
 
 
-class Say(NamedTuple):
+class SignalCommand(NamedTuple):
     """Set flags, by a kernel."""
 
-    notes: tuple[Note, ...]
+    entries: tuple[FlagEntry, ...]
 
 
-class Copy(NamedTuple):
+class CopyCommand(NamedTuple):
     """Copy by the copy engine."""
 
     target: int
@@ -118,7 +118,7 @@ class Copy(NamedTuple):
     size: int
 
 
-class Move(NamedTuple):
+class MoveCommand(NamedTuple):
     """Reduce the sources in order, or copy the only one, by a kernel."""
 
     target: int
@@ -127,21 +127,23 @@ class Move(NamedTuple):
     divides: bool
 
 
-class Record(NamedTuple):
+class RecordEvent(NamedTuple):
     """Record event number `event` on the stream, behind all commands so far."""
 
     stream: int
     event: int
 
 
-class After(NamedTuple):
+class WaitEvent(NamedTuple):
     """Let the stream wait for an event before its next commands."""
 
     stream: int
     event: int
 
 
-Command = Begin | Wait | Say | Copy | Move | Record | After
+Command = (
+    BeginCommand | WaitCommand | SignalCommand | CopyCommand | MoveCommand | RecordEvent | WaitEvent
+)
 
 
 def slices_of(plan: Plan, channel: int) -> int:
@@ -314,7 +316,9 @@ class _ScriptBuilder:
         self.per_launch = [slices_of(plan, channel) for channel in range(plan.channels)]
         self.parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0
         self.commands: list[Command] = []
-        self.history = {stream: _StreamHistory() for stream in (WAITING, COPYING, MOVING, SAYING)}
+        self.history = {
+            stream: _StreamHistory() for stream in (WAITING, COPYING, MOVING, SIGNALLING)
+        }
         self.waited: dict[tuple[int, int], int] = {}
         self.signalled: dict[tuple[int, int], int] = {}
         self.events = 1  # event 0 is the launch's beginning
@@ -331,41 +335,44 @@ class _ScriptBuilder:
             for t, track in enumerate(self.program.tracks)
             for flag in self.program.signals[track[2] : track[2] + track[3]]
         ]
-        self.commands += [Begin(tuple(begins)), Record(MAIN, 0)]
+        self.commands += [BeginCommand(tuple(begins)), RecordEvent(MAIN, 0)]
         for stage in in_order(self.plan)[self.rank]:
             self._queue_stage(stage)
-        self.commands += [After(MAIN, past.last) for past in self.history.values() if past.last]
+        self.commands += [WaitEvent(MAIN, past.last) for past in self.history.values() if past.last]
         return self.commands
 
     def _queue_stage(self, stage: StageSlice) -> None:
         actor = stage.actor, stage.slice
         if stage.waits:
             if actor in self.signalled:
-                self._after(WAITING, SAYING, self.signalled[actor])
+                self._after(WAITING, SIGNALLING, self.signalled[actor])
             self._queue(
-                WAITING, Wait(tuple(self._entry(stage, flag, is_wait=True) for flag in stage.waits))
+                WAITING,
+                WaitCommand(tuple(self._entry(stage, flag, is_wait=True) for flag in stage.waits)),
             )
-        moves: list[Move] = []
-        copies: list[tuple[int, Copy]] = []
+        moves: list[MoveCommand] = []
+        copies: list[tuple[int, CopyCommand]] = []
         for step in stage.steps:
             self._queue_step(stage, step, moves, copies)
         copies.sort(key=lambda copy: copy[0])
-        data: list[Move | Copy] = [*moves, *(copy for _, copy in copies)]
+        data: list[MoveCommand | CopyCommand] = [*moves, *(copy for _, copy in copies)]
         for command in data:
             self._queue_data(command)
         if stage.signals:
             for stream in (WAITING, COPYING, MOVING):
-                self._after(SAYING, stream, self.history[stream].last)
+                self._after(SIGNALLING, stream, self.history[stream].last)
             self.signalled[actor] = self._queue(
-                SAYING,
-                Say(tuple(self._entry(stage, flag, is_wait=False) for flag in stage.signals)),
+                SIGNALLING,
+                SignalCommand(
+                    tuple(self._entry(stage, flag, is_wait=False) for flag in stage.signals)
+                ),
             )
 
     def _queue(self, stream: int, command: Command) -> int:
         """Queue a command on a stream; returns the event of its end."""
         self._fork(stream)
         event, self.events = self.events, self.events + 1
-        self.commands += [command, Record(stream, event)]
+        self.commands += [command, RecordEvent(stream, event)]
         self.history[stream].last = event
         return event
 
@@ -373,25 +380,25 @@ class _ScriptBuilder:
         """Order a stream behind the beginning of the launch."""
         if (stream, MAIN) not in self.waited:
             self.waited[stream, MAIN] = 0
-            self.commands.append(After(stream, 0))
+            self.commands.append(WaitEvent(stream, 0))
 
     def _after(self, stream: int, other: int, event: int) -> None:
         """Let a stream wait for an event of another stream, unless it does so already."""
         if event > self.waited.get((stream, other), 0):
             self._fork(stream)
-            self.commands.append(After(stream, event))
+            self.commands.append(WaitEvent(stream, event))
             self.waited[stream, other] = event
 
-    def _queue_data(self, command: Move | Copy) -> None:
+    def _queue_data(self, command: MoveCommand | CopyCommand) -> None:
         """Queue a copy or move behind all waits so far, and behind the commands of the other stream
         that touch the same memory.
         """
-        sources = command.sources if isinstance(command, Move) else (command.source,)
+        sources = command.sources if isinstance(command, MoveCommand) else (command.source,)
         reads, writes = (
             [(at, at + command.size) for at in sources],
             [(command.target, command.target + command.size)],
         )
-        stream, other = (MOVING, COPYING) if isinstance(command, Move) else (COPYING, MOVING)
+        stream, other = (MOVING, COPYING) if isinstance(command, MoveCommand) else (COPYING, MOVING)
         self._after(stream, WAITING, self.history[WAITING].last)
         for event, read, written in reversed(self.history[other].used):
             if event <= self.waited.get((stream, other), 0):
@@ -403,7 +410,11 @@ class _ScriptBuilder:
         self.history[stream].used.append((event, reads, writes))
 
     def _queue_step(
-        self, stage: StageSlice, step: DeviceStep, moves: list[Move], copies: list[tuple[int, Copy]]
+        self,
+        stage: StageSlice,
+        step: DeviceStep,
+        moves: list[MoveCommand],
+        copies: list[tuple[int, CopyCommand]],
     ) -> None:
         """Add the moves and copies of one step; a copy carries the distance to its peer."""
         first, size = self._piece(stage, step.work)
@@ -425,15 +436,15 @@ class _ScriptBuilder:
             ]
             # no memory of this rank may be overwritten: the kernel stores over the link
             if not own_targets:
-                moves += [Move(target, sources, size, divides) for target, _ in targets]
+                moves += [MoveCommand(target, sources, size, divides) for target, _ in targets]
                 return
-            moves.append(Move(own_targets[0], sources, size, divides))
+            moves.append(MoveCommand(own_targets[0], sources, size, divides))
             source = own_targets[0]
         for target, peer in targets:
             if peer is not None:
-                copies.append((peer, Copy(target, source, size)))
+                copies.append((peer, CopyCommand(target, source, size)))
             elif target != source:
-                moves.append(Move(target, (source,), size, False))
+                moves.append(MoveCommand(target, (source,), size, False))
 
     def _distance(self, ref: OperandRef) -> int:
         """The distance in ranks to the owner of the target."""
@@ -484,7 +495,7 @@ class _ScriptBuilder:
             + first
         )
 
-    def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> Note:
+    def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> FlagEntry:
         end, is_sending = end_of(self.plan, self.rank, flag, is_wait=is_wait)
         addresses: EndAddresses = self.addresses[is_sending][flag.end]
         word = (
@@ -505,7 +516,7 @@ class _ScriptBuilder:
         if flag.signal == READY:
             word, per_launch, number = word + 8, 1, 1
         peer = peer_of(self.plan, self.rank, end)
-        return Note(
+        return FlagEntry(
             word,
             per_launch,
             number,

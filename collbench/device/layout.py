@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.device.program import ConnectionEnd, DeviceStep, Flag, OperandRef, Program, lower
-from collbench.planning.choice_gpu import FLAG_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
+from collbench.planning.limits import FLAG_STRIDE_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
 from collbench.spec.collectives import collective
 
-LINE_BYTES = FLAG_BYTES
+FLAG_LINE_BYTES = FLAG_STRIDE_BYTES
 # at the start of a rank's arena: abort word, flags of barriers, counters and reports of CTAs
 CONTROL_BYTES = 128 << 10
-ABORT_AT, MEETING_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
+ABORT_AT, BARRIER_AT, STATES_AT, REPORTS_AT = 0, 256, 16 << 10, 32 << 10
 STATE_BYTES, REPORT_BYTES = 8, 48
 MAX_CTAS = 1024
 _FIFO_ALIGN = MEMORY_GRAIN_BYTES
@@ -48,8 +48,10 @@ def layout(plan: Plan, rank: int) -> ArenaLayout:
     """
     program, channels, slot = lower(plan, rank), plan.channels, slot_wire_bytes(plan)
     tails = CONTROL_BYTES
-    heads = tails + channels * len(program.receiving) * LINE_BYTES
-    fifos = -(-(heads + channels * len(program.sending) * LINE_BYTES) // _FIFO_ALIGN) * _FIFO_ALIGN
+    heads = tails + channels * len(program.receiving) * FLAG_LINE_BYTES
+    fifos = (
+        -(-(heads + channels * len(program.sending) * FLAG_LINE_BYTES) // _FIFO_ALIGN) * _FIFO_ALIGN
+    )
     one = -(-plan.slots * slot // _FIFO_ALIGN) * _FIFO_ALIGN
     is_sender = plan.p2p == "pull"
     ends = program.sending if is_sender else program.receiving
@@ -119,7 +121,7 @@ def net_layout(plan: Plan, rank: int) -> NetLayout:
         if plan.is_remote(rank, peer_of(plan, rank, end))
     )
     fifo_bytes = -(-plan.slots * slot_wire_bytes(plan) // _NET_ALIGN) * _NET_ALIGN
-    stride = 2 * LINE_BYTES * len(ends)
+    stride = 2 * FLAG_LINE_BYTES * len(ends)
     return NetLayout(
         ends=ends,
         words=CONTROL_BYTES,
@@ -306,11 +308,11 @@ def reach(
     if plan.is_remote(rank, peer):
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
-        word = memory.net + where.words + 2 * k * LINE_BYTES
+        word = memory.net + where.words + 2 * k * FLAG_LINE_BYTES
         return EndAddresses(
             memory.net_slots + k * where.fifo_bytes,
             word,
-            word + LINE_BYTES,
+            word + FLAG_LINE_BYTES,
             0,
             0,
             where.slots_stride,
@@ -321,16 +323,18 @@ def reach(
     own, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
     apart = [
-        LINE_BYTES * len(ends)
+        FLAG_LINE_BYTES * len(ends)
         for ends in (
             (here.sending, there.receiving) if is_sending else (here.receiving, there.sending)
         )
     ]
     local_flag = (
-        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * LINE_BYTES
+        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * FLAG_LINE_BYTES
     )
     remote_flag = (
-        memory.arenas[peer] + (theirs.tails if is_sending else theirs.heads) + other * LINE_BYTES
+        memory.arenas[peer]
+        + (theirs.tails if is_sending else theirs.heads)
+        + other * FLAG_LINE_BYTES
     )
     slots = stride = 0
     if end.has_fifo:

@@ -12,7 +12,7 @@ from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 
 
-class Message(NamedTuple):
+class WireMessage(NamedTuple):
     """A slice in its slot. size: bytes from the start of the slot to the last one that is used;
     parts: the offset and size of each chunk that is not empty.
     """
@@ -21,14 +21,18 @@ class Message(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
-def messages(plan: Plan, rank: int, channel: int, end: int, block_count: int = 0) -> list[Message]:
+def messages(
+    plan: Plan, rank: int, channel: int, end: int, block_count: int = 0
+) -> list[WireMessage]:
     """Every slice that one launch sends along a rank's sending end on a channel. block_count: of
     the problem, if it has another size than the plan's.
     """
     return list(_messages(plan, rank, channel, end, block_count or plan.problem.block_count))
 
 
-def _messages(plan: Plan, rank: int, channel: int, end: int, block_count: int) -> Iterator[Message]:
+def _messages(
+    plan: Plan, rank: int, channel: int, end: int, block_count: int
+) -> Iterator[WireMessage]:
     program, wire = lower(plan, rank), PROTOCOLS.load(plan.proto).wire_bytes
     # by message and position in it, the chunk that a step works on
     works: list[dict[int, int]] = [{} for _ in range(program.sending[end].per_loop)]
@@ -36,7 +40,7 @@ def _messages(plan: Plan, rank: int, channel: int, end: int, block_count: int) -
         for ref in step.targets:
             if ref.kind == SLOT and ref.end == end:
                 works[ref.message][ref.chunk] = step.work
-    known: dict[tuple[object, ...], Message] = {}
+    known: dict[tuple[object, ...], WireMessage] = {}
     for loop in replace(plan, problem=replace(plan.problem, block_count=block_count)).loops(
         channel
     ):
@@ -52,7 +56,7 @@ def _messages(plan: Plan, rank: int, channel: int, end: int, block_count: int) -
                         for place, size in sorted(sizes.items())
                         if size
                     )
-                    known[key] = Message(
+                    known[key] = WireMessage(
                         max((first + size for first, size in parts), default=0), parts
                     )
                 yield known[key]

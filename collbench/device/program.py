@@ -19,7 +19,7 @@ from collbench.spec.collectives import collective
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
 DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)
-SIGNALS = ("data", "room", "back", "ready", "tail", "head")
+SIGNAL_NAMES = ("data", "room", "back", "ready", "tail", "head")
 DIVIDE = 1
 _KIND = {"in": IN, "out": OUT, "tmp": TMP}
 _PEER_KIND = {"in": PEER_IN, "out": PEER_OUT}
@@ -124,7 +124,7 @@ class _ProgramBuilder:
             pulled = {
                 edge
                 for r in range(len(track.rounds))
-                for edge in self.schedule.lent_at(self.rank, t, r)
+                for edge in self.schedule.pulled_at(self.rank, t, r)
             }
             first_ready, first_head, first_back = (
                 len(self.signals),
@@ -238,8 +238,8 @@ class _ProgramBuilder:
                 waits.append(Flag(READY, end, message))
         started |= {("recv", edge) for edge in recv} | {("send", edge) for edge in send}
         pulled = [
-            (self.sending[loan.edge], self.message_of[t, loan.round, loan.edge])
-            for loan in schedule.returns_at(self.rank, t, r, s)
+            (self.sending[pull.edge], self.message_of[t, pull.round, pull.edge])
+            for pull in schedule.pending_pulls_at(self.rank, t, r, s)
         ]
         return waits + [Flag(BACK, end, message) for end, message in pulled]
 
@@ -253,13 +253,13 @@ class _ProgramBuilder:
         """The data movement of one step; nothing if it only waits and signals."""
         _, t, r, s = place
         step, schedule, problem = steps[s], self.schedule, self.plan.problem
-        placed = schedule.placed_at(self.rank, t, r)
+        pushed = schedule.pushed_at(self.rank, t, r)
         sources = [OperandRef(_KIND[operand.buffer], chunk=operand.chunk) for operand in step.src]
         target = step.dst
         for edge in step.recv:
             end, number = self.receiving[edge], self.messages_received.get(edge, 0)
             message = self.plan.messages_of_port[edge.peer, self.rank, edge.port][number]
-            if edge in placed:
+            if edge in pushed:
                 assert step.dst is not None
                 sources.append(OperandRef(OUT, chunk=step.dst.chunk))
                 target = None

@@ -40,7 +40,7 @@ def last_level_cache_bytes() -> int:
 
 
 @lru_cache(maxsize=1)
-def processor_name() -> str:
+def cpu_name() -> str:
     """The CPU's name as the kernel gives it, with the number of usable cores."""
     name = platform.processor() or platform.machine()
     try:

@@ -23,7 +23,7 @@ NVLINK_PATHS, NETWORK_PATHS = ("NVL", "NVB", "C2C"), ("NET",)  # all others are 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineCosts:
     """A machine as profiles/machines/*.toml describes it.
 
     cores: more ranks than these share cores. step_us: one action of a schedule, without its bytes.
@@ -48,7 +48,7 @@ class Machine:
         return (self.switch_us if n > self.cores else self.hop_us) * 1e-6
 
 
-def machine(name: str = DEFAULT_MACHINE) -> Machine:
+def machine(name: str = DEFAULT_MACHINE) -> MachineCosts:
     """The machine of a profile. Raises UsageError if the profile only describes links, or if a
     number is missing, unknown or not positive.
 
@@ -56,7 +56,7 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
     2
     """
     profile = catalog.load("machines", name)
-    wanted = {field.name for field in fields(Machine)} - {"name"}
+    wanted = {field.name for field in fields(MachineCosts)} - {"name"}
     table = profile.get("machine")
     if not isinstance(table, dict):
         links = " it describes the links of the machine, but" if "topology" in profile else ""
@@ -77,10 +77,10 @@ def machine(name: str = DEFAULT_MACHINE) -> Machine:
                 f"machine profile {name}: {key} = {value!r} is not a positive"
                 f" {'whole ' * (key == 'cores')}number"
             )
-    return Machine(name=name, **table)
+    return MachineCosts(name=name, **table)
 
 
-def price(plan: Plan, on: Machine) -> float:
+def price(plan: Plan, on: MachineCosts) -> float:
     """Seconds of one launch on CPU cores: the busiest rank's actions and bytes, times the ranks on
     a core, plus the hops one after the other.
 

@@ -6,7 +6,7 @@ The numbers are those of profiles/tuning; here are the rules that pick a table, 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collbench.planning.choice_gpu import Limits, peers_of
+from collbench.planning.limits import Limits, peers_of
 from collbench.planning.plan import proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.protocols.ll import LL_LINE_PAYLOAD

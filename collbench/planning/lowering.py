@@ -35,7 +35,7 @@ class Region(NamedTuple):
     size: int
 
 
-class Turn(NamedTuple):
+class SlotSequence(NamedTuple):
     """Slice `number` of one launch on connection `edge`."""
 
     edge: int
@@ -53,18 +53,18 @@ class Action(NamedTuple):
     """
 
     place: Place
-    take: tuple[Turn, ...]
-    room: tuple[Turn, ...]
-    back: tuple[Turn, ...]
+    take: tuple[SlotSequence, ...]
+    room: tuple[SlotSequence, ...]
+    back: tuple[SlotSequence, ...]
     operands: tuple[Region, ...]
     targets: tuple[Region, ...]
     divide: bool
-    post: tuple[Turn, ...]
-    free: tuple[Turn, ...]
-    sent: tuple[tuple[Turn, Region], ...] = ()
+    post: tuple[SlotSequence, ...]
+    free: tuple[SlotSequence, ...]
+    sent: tuple[tuple[SlotSequence, Region], ...] = ()
 
 
-class Actor(NamedTuple):
+class TrackActions(NamedTuple):
     """A track of one rank on one channel: its actions in a launch, and the slices that peers must
     have pulled by its end.
     """
@@ -72,7 +72,7 @@ class Actor(NamedTuple):
     channel: int
     track: str
     actions: list[Action]
-    back: tuple[Turn, ...]
+    back: tuple[SlotSequence, ...]
 
 
 def refuse_too_many(plan: Plan) -> None:
@@ -84,7 +84,7 @@ def refuse_too_many(plan: Plan) -> None:
         )
 
 
-def actors(plan: Plan, rank: int) -> list[Actor]:
+def actors(plan: Plan, rank: int) -> list[TrackActions]:
     """What the rank does in one launch, a list of actions for each of its tracks on each
     channel.
     """
@@ -112,12 +112,12 @@ class _TrackLowering:
         self.is_interleaved = collective(plan.schedule.op).is_interleaved
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
-        self.posted: dict[tuple[int, Edge, int], Turn] = {}
+        self.posted: dict[tuple[int, Edge, int], SlotSequence] = {}
 
-    def actor(self) -> Actor:
+    def actor(self) -> TrackActions:
         track = self.plan.schedule.program(self.rank)[self.track]
         actions: list[Action] = []
-        last_pulled: dict[int, Turn] = {}
+        last_pulled: dict[int, SlotSequence] = {}
         for loop in self.plan.loops(self.channel):
             messages: dict[Edge, int] = {}  # of this loop that rounds before have received
             for r, steps in enumerate(track.rounds):
@@ -125,22 +125,26 @@ class _TrackLowering:
                     actions += _RoundSlice(self, r, steps, loop, number, messages).actions()
                 for edge in self.shapes[r].received:
                     messages[edge] = messages.get(edge, 0) + 1
-                for edge in self.plan.schedule.lent_at(self.rank, self.track, r):
+                for edge in self.plan.schedule.pulled_at(self.rank, self.track, r):
                     sequence = self.posted[r, edge, loop.slices - 1]
                     last_pulled[sequence.edge] = sequence
-        return Actor(self.channel, track.name, actions, tuple(last_pulled.values()))
+        return TrackActions(self.channel, track.name, actions, tuple(last_pulled.values()))
 
-    def next_received(self, edge: Edge) -> Turn:
+    def next_received(self, edge: Edge) -> SlotSequence:
         """The next slice that arrives along an edge."""
         number = self.received.get(edge, 0)
         self.received[edge] = number + 1
-        return Turn(self.plan.numbers[self.channel, edge.peer, self.rank, edge.port], number)
+        return SlotSequence(
+            self.plan.numbers[self.channel, edge.peer, self.rank, edge.port], number
+        )
 
-    def next_sent(self, edge: Edge) -> Turn:
+    def next_sent(self, edge: Edge) -> SlotSequence:
         """The next slice to send along an edge."""
         number = self.sent.get(edge, 0)
         self.sent[edge] = number + 1
-        return Turn(self.plan.numbers[self.channel, self.rank, edge.peer, edge.port], number)
+        return SlotSequence(
+            self.plan.numbers[self.channel, self.rank, edge.peer, edge.port], number
+        )
 
     def chunk_of(self, place: Place) -> int:
         """The chunk of the loop that the step works on: given by what its operands hold, not by
@@ -185,10 +189,10 @@ class _RoundSlice:
         self.track, self.plan, self.r, self.steps = track, track.plan, r, steps
         self.loop, self.number, self.messages_before = loop, number, messages_before
         self.shape = track.shapes[r]
-        self.pulled = self.plan.schedule.lent_at(track.rank, track.track, r)
+        self.pulled = self.plan.schedule.pulled_at(track.rank, track.track, r)
         self.to_send, self.to_take = dict(self.shape.sent), dict(self.shape.received)
-        self.sending: dict[Edge, Turn] = {}
-        self.taking: dict[Edge, Turn] = {}
+        self.sending: dict[Edge, SlotSequence] = {}
+        self.taking: dict[Edge, SlotSequence] = {}
         self.ends: dict[Edge, int] = {}
 
     def actions(self) -> Iterator[Action]:
@@ -206,7 +210,7 @@ class _RoundSlice:
         piece = self._piece(track.chunk_of(place))
         sources, take, free = self._receive(s, piece)
         slots, room, post, sent = self._send(s, piece)
-        returned = schedule.returns_at(*place) if schedule.returns else ()
+        returned = schedule.pending_pulls_at(*place) if schedule.pending_pulls else ()
         action = Action(
             place=place,
             take=take,
@@ -229,14 +233,14 @@ class _RoundSlice:
 
     def _receive(
         self, s: int, piece: tuple[int, int]
-    ) -> tuple[list[Region], tuple[Turn, ...], tuple[Turn, ...]]:
+    ) -> tuple[list[Region], tuple[SlotSequence, ...], tuple[SlotSequence, ...]]:
         """What a step reads of its peers' chunks; the slices that it waits for, and that it is the
         last to read.
         """
         rank = self.track.rank
         sources: list[Region] = []
-        take: list[Turn] = []
-        free: list[Turn] = []
+        take: list[SlotSequence] = []
+        free: list[SlotSequence] = []
         for edge in self.steps[s].recv:
             if edge not in self.taking:
                 self.taking[edge] = self.track.next_received(edge)
@@ -256,15 +260,20 @@ class _RoundSlice:
 
     def _send(
         self, s: int, piece: tuple[int, int]
-    ) -> tuple[list[Region], tuple[Turn, ...], tuple[Turn, ...], tuple[tuple[Turn, Region], ...]]:
+    ) -> tuple[
+        list[Region],
+        tuple[SlotSequence, ...],
+        tuple[SlotSequence, ...],
+        tuple[tuple[SlotSequence, Region], ...],
+    ]:
         """The slots that a step writes; the slices that need a free slot, that are then filled, and
         what those to another domain carry.
         """
         track, step = self.track, self.steps[s]
         slots: list[Region] = []
-        room: list[Turn] = []
-        post: list[Turn] = []
-        sent: list[tuple[Turn, Region]] = []
+        room: list[SlotSequence] = []
+        post: list[SlotSequence] = []
+        sent: list[tuple[SlotSequence, Region]] = []
         for edge in step.send:
             if edge not in self.sending:
                 self.sending[edge] = track.next_sent(edge)
@@ -304,20 +313,23 @@ class _RoundSlice:
     def _region(self, owner: int, operand: Operand, piece: tuple[int, int]) -> Region:
         return self.track.region(owner, operand, self.loop, piece)
 
-    def _slot(self, sequence: Turn, index: int, piece: tuple[int, int]) -> Region:
+    def _slot(self, sequence: SlotSequence, index: int, piece: tuple[int, int]) -> Region:
         """Where a piece of a message's chunk lies in its slot."""
         first = sequence.number % self.plan.slots * self.plan.slot_bytes
         return Region("slot", sequence.edge, first + index * self.plan.piece_bytes, piece[1])
 
 
-def room_wanted(sequence: Turn, slices: int, slots: int) -> int:
+def room_wanted(sequence: SlotSequence, slices: int, slots: int) -> int:
     """How many slices of a connection must be free, counted from the start of a launch, before
     slice `sequence` may fill its slot.
 
     Slots restart at 0 with every launch, so the slot's last user may be in the launch before. Then
     the number is negative or 0.
 
-    >>> room_wanted(Turn(0, 5), slices=8, slots=4), room_wanted(Turn(0, 1), slices=6, slots=4)
+    >>> (
+    ...     room_wanted(SlotSequence(0, 5), slices=8, slots=4),
+    ...     room_wanted(SlotSequence(0, 1), slices=6, slots=4),
+    ... )
     (2, 0)
     """
     if sequence.number >= slots:

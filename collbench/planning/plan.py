@@ -291,7 +291,7 @@ class Plan:
         """A hash of everything that ranks must agree on."""
         pulled, pushed = (
             sorted((at, sorted(edges)) for at, edges in table.items())
-            for table in (self.schedule.lent, self.schedule.placed)
+            for table in (self.schedule.pulled, self.schedule.pushed)
         )
         ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
         text = repr(
@@ -377,7 +377,7 @@ class Plan:
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
-                    pulled, pushed = schedule.lent_at(rank, t, r), schedule.placed_at(rank, t, r)
+                    pulled, pushed = schedule.pulled_at(rank, t, r), schedule.pushed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
                         places = (

@@ -90,7 +90,7 @@ class At(NamedTuple):
     round: int
 
 
-class Loan(NamedTuple):
+class PendingPull(NamedTuple):
     """A pulled message of the same track, sent in `round` along `edge`, which the peer may still be
     reading.
     """
@@ -130,9 +130,9 @@ class Schedule:
     chunks: dict[BufferName, int]
     programs: tuple[Program, ...]
     is_symmetric: bool
-    lent: dict[At, frozenset[Edge]] = field(default_factory=dict)
-    returns: dict[At, dict[int, tuple[Loan, ...]]] = field(default_factory=dict)
-    placed: dict[At, frozenset[Edge]] = field(default_factory=dict)
+    pulled: dict[At, frozenset[Edge]] = field(default_factory=dict)
+    pending_pulls: dict[At, dict[int, tuple[PendingPull, ...]]] = field(default_factory=dict)
+    pushed: dict[At, frozenset[Edge]] = field(default_factory=dict)
     ready: dict[int, frozenset[Edge]] = field(default_factory=dict)
 
     def program(self, rank: int) -> Program:
@@ -143,19 +143,19 @@ class Schedule:
             else self.programs[rank]
         )
 
-    def lent_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
+    def pulled_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
         """The edges of that round whose message the peer reads in place, absolute."""
         if not self.is_symmetric:
-            return self.lent.get(At(rank, track, round_index), frozenset())
-        return self._moved(self.lent.get(At(0, track, round_index), frozenset()), rank)
+            return self.pulled.get(At(rank, track, round_index), frozenset())
+        return self._moved(self.pulled.get(At(0, track, round_index), frozenset()), rank)
 
-    def placed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
+    def pushed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
         """The edges of that round whose message the peer writes into the rank's output,
         absolute.
         """
         if not self.is_symmetric:
-            return self.placed.get(At(rank, track, round_index), frozenset())
-        return self._moved(self.placed.get(At(0, track, round_index), frozenset()), rank)
+            return self.pushed.get(At(rank, track, round_index), frozenset())
+        return self._moved(self.pushed.get(At(0, track, round_index), frozenset()), rank)
 
     def ready_at(self, rank: int) -> frozenset[Edge]:
         """The edges on which the rank says, at the start of every launch, that its output may be
@@ -168,14 +168,16 @@ class Schedule:
     def _moved(self, edges: frozenset[Edge], by: int) -> frozenset[Edge]:
         return frozenset(Edge((edge.peer + by) % self.n, edge.port) for edge in edges)
 
-    def returns_at(self, rank: int, track: int, round_index: int, step: int) -> tuple[Loan, ...]:
+    def pending_pulls_at(
+        self, rank: int, track: int, round_index: int, step: int
+    ) -> tuple[PendingPull, ...]:
         """The pulls that must be over before that step writes, absolute."""
         if not self.is_symmetric:
-            return self.returns.get(At(rank, track, round_index), {}).get(step, ())
-        loans = self.returns.get(At(0, track, round_index), {}).get(step, ())
+            return self.pending_pulls.get(At(rank, track, round_index), {}).get(step, ())
+        pulls = self.pending_pulls.get(At(0, track, round_index), {}).get(step, ())
         return tuple(
-            Loan(loan.round, Edge((loan.edge.peer + rank) % self.n, loan.edge.port))
-            for loan in loans
+            PendingPull(pull.round, Edge((pull.edge.peer + rank) % self.n, pull.edge.port))
+            for pull in pulls
         )
 
 
@@ -188,20 +190,22 @@ def expanded(schedule: Schedule) -> Schedule:
         schedule,
         programs=tuple(map(schedule.program, ranks)),
         is_symmetric=False,
-        lent={
-            At(rank, *at[1:]): schedule.lent_at(rank, *at[1:])
+        pulled={
+            At(rank, *at[1:]): schedule.pulled_at(rank, *at[1:])
             for rank in ranks
-            for at in schedule.lent
+            for at in schedule.pulled
         },
-        returns={
-            At(rank, *at[1:]): {step: schedule.returns_at(rank, *at[1:], step) for step in steps}
+        pending_pulls={
+            At(rank, *at[1:]): {
+                step: schedule.pending_pulls_at(rank, *at[1:], step) for step in steps
+            }
             for rank in ranks
-            for at, steps in schedule.returns.items()
+            for at, steps in schedule.pending_pulls.items()
         },
-        placed={
-            At(rank, *at[1:]): schedule.placed_at(rank, *at[1:])
+        pushed={
+            At(rank, *at[1:]): schedule.pushed_at(rank, *at[1:])
             for rank in ranks
-            for at in schedule.placed
+            for at in schedule.pushed
         },
         ready={rank: schedule.ready_at(rank) for rank in ranks if schedule.ready},
     )

@@ -14,9 +14,9 @@ from collbench.schedules.ir import (
     At,
     BufferName,
     Edge,
-    Loan,
     Message,
     Operand,
+    PendingPull,
     Program,
     Round,
     Schedule,
@@ -126,21 +126,21 @@ def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = Fals
     writes there. A later step of the same track that writes there waits until the pull is over.
     is_single: only messages of one chunk, which lie in one piece.
     """
-    lent: dict[At, frozenset[Edge]] = {}
-    returns: dict[At, dict[int, tuple[Loan, ...]]] = {}
+    pulled: dict[At, frozenset[Edge]] = {}
+    pending_pulls: dict[At, dict[int, tuple[PendingPull, ...]]] = {}
     for p, program in enumerate(schedule.programs):
         writers = _writers(schedule, p, program, in_place)
         for t, track in enumerate(program):
-            loans: dict[Operand, list[Loan]] = {}
+            pulls: dict[Operand, list[PendingPull]] = {}
             for r, steps in enumerate(track.rounds):
                 due = {
-                    s: tuple(loans.pop(cell(schedule, p, step.dst, in_place=in_place), ()))
+                    s: tuple(pulls.pop(cell(schedule, p, step.dst, in_place=in_place), ()))
                     for s, step in enumerate(steps)
                     if step.dst is not None
                 }
                 due = {s: waits for s, waits in due.items() if waits}
                 if due:
-                    returns[At(p, t, r)] = due
+                    pending_pulls[At(p, t, r)] = due
                 edges = {edge for step in steps for edge in step.send}
                 for edge in edges:
                     homes = [
@@ -151,10 +151,10 @@ def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = Fals
                     ]
                     if len(known) < len(homes) or (is_single and len(homes) > 1):
                         continue
-                    lent[At(p, t, r)] = lent.get(At(p, t, r), frozenset()) | {edge}
+                    pulled[At(p, t, r)] = pulled.get(At(p, t, r), frozenset()) | {edge}
                     for home in known:
-                        loans.setdefault(home, []).append(Loan(r, edge))
-    return replace(schedule, lent=lent, returns=returns)
+                        pulls.setdefault(home, []).append(PendingPull(r, edge))
+    return replace(schedule, pulled=pulled, pending_pulls=pending_pulls)
 
 
 def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand | None:
@@ -246,7 +246,7 @@ def message_count(schedule: Schedule) -> int:
 def direct_count(schedule: Schedule) -> int:
     """How many of them are read or written in place."""
     copies = schedule.n if schedule.is_symmetric else 1
-    return copies * sum(map(len, (*schedule.lent.values(), *schedule.placed.values())))
+    return copies * sum(map(len, (*schedule.pulled.values(), *schedule.pushed.values())))
 
 
 def widest_message(schedule: Schedule) -> int:
@@ -254,9 +254,9 @@ def widest_message(schedule: Schedule) -> int:
     widest = 0
     for at, steps in rounds_of(schedule):
         chunks, direct = (
-            (message_chunks(steps)[1], schedule.placed)
-            if schedule.placed
-            else (message_chunks(steps)[0], schedule.lent)
+            (message_chunks(steps)[1], schedule.pushed)
+            if schedule.pushed
+            else (message_chunks(steps)[0], schedule.pulled)
         )
         widest = max(
             [widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))]
@@ -450,8 +450,8 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
         programs=tuple(programs),
         is_symmetric=False,
         root=root,
-        lent={},
-        returns={},
-        placed={},
+        pulled={},
+        pending_pulls={},
+        pushed={},
         ready={},
     )

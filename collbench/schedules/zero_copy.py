@@ -36,17 +36,17 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
     >>> found = push_zero_copy(
     ...     build("allreduce", "ring", ring.allreduce, World(n=4)), in_place=True
     ... )
-    >>> [at.round for at in found.placed], found.ready
+    >>> [at.round for at in found.pushed], found.ready
     ([4, 5, 6], {})
     >>> push_zero_copy(
     ...     build("broadcast", "direct", direct.broadcast, World(n=2)), in_place=False
     ... ).ready
     {1: frozenset({Edge(peer=0, port='direct')})}
     """
-    if schedule.lent:
+    if schedule.pulled:
         raise ScheduleError(
             f"{name_of(schedule)}: messages that are read in place cannot be written in place, too",
-            "place the schedule without loans",
+            "push the messages of a schedule that pulls none",
         )
     whole = expanded(schedule)
     wanted = {
@@ -57,7 +57,7 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
     }
     while True:
         findings = Findings()
-        trial = replace(whole, placed=_by_round(wanted), ready={})
+        trial = replace(whole, pushed=_by_round(wanted), ready={})
         Execution(
             trial,
             _NO_LIMIT,
@@ -77,7 +77,7 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
         ready[at.program] = ready.get(at.program, frozenset()) | {edge}
     return replace(
         schedule,
-        placed=_by_round({_relative(message, schedule) for message in wanted}),
+        pushed=_by_round({_relative(message, schedule) for message in wanted}),
         ready=ready,
     )
 

@@ -88,7 +88,7 @@ class Knob:
 class Knobs:
     """The knobs of a case; in the order of the file's columns.
 
-    What is AUTO or "auto" is decided by collbench.planning.choice.
+    What is AUTO or "auto" is decided by collbench.planning.planner.
     """
 
     algo: Annotated[

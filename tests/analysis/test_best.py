@@ -11,9 +11,9 @@ import pytest
 from collbench.analysis.best import Best, Certainty, Summary, best_text, spans, summary
 from collbench.analysis.curves import curves, envelope
 from collbench.analysis.doubt import doubt
-from collbench.analysis.load import Loaded, load
+from collbench.analysis.load import ResultFile, load
 from collbench.report.page import page
-from collbench.report.tables.best import answer_lines
+from collbench.report.tables.summary import summary_lines
 from collbench.report.tables.sweep import SweepTable, best_lines
 from collbench.results import record
 from collbench.spec.knobs import KNOB
@@ -35,7 +35,7 @@ def leaders(best: Best) -> list[str]:
 
 
 def text_of(given: pd.DataFrame, columns: int = 80) -> str:
-    return "\n".join(answer_lines(given, columns, False))
+    return "\n".join(summary_lines(given, columns, False))
 
 
 def test_a_clear_winner() -> None:
@@ -197,7 +197,7 @@ def test_where_all_rows_are_noise_nothing_is_claimed(
     [best] = envelope(curves(given))
     assert best.name == "fastest of ours: cannot tell which is best"
     assert {point.note for point in best.points} == {"ring simple ?"}
-    text = page(Loaded(frame=given, name="given.csv", kind="collbench"))
+    text = page(ResultFile(frame=given, name="given.csv", kind="collbench"))
     assert text.index("all 9 rows are noise") < text.index("At a glance")
 
 

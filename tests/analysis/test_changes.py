@@ -459,11 +459,11 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
 
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("collbench.report.tables.best")
+    module = ModuleType("collbench.report.tables.summary")
     module.answer_lines = lambda frame, columns, show_all, bars: [  # type: ignore[attr-defined]
         f"{len(frame)} rows in {columns} columns, {show_all}{bars}"
     ]
-    monkeypatch.setitem(sys.modules, "collbench.report.tables.best", module)
+    monkeypatch.setitem(sys.modules, "collbench.report.tables.summary", module)
     monkeypatch.setenv("COLUMNS", "90")
     assert invoke("new.csv", "--all")[:2] == (0, "50 rows in 90 columns, True\n")
 

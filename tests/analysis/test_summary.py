@@ -23,7 +23,7 @@ from collbench.analysis.rows import (
     rows_of,
 )
 from collbench.report.tables.bands import band_lines
-from collbench.report.tables.best import answer_lines
+from collbench.report.tables.summary import summary_lines
 from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
 from tests.support import frames
@@ -31,7 +31,7 @@ from tests.support.frames import frame, row
 
 
 def text_of(given: pd.DataFrame, columns: int = 80, *, show_all: bool = False) -> str:
-    return "\n".join(answer_lines(given, columns, show_all))
+    return "\n".join(summary_lines(given, columns, show_all))
 
 
 def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
@@ -130,10 +130,10 @@ def test_wrong_and_waived_rows_win_nothing_and_are_counted() -> None:
 
 
 def test_nothing_with_a_time_is_said() -> None:
-    assert answer_lines(frame(row(status="waived")), 80, False)[1:] == [
+    assert summary_lines(frame(row(status="waived")), 80, False)[1:] == [
         "No row has a time: there is nothing to compare."
     ]
-    assert answer_lines(frame(), 80, False)[0] == "0 rows: none"
+    assert summary_lines(frame(), 80, False)[0] == "0 rows: none"
 
 
 def three(time_us: float) -> tuple[float, float, float]:
@@ -379,7 +379,7 @@ def test_many_knobs_stay_within_the_columns() -> None:
         for name in knobs
     ]
     rows += [row((20.0, 20.0, 20.0), backend=peer) for peer in ("nccl", "mpi")]
-    lines = answer_lines(frame(*rows), 80, False)
+    lines = summary_lines(frame(*rows), 80, False)
     assert max(map(len, lines)) <= 80
     # whole: its end tells it from the others
     table = " ".join("\n".join(lines).partition("  size  best")[2].split())
@@ -407,7 +407,7 @@ def h200() -> pd.DataFrame:
 
 
 def test_shipped_sweep(h200: pd.DataFrame) -> None:
-    lines = answer_lines(h200, 80, False)
+    lines = summary_lines(h200, 80, False)
     said = "\n".join(lines)
     assert lines[0] == "1443 rows: 1399 ok, 44 waived; 4 x NVIDIA H200"
     assert max(map(len, lines)) <= 80
@@ -418,4 +418,4 @@ def test_shipped_sweep(h200: pd.DataFrame) -> None:
     assert len(summary(h200).every_best) == 9 * 13 - 5
     assert max(map(len, band_lines(h200))) <= 80
     assert len(band_lines(h200)) == 2 + 2 * 9
-    assert len(answer_lines(h200, 120, True)) > 1399
+    assert len(summary_lines(h200, 120, True)) > 1399

@@ -213,7 +213,7 @@ def test_cpu_measures_and_verifies() -> None:
 
 @pytest.mark.parametrize("hot", tiered([(True,), (False,)], [(True,)]))
 def test_cpu_runs_back_to_back_launches_of_many_plans(hot: bool) -> None:
-    """Counters, slots and loans over launches and over plans that share one arena."""
+    """Counters, slots and pulls over launches and over plans that share one arena."""
     plans = [
         replace(
             plan_of(

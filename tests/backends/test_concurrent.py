@@ -13,7 +13,7 @@ from collbench.backends.base import Batch, GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, Marks, Work, work_of
+from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, EventTimes, Work, work_of
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
 from collbench.backends.gpu.session import GpuFacts, GpuHealth, LaunchingRank, measured
 from collbench.device import gemm
@@ -36,8 +36,8 @@ class FakeProduct:
     def __init__(self, card: Card, size: int) -> None:
         self.card, self.stream = card, COMPUTE
 
-    def queue(self, products: int) -> None:
-        self.card.work(COMPUTE, 1e-3 * products)
+    def queue(self, gemms: int) -> None:
+        self.card.work(COMPUTE, 1e-3 * gemms)
 
     def close(self) -> None: ...
 
@@ -53,7 +53,7 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     return gpu
 
 
-def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
+def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> EventTimes:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
     return concurrent.run(gpu, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
 
@@ -61,7 +61,7 @@ def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> Marks:
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     card, waits = Card(), list[float]()
     gpu = lane_on(card, monkeypatch)
-    found = run(gpu, card, waits, turns=4, products=2, replays=3, launches=2)
+    found = run(gpu, card, waits, turns=4, gemms=2, replays=3, launches=2)
     assert found.computing == pytest.approx((0.0, 2e-3, 4e-3, 6e-3, 8e-3))
     assert found.launches == pytest.approx((0.0, 1e-3, 2e-3, 3e-3))
     assert found.wrong is WRONG
@@ -129,7 +129,7 @@ class FakeWorkers(WorkerGroup[Any]):
         self.wrong = wrong
 
     def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
-        work = args[1] if method == LaunchingRank.beside.__name__ else None
+        work = args[1] if method == LaunchingRank.run_concurrently.__name__ else None
         self.asked.append((method, work))
         if method == "first":
             return [RankTiming(wrong=None, seconds=3e-3)] * 2
@@ -137,9 +137,7 @@ class FakeWorkers(WorkerGroup[Any]):
             return [None, None]
         assert timeout_s > work.seconds
         computing = (
-            tuple(1e-3 * work.products * turn for turn in range(work.turns + 1))
-            if work.turns
-            else ()
+            tuple(1e-3 * work.gemms * turn for turn in range(work.turns + 1)) if work.turns else ()
         )
         launches = (
             tuple(2e-3 * work.launches * turn for turn in range(work.replays + 1))
@@ -147,7 +145,7 @@ class FakeWorkers(WorkerGroup[Any]):
             else ()
         )
         return [
-            Marks(
+            EventTimes(
                 computing=computing,
                 launches=launches,
                 wrong=self.wrong if launches and computing else None,
@@ -167,8 +165,8 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
         "reset",
         "first",
         "compute",
-        *[LaunchingRank.beside.__name__] * 3,
-        *(["reset"] + [LaunchingRank.beside.__name__] * 3) * 2,
+        *[LaunchingRank.run_concurrently.__name__] * 3,
+        *(["reset"] + [LaunchingRank.run_concurrently.__name__] * 3) * 2,
     ]
     # behind two that find out how long each takes, and one that warms up
     works = [work for _, work in workers.asked if work is not None][3:]
@@ -178,7 +176,7 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
         (True, True),
     ] * 2
     both = works[2]
-    assert both.turns * both.products * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
+    assert both.turns * both.gemms * 1e-3 == pytest.approx(WINDOW_S, rel=0.05)
     assert both.replays * both.launches * 2e-3 == pytest.approx(WINDOW_S, rel=0.05)
     assert both.seconds == pytest.approx(PATIENCE * WINDOW_S)
     assert len(found) == 2
@@ -198,13 +196,13 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
 )
 def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> None:
     work = work_of(gemm_s, launch_s)
-    assert work.turns * work.products * gemm_s >= WINDOW_S or not gemm_s
-    assert work.turns * work.products >= LEAST
+    assert work.turns * work.gemms * gemm_s >= WINDOW_S or not gemm_s
+    assert work.turns * work.gemms >= LEAST
     assert work.replays * work.launches >= LEAST
     assert 1 <= work.launches <= 100
     if min(gemm_s, launch_s) > 1e-5:
         assert max(work.turns, work.replays) <= 10 * LEAST
-        assert work.turns * work.products * gemm_s == pytest.approx(
+        assert work.turns * work.gemms * gemm_s == pytest.approx(
             work.replays * work.launches * launch_s, rel=0.5
         )
 
@@ -446,14 +444,16 @@ class FakeRank(Rank):
     def first(self, key: Any, is_checked: bool) -> RankTiming:
         return RankTiming(wrong=None, seconds=1e-3)
 
-    def beside(self, key: Any, work: Work) -> Marks:
-        self.asked.append((LaunchingRank.beside.__name__, (key,)))
+    def run_concurrently(self, key: Any, work: Work) -> EventTimes:
+        self.asked.append((LaunchingRank.run_concurrently.__name__, (key,)))
         work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
         computing, launches = (
             tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
             for turns in (work.turns, work.replays)
         )
-        marks: Marks = pickle.loads(pickle.dumps(Marks(computing=computing, launches=launches)))
+        marks: EventTimes = pickle.loads(
+            pickle.dumps(EventTimes(computing=computing, launches=launches))
+        )
         return marks
 
 
@@ -468,12 +468,16 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
     ]
     session = gpu_copies.CopySession(LocalGroup(), cases, hot=False, options=GpuOptions())
     try:
-        found, wrong = session.beside(cases[1], 8192, 3)
+        found, wrong = session.run_concurrently(cases[1], 8192, 3)
     finally:
         session.close()
     assert (len(found), len(found[0].both), wrong) == (3, 3, [])
     allocated = [args for method, args in FakeRank.asked if method == "allocate"]
     # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
     assert allocated == [(0, 128 << 20, 1 << 20)] * 3
-    keys = {args[0] for method, args in FakeRank.asked if method == LaunchingRank.beside.__name__}
+    keys = {
+        args[0]
+        for method, args in FakeRank.asked
+        if method == LaunchingRank.run_concurrently.__name__
+    }
     assert keys == {(cases[1], 1)}

@@ -19,8 +19,8 @@ from collbench.backends.gpu.session import GpuFacts, GpuHealth, repeat_on_gpus, 
 from collbench.device.card import Card
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.limits import slot_wire_bytes
+from collbench.planning.planner import resolve
 from collbench.spec.case import Case
 from collbench.util.errors import UnavailableError
 

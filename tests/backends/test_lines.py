@@ -17,9 +17,9 @@ from collbench.bench.runner import plan_points
 from collbench.cli import run
 from collbench.launch.group import RankContext
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
 from collbench.planning.lowering import actors
 from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.results.record import read
 from collbench.spec.case import Case

@@ -15,10 +15,10 @@ from collbench.backends.cpu import backend as cpu
 from collbench.backends.net.proxy import DataComm
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
-from collbench.planning.lowering import Region, Turn, actors
+from collbench.planning.limits import Limits
+from collbench.planning.lowering import Region, SlotSequence, actors
 from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.algorithms import FAMILY
 from collbench.spec.case import Case
@@ -111,7 +111,7 @@ def test_what_leaves_an_island_is_said_and_fits_a_slot(algo: str, direct: str) -
         plan = resolve(
             case(op=name, algo=algo, direct=direct, size_bytes=40_000, chunk=1024), TWO_HOSTS
         ).plan
-        sent: dict[Turn, Region] = {}
+        sent: dict[SlotSequence, Region] = {}
         for rank in range(plan.n):
             for action in (action for actor in actors(plan, rank) for action in actor.actions):
                 sent.update(action.sent)
@@ -139,8 +139,8 @@ def test_what_leaves_an_island_is_said_and_fits_a_slot(algo: str, direct: str) -
 def run(
     plan: Plan, absent: int = -1, broken: int = -1, deadline_s: float = 20.0
 ) -> tuple[World, list[Exception]]:
-    """Run the plan on ranks that are threads, each an island; what they compare and raise. absent:
-    does not come; broken: its sends fail.
+    """Run the plan on ranks that are threads, each a shared-memory domain; what they compare and
+    raise. absent: does not come; broken: its sends fail.
     """
     world = World(plan.n, broken=broken)
     faults: list[Exception] = []

@@ -20,14 +20,14 @@ from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.net.gpu_proxy import GpuProxy, Outside, net_bytes
 from collbench.backends.net.proxy import DataComm
 from collbench.backends.net.receivers import RECEIVED_FROM, TAKEN_FROM, Receivers
-from collbench.device.layout import CONTROL_BYTES, LINE_BYTES, layout, net_layout, reach
+from collbench.device.layout import CONTROL_BYTES, FLAG_LINE_BYTES, layout, net_layout, reach
 from collbench.device.messages import messages
 from collbench.device.program import lower, needs_no_credits
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits, slot_wire_bytes
+from collbench.planning.limits import Limits, slot_wire_bytes
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.planning.transports.net import Domains, domains, label
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName
@@ -162,7 +162,7 @@ def test_ends_between_islands_lie_apart(proto: str, found: Domains) -> None:
                 assert (to.peer_in, to.peer_out) == (0, 0)
                 for channel in range(plan.channels):
                     used += [
-                        (word + channel * stride, LINE_BYTES)
+                        (word + channel * stride, FLAG_LINE_BYTES)
                         for word, stride in (
                             (to.local_flag, to.local_flag_stride),
                             (to.remote_flag, to.remote_flag_stride),
@@ -378,7 +378,7 @@ def test_a_soak_moves_messages_as_it_was_asked_to_or_not_at_all() -> None:
     session = object.__new__(cuda.CudaSession)
     vars(session).update(_refuse=refuse)
     with pytest.raises(RefusedError, match="takes no GPU memory"):
-        session.soak(plan_of("allreduce", "ring", "simple", (0, 1)), [1], 0)
+        session.stress(plan_of("allreduce", "ring", "simple", (0, 1)), [1], 0)
 
 
 def test_plans_without_messages_reserve_nothing() -> None:

@@ -10,9 +10,9 @@ from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import nvlink_link, pcie, pcie_link
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import registered
+from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.report.tables.sweep import ceiling_lines
 from collbench.schedules.passes import pair_traffic, traffic

@@ -13,11 +13,11 @@ import pytest
 from collbench.backends import FAMILY
 from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import copies
-from collbench.backends.gpu.concurrent import Beside, Marks
+from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
 from collbench.backends.nccl import backend as nccl
 from collbench.bench.overlap import COLUMNS, Asked, compared, progress, times_of
 from collbench.cli import _run_overlap, run
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.report.tables.overlap import advice
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import COLUMNS as SWEEP
@@ -56,15 +56,15 @@ def test_a_part_of_a_turn_counts_as_that_part() -> None:
 
 def test_rates_are_taken_while_both_run() -> None:
     """Launches end at 40 ms; what the products do afterwards, undisturbed, does not count."""
-    both = Marks(
+    both = EventTimes(
         computing=(*marks(0.0, 2e-3, 20), *marks(41e-3, 1e-3, 20)), launches=marks(0.0, 4e-3, 10)
     )
-    one = Beside(
-        products=1,
+    one = ConcurrentRepeat(
+        gemms=1,
         launches=2,
         both=(both,),
-        computing_alone=(Marks(computing=marks(0.0, 1e-3, 40)),),
-        launches_alone=(Marks(launches=marks(0.0, 2e-3, 20)),),
+        computing_alone=(EventTimes(computing=marks(0.0, 1e-3, 40)),),
+        launches_alone=(EventTimes(launches=marks(0.0, 2e-3, 20)),),
     )
     times = times_of(one)
     assert times.gemm_concurrent == pytest.approx(2e-3)
@@ -77,13 +77,13 @@ def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
     """The first replay ends long after the products: in their time it did a fifth of itself, and
     cost them nothing.
     """
-    both = Marks(computing=marks(0.0, 1e-3, 60), launches=(0.0, 0.3))
-    one = Beside(
-        products=1,
+    both = EventTimes(computing=marks(0.0, 1e-3, 60), launches=(0.0, 0.3))
+    one = ConcurrentRepeat(
+        gemms=1,
         launches=1,
         both=(both,),
-        computing_alone=(Marks(computing=marks(0.0, 1e-3, 60)),),
-        launches_alone=(Marks(launches=(0.0, 0.06)),),
+        computing_alone=(EventTimes(computing=marks(0.0, 1e-3, 60)),),
+        launches_alone=(EventTimes(launches=(0.0, 0.06)),),
     )
     times = times_of(one)
     assert times.launch_concurrent == pytest.approx(0.3)
@@ -92,8 +92,8 @@ def test_launches_that_wait_for_all_products_show_what_they_got() -> None:
 
 def test_the_slowest_rank_counts() -> None:
     slow, fast = repeat(gemm_slower=1.5, ranks=1), repeat(gemm_slower=1.1, ranks=1)
-    one = Beside(
-        products=1,
+    one = ConcurrentRepeat(
+        gemms=1,
         launches=1,
         computing_alone=fast.computing_alone * 2,
         launches_alone=fast.launches_alone * 2,

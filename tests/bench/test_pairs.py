@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from collbench.bench.pairs import Pair, behind, expected_gbs, measure, with_rates
+from collbench.bench.pairs import RankPair, behind, expected_gbs, measure, with_rates
 from collbench.launch.local import LocalGroup
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
@@ -17,10 +17,10 @@ from collbench.spec.options import Settings
 GPUS = [f"gpu{k}" for k in range(4)]
 
 
-def stores(near_gbs: float, far_gbs: float) -> list[Pair]:
+def stores(near_gbs: float, far_gbs: float) -> list[RankPair]:
     """All pairs of 2 + 2 GPUs."""
     return [
-        Pair(a=a, b=b, way="stores", value=near_gbs if a // 2 == b // 2 else far_gbs)
+        RankPair(a=a, b=b, way="stores", value=near_gbs if a // 2 == b // 2 else far_gbs)
         for a, b in permutations(range(4), 2)
     ]
 
@@ -58,13 +58,13 @@ def test_a_slow_pair_is_named() -> None:
     machine = machine_topology("hgx-h200")
     gpus = [gpu.id for gpu in machine.gpus]
     pairs = [
-        Pair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0)
+        RankPair(a=a, b=b, way="stores", value=200.0 if (a, b) == (2, 3) else 365.0)
         for a in range(4)
         for b in range(4)
         if a != b
     ]
     late = [
-        Pair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0)
+        RankPair(a=a, b=a + 1, way="latency", is_both=True, value=4.0 if a == 1 else 2.0)
         for a in range(5)
     ]
     found = behind([*pairs, *late], machine, gpus)
@@ -80,7 +80,10 @@ def test_measured_rates_take_the_place_of_expected_ones() -> None:
     saved = with_rates(
         machine,
         gpus,
-        [Pair(a=0, b=1, way="stores", value=19.0), Pair(a=1, b=0, way="stores", value=18.5)],
+        [
+            RankPair(a=0, b=1, way="stores", value=19.0),
+            RankPair(a=1, b=0, way="stores", value=18.5),
+        ],
         "measured",
     )
     assert path(saved, "gpu0", "gpu1").usable_gbs == 19.0
@@ -89,10 +92,10 @@ def test_measured_rates_take_the_place_of_expected_ones() -> None:
 
 def test_matrices_show_values_expectations_and_reasons() -> None:
     pairs = [
-        Pair(a=0, b=1, way="stores", value=365.4),
-        Pair(a=1, b=0, way="stores", reason="no peer access"),
+        RankPair(a=0, b=1, way="stores", value=365.4),
+        RankPair(a=1, b=0, way="stores", reason="no peer access"),
     ]
-    pairs.append(Pair(a=0, b=1, way="latency", value=2.07, is_both=True))
+    pairs.append(RankPair(a=0, b=1, way="latency", value=2.07, is_both=True))
     shown = "\n".join(lines(pairs, ["GPU0", "GPU1"], {(0, 1, "stores"): 364.5}))
     assert "stores by the sender's kernel, one way, GB/s; expected 364.5" in shown
     assert "365.4" in shown
@@ -127,11 +130,11 @@ def test_a_link_that_limits_nobody_keeps_its_rate() -> None:
 
 def test_a_slow_pair_is_named_beside_those_of_its_class() -> None:
     pairs = [
-        pair if (pair.a, pair.b) != (1, 3) else Pair(a=1, b=3, way="stores", value=3.0)
+        pair if (pair.a, pair.b) != (1, 3) else RankPair(a=1, b=3, way="stores", value=3.0)
         for pair in stores(11.0, 5.0)
     ]
     assert behind(pairs, machine_topology("pcie-2x2"), GPUS) == [
-        (Pair(a=1, b=3, way="stores", value=3.0), 5.0)
+        (RankPair(a=1, b=3, way="stores", value=3.0), 5.0)
     ]
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from collbench.backends.base import Batch, Samples, Session
-from collbench.bench.runner import STRIDE, Measurement, Point, estimate_s, order, plan_points
+from collbench.bench.runner import STRIDE, Measurement, SweepPoint, estimate_s, order, plan_points
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
+from collbench.planning.planner import resolve
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.options import Settings
@@ -137,7 +137,7 @@ def test_rows_name_only_the_conditions_that_their_backend_heeds() -> None:
         ("cpu", ("aggregate-2", "blocking")),
         ("cuda", ("aggregate-2", "isolated", "stream")),
     ):
-        point = Point(Case(op="allreduce", backend=backend, ranks=2, size_bytes=8))
+        point = SweepPoint(Case(op="allreduce", backend=backend, ranks=2, size_bytes=8))
         assert measurement.key_of(point)[-len(conditions) :] == conditions
 
 
@@ -154,7 +154,7 @@ def test_rows_name_threads_only_where_messages_are_worth_one() -> None:
     found = [
         resolve(Case(**base, size_bytes=4 << 20, chunk=chunk)) for chunk in (64 << 10, 2 << 20)
     ]
-    small, large = (Point(one.case, one.plan) for one in found)
+    small, large = (SweepPoint(one.case, one.plan) for one in found)
     measurement = Measurement([], LocalGroup(), Settings(net_threads=3))
     assert "net-threads-3" in measurement.key_of(large)
     assert "net-threads-3" not in measurement.key_of(small)
@@ -187,7 +187,7 @@ def test_resolved_knobs_are_in_the_row() -> None:
         ({"threads": 4}, "one thread"),
         ({"channels": 65}, "at most 64"),
         ({"slots": 1, "algo": "ring"}, "deadlocks with 1 slot"),
-        ({"algo": "oneshot", "placement": "in", "direct": "on"}, "return a loan"),
+        ({"algo": "oneshot", "placement": "in", "direct": "on"}, "finish a pull"),
         ({"buffsize": 2}, "no room for 4 slots"),
         ({"chunk": 4}, "at least 16 bytes"),
         ({"size_bytes": 2}, "less than one float32 element"),

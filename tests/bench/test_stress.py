@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from collbench.bench.runner import Point
-from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, soak
+from collbench.bench.runner import SweepPoint
+from collbench.bench.stress import LAUNCHES, PAUSES_NS, Burst, _counts, stress
 from collbench.launch.driver import hang_error
-from collbench.planning.choice import resolve
 from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.spec.case import Case
 from collbench.spec.pattern import Wrong
@@ -24,7 +24,7 @@ class Session:
     def __init__(self) -> None:
         self.asked: list[tuple[Plan, tuple[int, ...], int]] = []
 
-    def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
+    def stress(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
         self.asked.append((plan, tuple(counts), pause_ns))
         return (
             (Wrong(rank=1, count=3, index=7, got="?", wanted="?"),)
@@ -33,20 +33,20 @@ class Session:
         )
 
 
-def points() -> list[Point]:
+def points() -> list[SweepPoint]:
     found = [
         resolve(
             Case(op="allreduce", backend="cuda", algo=algo, proto="ll", ranks=4, size_bytes=4096)
         )
         for algo in ("ring", "oneshot", "tree")
     ]
-    return [Point(choice.case, choice.plan) for choice in found]
+    return [SweepPoint(choice.case, choice.plan) for choice in found]
 
 
 def test_every_plan_comes_before_any_comes_again() -> None:
     session, few = Session(), points()
     bursts: list[Burst] = []
-    for burst in soak(few, {("cuda", 4): session}, 60.0, seed=1):
+    for burst in stress(few, {("cuda", 4): session}, 60.0, seed=1):
         bursts.append(burst)
         if len(bursts) == 6:
             break
@@ -62,13 +62,13 @@ def test_every_plan_comes_before_any_comes_again() -> None:
 @pytest.mark.parametrize("kind", [ScheduleError, RefusedError])
 def test_a_plan_that_cannot_run_comes_once_with_the_reason(kind: type[CollbenchError]) -> None:
     class Choosy(Session):
-        def soak(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
+        def stress(self, plan: Plan, counts: Sequence[int], pause_ns: int) -> tuple[Wrong, ...]:
             if plan.schedule.name == "ring":
                 raise kind("too many CTAs")
-            return super().soak(plan, counts, pause_ns)
+            return super().stress(plan, counts, pause_ns)
 
     bursts = []
-    for burst in soak(points(), {("cuda", 4): Choosy()}, 60.0, seed=1):
+    for burst in stress(points(), {("cuda", 4): Choosy()}, 60.0, seed=1):
         bursts.append(burst)
         if len(bursts) == 9:
             break
@@ -77,11 +77,11 @@ def test_a_plan_that_cannot_run_comes_once_with_the_reason(kind: type[CollbenchE
 
 
 def test_the_time_ends_it() -> None:
-    assert list(soak(points(), {("cuda", 4): Session()}, -1.0, seed=1)) == []
+    assert list(stress(points(), {("cuda", 4): Session()}, -1.0, seed=1)) == []
 
 
 def test_nothing_to_soak_ends_at_once() -> None:
-    assert list(soak([], {}, 60.0, seed=1)) == []
+    assert list(stress([], {}, 60.0, seed=1)) == []
 
 
 def test_counts_are_the_plans_own_or_anything_up_to_it() -> None:

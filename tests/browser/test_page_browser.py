@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collbench.analysis.load import Loaded, load
+from collbench.analysis.load import ResultFile, load
 from collbench.report.page import page
 from collbench.util import catalog
 from tests.report.test_page import HOSTILE, hostile, of_frame
@@ -76,7 +76,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     texts = {
         "slower": page(
-            *(Loaded(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))
+            *(ResultFile(frame=side, name="sides.csv", kind="collbench") for side in (slow, plain))
         ),
         "h200": page(loaded),
         "two": page(loaded, loaded),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collbench.bench.pairs import Pair
+from collbench.bench.pairs import RankPair
 from collbench.cli import _measure_pairs, _show_topology, run
 from collbench.machine.topology.model import Topology
 from collbench.report.topology.drawing import svg
@@ -188,8 +188,8 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(
 def test_pairs_measured_before_an_interrupt_are_shown(
     capfd: Capture, dgx: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def some(*_: object) -> Iterator[Pair]:
-        yield Pair(a=0, b=1, way="stores", value=19.0)
+    def some(*_: object) -> Iterator[RankPair]:
+        yield RankPair(a=0, b=1, way="stores", value=19.0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_measure_pairs, "measure", some)

@@ -15,14 +15,14 @@ from collbench.backends.base import GpuOptions
 from collbench.backends.cuda.copy_engine import ENGINE, MOVE, NOTE
 from collbench.backends.cuda.rank import CudaRank
 from collbench.device.compile import compile_source, kernel_source, move_widths
-from collbench.device.engine import Copy, Move, Say, Wait, script
+from collbench.device.engine import CopyCommand, MoveCommand, SignalCommand, WaitCommand, script
 from collbench.device.layout import ABORT_AT, STATES_AT, layout
 from collbench.device.program import ctas, lower
 from collbench.launch.group import RankContext
-from collbench.planning.choice import MAX_COPY_ACTIONS, resolve
-from collbench.planning.choice import chosen as own_choice
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.planner import MAX_COPY_ACTIONS, resolve
+from collbench.planning.planner import chosen as own_choice
 from collbench.planning.selection import algorithms_of
 from collbench.schedules.ir import Schedule
 from collbench.spec.case import Case
@@ -208,7 +208,7 @@ def test_a_gather_follows_the_next_scatter() -> None:
     for rank in range(4):
         memory = memory_of(plan.problem, rank)
         commands = script(plan, rank, memory)
-        copies = [command for command in commands if isinstance(command, Copy)]
+        copies = [command for command in commands if isinstance(command, CopyCommand)]
         inputs = [
             memory.inputs[rank] <= copy.source < memory.inputs[rank] + (1 << 30) for copy in copies
         ]
@@ -216,8 +216,17 @@ def test_a_gather_follows_the_next_scatter() -> None:
         assert [place_of(copy.target)[0][1] for copy in copies] == [
             (rank + away) % 4 for away in (1, 2, 3)
         ] * 4
-        order = [type(command) for command in commands if isinstance(command, Copy | Move)]
-        assert order == [Copy] * 6 + [Move] + [Copy] * 3 + [Move] + [Copy] * 3
+        order = [
+            type(command) for command in commands if isinstance(command, CopyCommand | MoveCommand)
+        ]
+        assert (
+            order
+            == [CopyCommand] * 6
+            + [MoveCommand]
+            + [CopyCommand] * 3
+            + [MoveCommand]
+            + [CopyCommand] * 3
+        )
 
 
 @pytest.mark.parametrize("op", ["allgather", "alltoall"])
@@ -225,11 +234,12 @@ def test_one_hop_is_one_copy_a_peer(op: Any) -> None:
     _, plan = chosen(op, 1 << 30)
     commands = script(plan, 0, memory_of(plan.problem, 0))
     assert (
-        sorted(command.size for command in commands if isinstance(command, Copy)) == [1 << 28] * 3
+        sorted(command.size for command in commands if isinstance(command, CopyCommand))
+        == [1 << 28] * 3
     )
     assert (
-        sum(isinstance(command, Wait) for command in commands),
-        sum(isinstance(command, Say) for command in commands),
+        sum(isinstance(command, WaitCommand) for command in commands),
+        sum(isinstance(command, SignalCommand) for command in commands),
     ) == (2, 2)
 
 
@@ -237,7 +247,7 @@ def test_what_needs_no_kernel_has_none() -> None:
     case, plan = chosen("allgather", 1 << 28, placement="in")
     assert (ctas(plan), case.threads, case.unroll) == (0, 0, 0)
     assert not any(
-        isinstance(command, Move)
+        isinstance(command, MoveCommand)
         for rank in range(4)
         for command in script(plan, rank, memory_of(plan.problem, rank))
     )
@@ -248,7 +258,7 @@ def test_what_needs_no_kernel_has_none() -> None:
                     continue
                 _, plan = chosen(op, 1 << 24, algo=algo, placement=placement)
                 moves = sum(
-                    isinstance(command, Move)
+                    isinstance(command, MoveCommand)
                     for rank in range(4)
                     for command in script(plan, rank, memory_of(plan.problem, rank))
                 )

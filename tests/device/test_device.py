@@ -19,21 +19,21 @@ from collbench.device.compile import DTYPE_NUMBER
 from collbench.device.layout import (
     ABORT_AT,
     ARGS,
+    BARRIER_AT,
     CONTROL_BYTES,
     END,
-    LINE_BYTES,
+    FLAG_LINE_BYTES,
     MAX_CTAS,
-    MEETING_AT,
     REPORT_BYTES,
     REPORTS_AT,
     STATE_BYTES,
     STATES_AT,
     layout,
 )
-from collbench.device.program import SIGNALS, lower
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import MEMORY_GRAIN_BYTES
+from collbench.device.program import SIGNAL_NAMES, lower
+from collbench.planning.limits import MEMORY_GRAIN_BYTES
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.schedules.ir import Edge, Operand, Schedule, Step, Track, build
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, OpName, collective
@@ -134,7 +134,7 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
             plan = plan_for(what, schedule, mode)
         except ScheduleError as error:
             assert (algo, in_place, mode.direct, mode.p2p) == ("oneshot", True, True, "pull")
-            assert "return a loan" in error.message
+            assert "finish a pull" in error.message
             continue
         assert_right(plan, number)
 
@@ -239,7 +239,7 @@ def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
     plan = plan_for(
         problem("allreduce", 2, count=300, in_place=True), schedule, Mode("simple", True, "pull")
     )
-    assert plan.schedule.returns
+    assert plan.schedule.pending_pulls
     for seed in range(8):
         assert_right(plan, seed)
 
@@ -392,14 +392,14 @@ def assert_addresses(plan: Plan) -> None:
             taken[rank] += [
                 (
                     where(end.local_flag)[2] + c * end.local_flag_stride,
-                    where(end.local_flag)[2] + c * end.local_flag_stride + LINE_BYTES,
+                    where(end.local_flag)[2] + c * end.local_flag_stride + FLAG_LINE_BYTES,
                 )
                 for c in channels
             ]
             taken[end.peer] += [
                 (
                     where(end.remote_flag)[2] + c * end.remote_flag_stride,
-                    where(end.remote_flag)[2] + c * end.remote_flag_stride + LINE_BYTES,
+                    where(end.remote_flag)[2] + c * end.remote_flag_stride + FLAG_LINE_BYTES,
                 )
                 for c in channels
             ]
@@ -439,7 +439,7 @@ def assert_buffers(plan: Plan, end: SimpleNamespace, viewer: int) -> None:
 def assert_apart(ranges: Sequence[tuple[int, int]], total: int) -> None:
     """Ranges begin on cache lines, do not overlap and end within the arena."""
     found = sorted((first, last) for first, last in ranges if last > first)
-    assert all(first % LINE_BYTES == 0 for first, _ in found)
+    assert all(first % FLAG_LINE_BYTES == 0 for first, _ in found)
     assert all(last <= following for (_, last), (following, _) in pairwise(found))
     assert found[-1][1] <= total
 
@@ -454,7 +454,7 @@ def test_addresses_of_automatic_choices_agree(op: OpName) -> None:
 
 
 def test_control_words_fit_before_the_flags() -> None:
-    assert MEETING_AT + 8 * 1001 <= STATES_AT
+    assert BARRIER_AT + 8 * 1001 <= STATES_AT
     assert STATES_AT + STATE_BYTES * MAX_CTAS <= REPORTS_AT
     assert REPORTS_AT + REPORT_BYTES * MAX_CTAS <= CONTROL_BYTES
 
@@ -480,7 +480,7 @@ def test_numbers_have_the_same_names() -> None:
         for name, value in enumerators(enumeration).items():
             assert getattr(programs, name) == value
     assert {name.lower(): value for name, value in enumerators("Signal").items()} == {
-        name: value for value, name in enumerate(SIGNALS)
+        name: value for value, name in enumerate(SIGNAL_NAMES)
     }
     assert [name.lower() for name in enumerators("Redop", "reduce.cuh")] == list(REDOPS)
     dtypes = {

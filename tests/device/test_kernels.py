@@ -13,14 +13,14 @@ import pytest
 from collbench.device.compile import (
     SOURCES,
     Source,
+    barrier_source,
     compile_source,
     copy_source,
     kernel_source,
-    meet_source,
     pattern_source,
 )
 from collbench.device.program import SLOT, Program, lower
-from collbench.planning.choice import resolve
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
@@ -240,7 +240,7 @@ def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kernels_beside_the_plans_compile(arch: int) -> None:
-    for source in (meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
+    for source in (barrier_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))):
         compiled(source, arch)
 
 
@@ -255,9 +255,9 @@ def test_kernels_for_stress_tests_and_faults_compile() -> None:
 def test_machine_code_is_whole(arch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the binding drops the last byte, as CuPy's does."""
     nvrtc = nvrtc_for(arch)
-    whole = compiled(meet_source(), arch)
+    whole = compiled(barrier_source(), arch)
     monkeypatch.setattr(nvrtc, "getCUBIN", lambda program: Nvrtc.getCUBIN(nvrtc, program)[:-1])
-    assert compiled(meet_source(), arch) == whole
+    assert compiled(barrier_source(), arch) == whole
 
 
 # The tool's own choices on an H100 or H200

@@ -2,9 +2,9 @@
 between halves whose ranks share memory.
 """
 
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.planning.transports.net import label
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective

@@ -14,8 +14,8 @@ from types import ModuleType
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from collbench.planning.choice import resolve
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.schedules.ir import Schedule, build
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName, collective
@@ -368,9 +368,9 @@ def through_fifos(plan: Plan) -> Plan:
     """The same steps on the same chunks with nothing pushed past a FIFO, which the reference cannot
     do; what comes out is the same bit for bit.
     """
-    if not plan.schedule.placed:
+    if not plan.schedule.pushed:
         return plan
-    schedule = replace(plan.schedule, placed={}, ready={})
+    schedule = replace(plan.schedule, pushed={}, ready={})
     return lay_out(
         plan.problem,
         schedule,

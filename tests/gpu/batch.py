@@ -24,7 +24,13 @@ from collbench.backends.gpu import session
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.backends.nccl import backend as nccl
 from collbench.device.card import device_count
-from collbench.device.compile import copy_source, cubin, kernel_source, meet_source, pattern_source
+from collbench.device.compile import (
+    barrier_source,
+    copy_source,
+    cubin,
+    kernel_source,
+    pattern_source,
+)
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
@@ -339,7 +345,7 @@ def compile_all(n: int, arch: int) -> int:
     sources = dict.fromkeys(
         kernel_source(plan, rank) for plan in plans for rank in range(len(plan.schedule.programs))
     )
-    sources |= dict.fromkeys([meet_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))])
+    sources |= dict.fromkeys([barrier_source(), copy_source(), *map(pattern_source, (1, 2, 4, 8))])
     start = time.monotonic()
     with ThreadPoolExecutor(usable_cores()) as pool:
         sizes = [len(made) for made in pool.map(lambda source: cubin(source, arch), sources)]

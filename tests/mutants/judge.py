@@ -15,7 +15,7 @@ from unittest import mock
 from collbench.backends import reference
 from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
 from collbench.backends.reference import ReferenceRun, reduce_step
-from collbench.planning.lowering import Action, Actor, actors, room_wanted
+from collbench.planning.lowering import Action, TrackActions, actors, room_wanted
 from collbench.planning.plan import Carried, Plan, lay_out
 from collbench.schedules.ir import Edge
 from collbench.schedules.passes import home, message_chunks, rounds_of, shape_of
@@ -28,7 +28,7 @@ from tests.mutants.schedules import Subject
 from tests.support.adversary import Adversary
 
 Verdict = Literal["right", "wrong", "hang"]
-ActorsOf = Callable[[Plan, int], list[Actor]]
+ActorsOf = Callable[[Plan, int], list[TrackActions]]
 Event = Callable[[], bool]
 Events = Iterator[Event | None]  # of an actor: what it waits for before it goes on
 CHUNK_BYTES = 192  # cut evenly by up to three slices of a multiple of 16 bytes
@@ -66,7 +66,7 @@ def judge(subject: Subject, seed: int, orders: int = 3) -> Judgement:
         plays: Iterator[Verdict] = (
             in_another_order(subject, seed + k) for k in range(8 * orders if refused else orders)
         )
-        if not refused and not subject.schedule.placed:
+        if not refused and not subject.schedule.pushed:
             plays = chain(plays, map(on_reference, proved_plans(subject)))
         elsewhere = next((found for found in plays if found != "right"), "right")
     return Judgement(subject=subject, reference=first, elsewhere=elsewhere, refused=refused)
@@ -121,14 +121,14 @@ class Unproved(Plan):
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
-                    lent = schedule.lent_at(rank, t, r)
+                    pulled = schedule.pulled_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
                         homes = tuple(
-                            home(step) for step in steps if edge in step.send and edge in lent
+                            home(step) for step in steps if edge in step.send and edge in pulled
                         )
                         sent.setdefault((rank, edge.peer, edge.port), []).append(
-                            Carried(edge in lent, homes)
+                            Carried(edge in pulled, homes)
                         )
                     for edge in into:
                         taken.setdefault((edge.peer, rank, edge.port), []).append(
@@ -168,7 +168,7 @@ def plan_of(subject: Subject) -> Plan:
             chunks={Place(*at, s): 0 for at, steps in steps_of.items() for s in range(len(steps))},
             hops=0,
         ),
-        direct=bool(schedule.lent),
+        direct=bool(schedule.pulled),
         p2p="pull",
         channels=1,
         slots=subject.slots,
@@ -198,7 +198,7 @@ def on_reference(plan: Plan, actors_of: ActorsOf = actors) -> Verdict:
 
 def in_another_order(subject: Subject, seed: int) -> Verdict:
     """One play; of direct writes, which the reference does not know, on the adversary's memory."""
-    if not subject.schedule.placed:
+    if not subject.schedule.pushed:
         return Play(plan_of(subject), seed).verdict()
     try:
         wrong = Adversary(subject.schedule, in_place=subject.in_place, launches=2, seed=seed).play()
@@ -265,7 +265,7 @@ class Play(ReferenceRun):
                 memory[:] = POISON
             yield None
 
-    def _track(self, rank: int, actor: Actor) -> Events:
+    def _track(self, rank: int, actor: TrackActions) -> Events:
         for launch in range(self.LAUNCHES):
             yield partial(lambda wanted: self.begun[rank] > wanted, launch)
             for group in self._groups(rank, actor.actions):

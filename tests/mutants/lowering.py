@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from collbench.device.layout import pack_program
 from collbench.device.program import DATA, DIVIDE, ROOM, SLOT, TAIL, DeviceStep, Program, lower
-from collbench.planning.lowering import Action, Actor, Region, Turn, actors
+from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions, actors
 from collbench.planning.plan import Kernel, Plan, lay_out
 from collbench.spec.collectives import collective
 from collbench.spec.knobs import P2p
@@ -76,8 +76,8 @@ class ActionFault:
     change: Callable[[Action, Plan], Action]
 
 
-def _later(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    return tuple(Turn(edge, number + 1) for edge, number in turns)
+def _later(turns: tuple[SlotSequence, ...]) -> tuple[SlotSequence, ...]:
+    return tuple(SlotSequence(edge, number + 1) for edge, number in turns)
 
 
 def _moved(regions: tuple[Region, ...], by: int) -> tuple[Region, ...]:
@@ -98,7 +98,7 @@ def _has_slot(regions: tuple[Region, ...]) -> bool:
 ACTION_FAULTS = (
     ActionFault("drop a wait for data", lambda a: a.take, lambda a, _: a._replace(take=())),
     ActionFault("drop a wait for room", lambda a: a.room, lambda a, _: a._replace(room=())),
-    ActionFault("drop a wait for a loan", lambda a: a.back, lambda a, _: a._replace(back=())),
+    ActionFault("drop a wait for a pull", lambda a: a.back, lambda a, _: a._replace(back=())),
     ActionFault("drop a signal of data", lambda a: a.post, lambda a, _: a._replace(post=())),
     ActionFault("drop a signal of room", lambda a: a.free, lambda a, _: a._replace(free=())),
     ActionFault(
@@ -180,7 +180,9 @@ def action_mutant(chance: Random, number: int) -> Found:
             changed[k] = fault.change(changed[k], plan)
         known[rank][index] = actor._replace(actions=changed)
 
-        def broken(_: Plan, rank: int, known: dict[int, list[Actor]] = known) -> list[Actor]:
+        def broken(
+            _: Plan, rank: int, known: dict[int, list[TrackActions]] = known
+        ) -> list[TrackActions]:
             return known[rank]
 
         if on_reference(plan, broken) != "right":

@@ -15,7 +15,7 @@ RULES = {
     "one side|used by two tracks|edge twice|chunks from rank|stay in port": "its ports",
     "two steps write|another writes it": "a round is unordered",
     "adds |reduces nothing|before anything was written|stale": "a step with no meaning",
-    "while it is lent|return a loan": "loans are waited for",
+    "while it is pulled|finish a pull": "pulls are waited for",
     "without knowing that the launch has begun": "a direct write is announced",
     "without an order": "tracks that touch one chunk are ordered",
     "deadlocks": "no deadlock with these slots, stage by stage",

@@ -66,7 +66,7 @@ def plain(chance: Random) -> Subject:
 
 
 def pulled(subject: Subject) -> Subject:
-    """With every message read in place that can be. In place, a one-shot cannot wait for its loans:
+    """With every message read in place that can be. In place, a one-shot cannot wait for its pulls:
     it stays as it is.
     """
     if subject.in_place and subject.schedule.name == "oneshot":
@@ -101,14 +101,17 @@ class Draft:
 
     def __init__(self, schedule: Schedule, chance: Random) -> None:
         self.chance = chance
-        is_whole = schedule.is_symmetric and not schedule.placed and chance.random() < 0.2
+        is_whole = schedule.is_symmetric and not schedule.pushed and chance.random() < 0.2
         self.schedule = schedule if is_whole else expanded(schedule)
         self.programs = [
             [(track.name, [list(steps) for steps in track.rounds]) for track in program]
             for program in self.schedule.programs
         ]
-        self.lent, self.returns = dict(self.schedule.lent), dict(self.schedule.returns)
-        self.placed, self.ready = dict(self.schedule.placed), dict(self.schedule.ready)
+        self.pulled, self.pending_pulls = (
+            dict(self.schedule.pulled),
+            dict(self.schedule.pending_pulls),
+        )
+        self.pushed, self.ready = dict(self.schedule.pushed), dict(self.schedule.ready)
 
     def made(self) -> Schedule:
         programs = tuple(
@@ -122,9 +125,9 @@ class Draft:
         return replace(
             self.schedule,
             programs=programs,
-            lent=self.lent,
-            returns=self.returns,
-            placed=self.placed,
+            pulled=self.pulled,
+            pending_pulls=self.pending_pulls,
+            pushed=self.pushed,
             ready=self.ready,
         )
 
@@ -410,26 +413,26 @@ def _is_kept(step: Step) -> bool:
 
 
 def lend_too_much(draft: Draft) -> bool:
-    """A message is lent that the rank may overwrite, or whose bytes it does not keep."""
-    if draft.placed:
+    """A message is pulled that the rank may overwrite, or whose bytes it does not keep."""
+    if draft.pushed:
         return False
     found = [
         (at, edge)
         for at, steps in rounds_of(draft.schedule)
         for edge in message_chunks(steps)[0]
-        if edge not in draft.lent.get(at, ())
+        if edge not in draft.pulled.get(at, ())
         and all(_is_kept(step) for step in steps if edge in step.send)
     ]
     if found:
         at, edge = draft.chance.choice(found)
-        draft.lent[at] = draft.lent.get(at, frozenset()) | {edge}
+        draft.pulled[at] = draft.pulled.get(at, frozenset()) | {edge}
     return bool(found)
 
 
 def forget_a_loan(draft: Draft) -> bool:
-    """A step does not wait for a loan that it overwrites."""
-    if draft.returns:
-        del draft.returns[draft.chance.choice(sorted(draft.returns))]
+    """A step does not wait for a pull that it overwrites."""
+    if draft.pending_pulls:
+        del draft.pending_pulls[draft.chance.choice(sorted(draft.pending_pulls))]
         return True
     return False
 
@@ -440,11 +443,11 @@ def place_too_much(draft: Draft) -> bool:
         (at, edge)
         for at, steps in rounds_of(draft.schedule)
         for edge in message_chunks(steps)[1]
-        if edge not in draft.placed.get(at, ()) and landing(steps, edge)
+        if edge not in draft.pushed.get(at, ()) and landing(steps, edge)
     ]
     if found:
         at, edge = draft.chance.choice(found)
-        draft.placed[at] = draft.placed.get(at, frozenset()) | {edge}
+        draft.pushed[at] = draft.pushed.get(at, frozenset()) | {edge}
     return bool(found)
 
 
@@ -518,11 +521,11 @@ def mutant(chance: Random, number: int) -> Subject:
 
 
 def _same(a: Schedule, b: Schedule) -> bool:
-    return (a.programs, a.lent, a.returns, a.placed, a.ready, a.chunks) == (
+    return (a.programs, a.pulled, a.pending_pulls, a.pushed, a.ready, a.chunks) == (
         b.programs,
-        b.lent,
-        b.returns,
-        b.placed,
+        b.pulled,
+        b.pending_pulls,
+        b.pushed,
         b.ready,
         b.chunks,
     )

@@ -90,7 +90,7 @@ def known_by_a_second_slice() -> Schedule:
         return (Track(name="main", rounds=rounds),)
 
     schedule = build("alltoall", "late", program, World(n=3))
-    return replace(schedule, placed={At(2, 0, 1): frozenset({Edge(0, "x")})})
+    return replace(schedule, pushed={At(2, 0, 1): frozenset({Edge(0, "x")})})
 
 
 def test_a_write_that_a_second_slice_announces_is_wrong_with_one() -> None:

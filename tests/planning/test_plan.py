@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.planning.choice import resolve
 from collbench.planning.lowering import (
     MAX_ACTIONS,
     Region,
-    Turn,
+    SlotSequence,
     actors,
     refuse_too_many,
     room_wanted,
 )
 from collbench.planning.plan import Plan, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.passes import message_chunks
 from collbench.spec.case import Case
@@ -241,7 +241,7 @@ def test_room_counts_from_the_slots_last_user() -> None:
             for launch in range(3):
                 for number in range(slices):
                     slot, counted = number % slots, launch * slices + number
-                    wanted = launch * slices + room_wanted(Turn(0, number), slices, slots)
+                    wanted = launch * slices + room_wanted(SlotSequence(0, number), slices, slots)
                     assert wanted == users.get(slot, -1) + 1 or (slot not in users and wanted <= 0)
                     users[slot] = counted
 
@@ -323,7 +323,7 @@ def test_zero_copy_is_to_blame_only_where_it_was_asked_for() -> None:
         resolve(replace(case, direct="on"))
     assert "slots must outnumber" in refused.value.hint
     assert resolve(replace(case, direct="on", slots=2)).case.direct == "on"
-    with pytest.raises(ScheduleError, match="return a loan") as refused:
+    with pytest.raises(ScheduleError, match="finish a pull") as refused:
         resolve(replace(case, algo="oneshot", placement="in", slots=4, direct="on"))
     assert refused.value.hint == "use --direct off"
 

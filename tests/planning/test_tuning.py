@@ -10,8 +10,8 @@ import pytest
 
 from collbench.bench.runner import plan_points
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
+from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.planning.tuning import BestTable, cpu_tuning, gpu_tuning
 from collbench.schedules.algorithms import FAMILY

@@ -12,9 +12,9 @@ from collbench.bench.runner import plan_points
 from collbench.device.layout import ARGS, CONTROL_BYTES, END, Memory, layout, pack_args
 from collbench.device.program import ctas, launches_counted
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import MAX_ENDS, Limits, memory_bytes
+from collbench.planning.limits import MAX_ENDS, Limits, memory_bytes
 from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
 from collbench.planning.selection import algorithms_of
 from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from collbench.analysis.likeness import likeness
-from collbench.analysis.load import Loaded, load
+from collbench.analysis.load import ResultFile, load
 from collbench.cli import run
 from collbench.report.page import page
 from collbench.util import catalog
@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def of_frame(given: pd.DataFrame, name: str = "given.csv") -> str:
-    return page(Loaded(frame=given, name=name, kind="collbench"))
+    return page(ResultFile(frame=given, name=name, kind="collbench"))
 
 
 def hostile() -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pytest
 from collbench.analysis.curves import curves, heat_maps, pairs
 from collbench.cli import run
 from collbench.report.plots.sparkline import ASCII, BLOCKS
-from collbench.report.tables.best import answer_lines
+from collbench.report.tables.summary import summary_lines
 from tests.support import frames
 from tests.support.frames import frame, row
 
@@ -199,13 +199,13 @@ def test_rows_without_times_give_no_picture(capfd: Capture, tmp_path: Path) -> N
 @pytest.mark.parametrize("bars", [BLOCKS, ASCII])
 def test_the_bandwidth_over_the_sizes_is_drawn_in_the_answers(bars: str) -> None:
     given = frame(*[row((10.0, 10.0), size_bytes=1024 << size) for size in range(8)])
-    [drawn] = [line for line in answer_lines(given, 80, False, bars) if line.startswith("  busbw")]
+    [drawn] = [line for line in summary_lines(given, 80, False, bars) if line.startswith("  busbw")]
     assert (
         drawn == f"  busbw           {bars[0] * 4}{bars[1]}{bars[2]}{bars[4]}{bars[7]}  1K to 128K"
     )
 
 
 def test_answers_hold_80_columns_with_the_sparkline_and_a_pipe_gets_none(capfd: Capture) -> None:
-    assert max(map(len, answer_lines(frames.read(frames.H200), 80, False, BLOCKS))) <= 80
+    assert max(map(len, summary_lines(frames.read(frames.H200), 80, False, BLOCKS))) <= 80
     _, out, _ = invoke(capfd, H200)
     assert not set(BLOCKS) & set(out)

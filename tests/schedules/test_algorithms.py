@@ -75,7 +75,7 @@ def test_in_place_and_with_loans_for_every_root(op: OpName, algo: str, n: int) -
 
 def test_oneshot_in_place_lends_nothing() -> None:
     """Every rank would wait for all others to have read what it must overwrite."""
-    with pytest.raises(ScheduleError, match="return a loan"):
+    with pytest.raises(ScheduleError, match="finish a pull"):
         plan_of(problem("allreduce", 4, in_place=True), "oneshot", direct=True)
 
 

@@ -246,10 +246,10 @@ def test_a_loan_overwritten_too_early() -> None:
 
     from collbench.schedules.passes import pull_zero_copy
 
-    lent = pull_zero_copy(registered("allreduce", "twoshot", World(n=4)), in_place=True)
-    check(lent, in_place=True)
-    with pytest.raises(ScheduleError, match="while it is lent"):
-        check(replace(lent, returns={}), in_place=True)
+    pulled = pull_zero_copy(registered("allreduce", "twoshot", World(n=4)), in_place=True)
+    check(pulled, in_place=True)
+    with pytest.raises(ScheduleError, match="while it is pulled"):
+        check(replace(pulled, pending_pulls={}), in_place=True)
 
 
 def test_reducing_what_is_only_moved() -> None:
@@ -299,6 +299,6 @@ def test_avg_divides_where_the_sum_is_complete() -> None:
 def test_lent_messages_are_known_by_place() -> None:
     from collbench.schedules.passes import pull_zero_copy
 
-    lent = pull_zero_copy(registered("allreduce", "twoshot", World(n=3)), in_place=False).lent
-    assert At(0, 0, 0) in lent
-    assert At(0, 0, 1) in lent
+    pulled = pull_zero_copy(registered("allreduce", "twoshot", World(n=3)), in_place=False).pulled
+    assert At(0, 0, 0) in pulled
+    assert At(0, 0, 1) in pulled

@@ -57,15 +57,15 @@ def assert_proved(schedule: Schedule, *, in_place: bool) -> None:
     """The placed schedule is right, and without its handshake it is refused, unless it needs
     none.
     """
-    placed = push_zero_copy(schedule, in_place=in_place)
+    pushed = push_zero_copy(schedule, in_place=in_place)
     for slots in (2, 8):
-        assert check(placed, slots=slots, in_place=in_place) == check(
+        assert check(pushed, slots=slots, in_place=in_place) == check(
             schedule, slots=slots, in_place=in_place
         )
-    if placed.ready:
-        assert placed.placed
+    if pushed.ready:
+        assert pushed.pushed
         with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
-            check(replace(placed, ready={}), slots=8, in_place=in_place)
+            check(replace(pushed, ready={}), slots=8, in_place=in_place)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
@@ -81,8 +81,8 @@ def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
 def test_slices_loops_and_late_credits(op: OpName, algo: str) -> None:
-    placed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
-    check(placed, slots=8, slices=3, credit_batch=2, loops=3, launches=3)
+    pushed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
+    check(pushed, slots=8, slices=3, credit_batch=2, loops=3, launches=3)
 
 
 @settings(deadline=None, max_examples=80)
@@ -104,10 +104,10 @@ def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
 def test_no_order_of_events_spoils_what_is_proved(op: OpName, algo: str) -> None:
     for n in (2, 3, 5):
         for in_place in placements(op):
-            placed = push_zero_copy(registered(op, algo, World(n=n)), in_place=in_place)
-            assert plays(placed, in_place=in_place, seeds=12) == 0
-            if placed.ready and n > 2:
-                assert plays(replace(placed, ready={}), in_place=in_place, seeds=40) > 0
+            pushed = push_zero_copy(registered(op, algo, World(n=n)), in_place=in_place)
+            assert plays(pushed, in_place=in_place, seeds=12) == 0
+            if pushed.ready and n > 2:
+                assert plays(replace(pushed, ready={}), in_place=in_place, seeds=40) > 0
 
 
 @settings(deadline=None, max_examples=60)
@@ -135,7 +135,7 @@ def test_the_handshake_of_a_ring_is_one_edge_a_rank() -> None:
     assert found.is_symmetric
     assert found.ready == {0: frozenset({Edge(4, "ring")})}
     assert found.ready_at(3) == frozenset({Edge(2, "ring")})
-    assert found.placed_at(3, 0, 2) == frozenset({Edge(2, "ring")})
+    assert found.pushed_at(3, 0, 2) == frozenset({Edge(2, "ring")})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
         push_zero_copy(expanded(schedule), in_place=False),
     )
     assert together.programs == apart.programs
-    assert together.placed == apart.placed
+    assert together.pushed == apart.pushed
     assert together.ready == apart.ready
     mine, theirs = arrivals(schedule), arrivals(expanded(schedule))
     for message, taken in mine.items():
@@ -160,14 +160,14 @@ def test_one_program_and_all_programs_agree(op: OpName, algo: str) -> None:
 
 @pytest.mark.parametrize("op", ["allgather", "broadcast", "alltoall"])
 def test_one_missing_announcement_is_enough_to_refuse(op: OpName) -> None:
-    placed = expanded(push_zero_copy(registered(op, "direct", World(n=4)), in_place=False))
-    for rank, edges in placed.ready.items():
+    pushed = expanded(push_zero_copy(registered(op, "direct", World(n=4)), in_place=False))
+    for rank, edges in pushed.ready.items():
         for edge in edges:
             with pytest.raises(
                 ScheduleError,
                 match=rf"of rank {rank} without knowing that the launch has begun there",
             ):
-                check(replace(placed, ready={**placed.ready, rank: edges - {edge}}))
+                check(replace(pushed, ready={**pushed.ready, rank: edges - {edge}}))
 
 
 def read_again(name: str) -> Schedule:
@@ -194,9 +194,9 @@ def test_an_input_in_place_that_is_still_needed(name: str) -> None:
     without direct writes may not do at all.
     """
     schedule = read_again(name)
-    placed = push_zero_copy(schedule, in_place=False)
-    assert direct_count(placed) == 1
-    check(placed)
+    pushed = push_zero_copy(schedule, in_place=False)
+    assert direct_count(pushed) == 1
+    check(pushed)
     if name == "main":
         check(schedule, in_place=True)
         assert direct_count(push_zero_copy(schedule, in_place=True)) == 0
@@ -207,7 +207,7 @@ def test_an_input_in_place_that_is_still_needed(name: str) -> None:
             r" \d, track \w+"
         ),
     ):
-        check(placed, in_place=True)
+        check(pushed, in_place=True)
 
 
 def test_a_receiver_that_reads_the_cell_before() -> None:
@@ -227,9 +227,9 @@ def test_a_receiver_that_reads_the_cell_before() -> None:
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
     found = push_zero_copy(schedule, in_place=False)
-    assert found.placed == {At(0, 0, 1): frozenset({Edge(1, "y")})}
-    into = {**found.placed, At(1, 0, 2): frozenset({Edge(0, "x")})}
-    forced = replace(found, placed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
+    assert found.pushed == {At(0, 0, 1): frozenset({Edge(1, "y")})}
+    into = {**found.pushed, At(1, 0, 2): frozenset({Edge(0, "x")})}
+    forced = replace(found, pushed=into, ready={**found.ready, 1: frozenset({Edge(0, "x")})})
     assert plays(found, in_place=False, seeds=40) == 0
     assert plays(forced, in_place=False, seeds=40) > 0
     with pytest.raises(
@@ -264,13 +264,13 @@ def test_two_senders_that_write_one_cell() -> None:
     schedule = schedule_of(programs, "sendrecv")
     check(schedule)
     found = push_zero_copy(schedule, in_place=False)
-    assert len({At(0, 0, 0), At(0, 0, 1)} & found.placed.keys()) < 2
+    assert len({At(0, 0, 0), At(0, 0, 1)} & found.pushed.keys()) < 2
     check(found)
     into = {At(0, 0, 0): frozenset({Edge(1, "x")}), At(0, 0, 1): frozenset({Edge(2, "x")})}
     with pytest.raises(
         ScheduleError, match=r"two tracks touch out\[0\] of rank 0 without an order"
     ):
-        check(replace(schedule, placed=into, ready={0: frozenset({Edge(1, "x"), Edge(2, "x")})}))
+        check(replace(schedule, pushed=into, ready={0: frozenset({Edge(1, "x"), Edge(2, "x")})}))
 
 
 def test_credits_are_no_order() -> None:
@@ -278,9 +278,9 @@ def test_credits_are_no_order() -> None:
     direct write safe.
     """
     allgather = registered("allgather", "direct", World(n=2))
-    placed = replace(push_zero_copy(allgather, in_place=False), ready={})
+    pushed = replace(push_zero_copy(allgather, in_place=False), ready={})
     with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
-        check(placed, slots=1)
+        check(pushed, slots=1)
 
 
 def test_a_sum_cannot_be_placed() -> None:
@@ -288,7 +288,7 @@ def test_a_sum_cannot_be_placed() -> None:
     with pytest.raises(
         ScheduleError, match="round 1: rank 3 cannot write what is not just copied to the output"
     ):
-        check(replace(schedule, placed={At(0, 0, 1): frozenset({Edge(3, "ring")})}))
+        check(replace(schedule, pushed={At(0, 0, 1): frozenset({Edge(3, "ring")})}))
     assert landing(schedule.programs[0][0].rounds[1], Edge(3, "ring")) == ()
 
 
@@ -303,9 +303,9 @@ def test_a_message_is_pulled_or_pushed() -> None:
 
 
 def test_another_rank_order_is_found_anew() -> None:
-    placed = push_zero_copy(build("allgather", "ring", ring.allgather, World(n=4)), in_place=False)
-    moved = reorder(placed, (0, 2, 1, 3))
-    assert (moved.placed, moved.ready) == ({}, {})
+    pushed = push_zero_copy(build("allgather", "ring", ring.allgather, World(n=4)), in_place=False)
+    moved = reorder(pushed, (0, 2, 1, 3))
+    assert (moved.pushed, moved.ready) == ({}, {})
     assert_proved(moved, in_place=False)
 
 

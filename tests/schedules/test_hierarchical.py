@@ -17,9 +17,9 @@ from collbench.bench.sweep import Sweep, cases
 from collbench.cli import run
 from collbench.cli._links import RankLinks
 from collbench.launch.local import LocalGroup
-from collbench.planning.choice import resolve
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan, along, lay_out, registered
+from collbench.planning.planner import resolve
 from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import between_hosts, pair_traffic, pull_zero_copy
 from collbench.schedules.verify.check import check

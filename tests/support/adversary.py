@@ -40,7 +40,7 @@ class Adversary:
                 ),
             )
             for sent, taken in arrivals(self.schedule).items()
-            if taken.edge in self.schedule.placed.get(taken.at, ())
+            if taken.edge in self.schedule.pushed.get(taken.at, ())
         }
 
     def play(self) -> int:
@@ -137,7 +137,7 @@ class Adversary:
                 for operand in step.src
             ]
             for edge in step.recv:
-                is_placed = step.dst is not None and edge in self.schedule.placed.get(at, ())
+                is_placed = step.dst is not None and edge in self.schedule.pushed.get(at, ())
                 values.append(
                     self.memory[rank][step.dst]
                     if is_placed and step.dst
@@ -146,7 +146,7 @@ class Adversary:
             result = _sum(values)
             yield None  # what was read is a moment old when it is written
             if step.dst is not None and not any(
-                edge in self.schedule.placed.get(at, ()) for edge in step.recv
+                edge in self.schedule.pushed.get(at, ()) for edge in step.recv
             ):
                 self.memory[rank][step.dst] = result
             for edge in step.send:

@@ -22,8 +22,8 @@ from collbench.backends.gpu.timing import first, timed
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
-from collbench.device.layout import MEETING_AT
-from collbench.planning.choice import resolve
+from collbench.device.layout import BARRIER_AT
+from collbench.planning.planner import resolve
 from collbench.spec.case import Case
 from collbench.util.errors import HangError
 from tests.support.device import Gpus, Run
@@ -78,7 +78,7 @@ class Card:
 
 def meeting(outside: Outside) -> Iterator[bool]:
     """As barrier.cu."""
-    words, at = outside.words, MEETING_AT // 8
+    words, at = outside.words, BARRIER_AT // 8
     count = words[at + 2] + 1
     words[at] = count
     while words[at + 1] < count:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from collbench.backends.base import SessionFacts
-from collbench.backends.gpu.concurrent import Beside, Marks
+from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
 from collbench.spec.pattern import Wrong
 
 COMM, COMPUTE = 1, 2  # streams
@@ -86,18 +86,18 @@ def repeat(
     turns: int = 60,
     ranks: int = 2,
     launches: int = 1,
-) -> Beside:
+) -> ConcurrentRepeat:
     """One repeat in which both slow each other down by so much."""
     computing, alone = marks(0.0, product, turns), marks(0.0, launch * launches, turns)
-    both = Marks(
+    both = EventTimes(
         computing=marks(0.0, product * gemm_slower, turns),
         launches=marks(0.0, launch * launches * slower, turns),
     )
-    return Beside(
-        products=1,
+    return ConcurrentRepeat(
+        gemms=1,
         launches=launches,
-        computing_alone=(Marks(computing=computing),) * ranks,
-        launches_alone=(Marks(launches=alone),) * ranks,
+        computing_alone=(EventTimes(computing=computing),) * ranks,
+        launches_alone=(EventTimes(launches=alone),) * ranks,
         both=(both,) * ranks,
     )
 
@@ -117,7 +117,9 @@ class Session(SessionFacts):
     def __init__(self, group: Any, jobs: Sequence[Any], *, hot: bool, options: Any) -> None:
         Session.opened.append((_backend_of(jobs[0]), options))
 
-    def beside(self, job: Any, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+    def run_concurrently(
+        self, job: Any, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         error = Session.raises(job)
         if error is not None:
             raise error

@@ -44,7 +44,7 @@ from collbench.backends.net.proxy import Proxy, data_comm_of, ends
 from collbench.launch.group import Group, RankContext, WorkerGroup
 from collbench.launch.launcher import INSTALL_HINT, described_library, find_mpirun
 from collbench.launch.local import MAP_NORESERVE
-from collbench.machine.host import own_pages, processor_name
+from collbench.machine.host import cpu_name, own_pages
 from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
@@ -398,7 +398,7 @@ class CpuSession(Session[Plan]):
     """
 
     def __init__(self, group: Group, plans: Sequence[Plan], *, hot: bool) -> None:
-        self.device, self.version = processor_name(), f"numpy {np.__version__}"
+        self.device, self.version = cpu_name(), f"numpy {np.__version__}"
         self.hot, n = hot, plans[0].n
         self._known: dict[
             WorkerGroup[CpuRank], set[tuple[str, bool]]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
-from collbench.planning.lowering import Action, Actor, Region, room_wanted
+from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
 from collbench.schedules.verify.check import Place
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
@@ -68,7 +68,7 @@ class Bound(NamedTuple):
 
 def bind(
     plan: Plan,
-    actors: Sequence[Actor],
+    actors: Sequence[TrackActions],
     view: Callable[[Region], "Array"],
     proxy: MessageProxy | None = None,
 ) -> list[list[Bound]]:
@@ -81,7 +81,7 @@ def bind(
     ]
 
 
-def _last(plan: Plan, actor: Actor) -> Bound:
+def _last(plan: Plan, actor: TrackActions) -> Bound:
     """The end of a launch: memory that peers pull may be written again."""
     waits = tuple(
         FlagTarget(freed(plan, edge, at_src=True), plan.connections[edge].slices, number + 1)
@@ -191,7 +191,7 @@ class Runner:
     def __init__(
         self,
         plan: Plan,
-        actors: Sequence[Actor],
+        actors: Sequence[TrackActions],
         flags: "memoryview[int]",
         is_aborted: Callable[[], bool],
         turn: Callable[[], object] | None = None,

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collbench.backends.cpu.interpreter import Bound, BoundCall, address, arithmetic, bind, copy
-from collbench.planning.choice_gpu import slot_wire_bytes
-from collbench.planning.lowering import Action, Actor, Region, Turn
+from collbench.planning.limits import slot_wire_bytes
+from collbench.planning.lowering import Action, Region, SlotSequence, TrackActions
 from collbench.planning.plan import Plan
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.spec.dtypes import dtype
@@ -158,10 +158,10 @@ class Binder:
         )
         self.element = dtype(plan.problem.dtype).numpy()
         self._chunks: dict[Region, Chunk] = {}
-        self._marks: dict[Turn, SliceFlags] = {}
+        self._marks: dict[SlotSequence, SliceFlags] = {}
         self._scratch: dict[int, Array] = {}
 
-    def bind(self, actors: Sequence[Actor], view: "View") -> list[list[Bound]]:
+    def bind(self, actors: Sequence[TrackActions], view: "View") -> list[list[Bound]]:
         """The actions of each actor; `view` resolves regions outside of slots."""
         programs = bind(
             self.plan,
@@ -199,7 +199,7 @@ class Binder:
             )
         return self._chunks[region]
 
-    def _mark(self, turn: Turn, regions: Sequence[Region]) -> SliceFlags:
+    def _mark(self, turn: SlotSequence, regions: Sequence[Region]) -> SliceFlags:
         if turn not in self._marks:
             flags = tuple(self.chunk(region).flags for region in regions)
             self._marks[turn] = SliceFlags(
@@ -288,10 +288,10 @@ def _credits_of(action: Action) -> Action:
     return action._replace(take=(), post=(), operands=(), targets=())
 
 
-def _slices(actor: Actor) -> dict[Turn, list[Region]]:
+def _slices(actor: TrackActions) -> dict[SlotSequence, list[Region]]:
     """The chunks of every slice that a track sends or receives."""
-    found: dict[Turn, list[Region]] = {}
-    current: dict[int, Turn] = {}
+    found: dict[SlotSequence, list[Region]] = {}
+    current: dict[int, SlotSequence] = {}
     for action in actor.actions:
         current |= {turn.edge: turn for turn in (*action.room, *action.take)}
         for region in (*action.operands, *action.targets):

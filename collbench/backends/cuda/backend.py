@@ -21,7 +21,7 @@ from collbench.backends.base import (
 )
 from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
-from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
@@ -37,7 +37,7 @@ from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
 from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
-from collbench.planning.choice_gpu import Limits
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, ScheduleError
@@ -142,7 +142,9 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             hot=self.hot,
         )
 
-    def beside(self, plan: Plan, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+    def run_concurrently(
+        self, plan: Plan, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         """Launches alone, matrix multiplications alone, and both at once. Raises ScheduleError for
         messages, whose proxy needs the host at the same time.
         """
@@ -157,7 +159,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             self._workers, self._watch, plan.digest, data_bytes, size, repeats, self.options
         )
 
-    def soak(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
+    def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Launches of those block counts back to back, each delayed at random on every rank and
         compared; what was wrong.
         """
@@ -172,7 +174,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
         limit_s = soak_limit_s(self.options)
         self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
         answers = self._workers.call(
-            CudaRank.soak, plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
+            CudaRank.stress, plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
         )
         return tuple(answer.wrong for answer in answers if answer.wrong is not None)
 

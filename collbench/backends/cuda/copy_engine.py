@@ -15,17 +15,17 @@ from collbench.device.engine import (
     COPYING,
     MAIN,
     MOVING,
-    SAYING,
+    SIGNALLING,
     UNBOUNDED,
     WAITING,
-    After,
-    Begin,
-    Copy,
-    Move,
-    Note,
-    Record,
-    Say,
-    Wait,
+    BeginCommand,
+    CopyCommand,
+    FlagEntry,
+    MoveCommand,
+    RecordEvent,
+    SignalCommand,
+    WaitCommand,
+    WaitEvent,
     script,
 )
 from collbench.device.layout import REPORTS_AT, STATES_AT, Memory
@@ -46,7 +46,7 @@ class CopyEngine:
     def __init__(self, gpu: DeviceRank) -> None:
         self.gpu, self.runtime = gpu, gpu.card.runtime
         self._streams = {
-            stream: gpu.card.new_stream() for stream in (WAITING, COPYING, MOVING, SAYING)
+            stream: gpu.card.new_stream() for stream in (WAITING, COPYING, MOVING, SIGNALLING)
         }
         self._events: list[int] = []
 
@@ -69,15 +69,15 @@ class CopyEngine:
         gpu, rank, kernel = self.gpu, self.gpu.rank, plan.kernel
         assert kernel is not None
         commands = script(plan, rank, memory, set_offset=set_offset, done_before=done_before)
-        notes = [
+        entries = [
             note
             for command in commands
-            if isinstance(command, Begin | Wait | Say)
-            for note in command.notes
+            if isinstance(command, BeginCommand | WaitCommand | SignalCommand)
+            for note in command.entries
         ]
         silent = silent_after if rank == 0 and silent_after is not None else UNBOUNDED
         table = gpu.keep(
-            ("notes", tuple(notes), silent), b"".join(_packed(note, silent) for note in notes)
+            ("notes", tuple(entries), silent), b"".join(_packed(note, silent) for note in entries)
         )
         wait, say, move = (
             gpu.card.function(cubin, f"collbench_{name}") for name in ("wait", "signal", "move")
@@ -108,15 +108,15 @@ class CopyEngine:
             )
 
         self._need_events(
-            1 + max(command.event for command in commands if isinstance(command, Record))
+            1 + max(command.event for command in commands if isinstance(command, RecordEvent))
         )
         for command in commands:
             match command:
-                case Record(stream, event):
+                case RecordEvent(stream, event):
                     calls.append(partial(self._record, stream, self._events[event]))
-                case After(stream, event):
+                case WaitEvent(stream, event):
                     calls.append(partial(self._after, stream, self._events[event]))
-                case Copy(target, source, size):
+                case CopyCommand(target, source, size):
                     calls.append(
                         self._on(
                             COPYING,
@@ -129,7 +129,7 @@ class CopyEngine:
                             ),
                         )
                     )
-                case Move():
+                case MoveCommand():
                     packed = MOVE.pack(
                         command.target,
                         command.size,
@@ -144,12 +144,14 @@ class CopyEngine:
                             Launch(gpu.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
                         )
                     )
-                case Begin(entries):
-                    calls.append(telling(say, len(entries), struct.pack("<I", 1)))
-                case Wait(entries):
-                    calls.append(self._on(WAITING, telling(wait, len(entries))))
-                case Say(entries):
-                    calls.append(self._on(SAYING, telling(say, len(entries), struct.pack("<I", 0))))
+                case BeginCommand(flags):
+                    calls.append(telling(say, len(flags), struct.pack("<I", 1)))
+                case WaitCommand(flags):
+                    calls.append(self._on(WAITING, telling(wait, len(flags))))
+                case SignalCommand(flags):
+                    calls.append(
+                        self._on(SIGNALLING, telling(say, len(flags), struct.pack("<I", 0)))
+                    )
         return partial(_play, calls)
 
     def _on(self, stream: int, call: Callable[[int], object]) -> Callable[[int], object]:
@@ -175,7 +177,7 @@ def _play(calls: Sequence[Callable[[int], object]], main: int) -> None:
         call(main)
 
 
-def _packed(note: Note, silent: int) -> bytes:
+def _packed(note: FlagEntry, silent: int) -> bytes:
     word, a_launch, number, *rest = note
     return NOTE.pack(
         word,
@@ -186,7 +188,7 @@ def _packed(note: Note, silent: int) -> bytes:
     )
 
 
-def _addresses(plan: Plan, move: Move) -> bytes:
+def _addresses(plan: Plan, move: MoveCommand) -> bytes:
     """The sources in a table as long as the kernel's."""
     count = move_widths(plan)[-1]
     return struct.pack(f"<{count}Q", *move.sources, *[0] * (count - len(move.sources)))

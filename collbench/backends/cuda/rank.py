@@ -295,7 +295,7 @@ class CudaRank(GpuTimedRank[str]):
             partial(self._wait, loaded, work_s),
         )
 
-    def beside(self, digest: str, work: concurrent.Work) -> concurrent.Marks:
+    def run_concurrently(self, digest: str, work: concurrent.Work) -> concurrent.EventTimes:
         """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
         than kernels can count.
         """
@@ -312,7 +312,7 @@ class CudaRank(GpuTimedRank[str]):
             partial(self._wait, loaded),
         )
 
-    def soak(
+    def stress(
         self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int
     ) -> RankTiming:
         """Launches of those block counts back to back, each after a pause of its own on every rank,

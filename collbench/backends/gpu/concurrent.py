@@ -31,13 +31,13 @@ class Work:
 
     seconds: float
     turns: int = 0
-    products: int = 1
+    gemms: int = 1
     replays: int = 0
     launches: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class EventTimes:
     """When a rank's turns of computing, and its replays, had ended, in seconds; first when they
     could begin. And what was wrong afterwards.
     """
@@ -48,16 +48,16 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class ConcurrentRepeat:
     """One repeat, marks by rank: computing alone, launches alone, both at once; and how many
     products, and launches, lie between two marks.
     """
 
-    products: int
+    gemms: int
     launches: int
-    computing_alone: tuple[Marks, ...]
-    launches_alone: tuple[Marks, ...]
-    both: tuple[Marks, ...]
+    computing_alone: tuple[EventTimes, ...]
+    launches_alone: tuple[EventTimes, ...]
+    both: tuple[EventTimes, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ def run(
     work: Work,
     graphs: Graphs,
     wait: Callable[[float], None],
-) -> Marks:
+) -> EventTimes:
     """A rank's part: queue the work behind a barrier, wait for it, compare what launches left.
     wait: until the rank's stream is empty.
     """
@@ -88,12 +88,12 @@ def run(
             replay()
             card.record(launched[number])
         if number < work.turns:
-            gemm.queue(work.products)
+            gemm.queue(work.gemms)
             runtime.eventRecord(computed[number], gemm.stream)
     if computed:
         runtime.streamWaitEvent(card.stream, computed[-1])
     wait(work.seconds)
-    return Marks(
+    return EventTimes(
         computing=_times(gpu, begun, computed),
         launches=_times(gpu, begun, launched),
         wrong=gpu.compare(problem, range(sets)) if launched else None,
@@ -124,14 +124,14 @@ def work_of(gemm_s: float, launch_s: float) -> Work:
     gemm_s, launch_s = max(gemm_s, 1e-7), max(launch_s, 1e-7)
     window_s = max(WINDOW_S, LEAST * gemm_s, LEAST * launch_s)
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
-    products, launches = (
+    gemms, launches = (
         max(1, round(turn_s / gemm_s)),
         max(1, min(MAX_LAUNCHES, round(turn_s / launch_s))),
     )
     return Work(
         seconds=PATIENCE * window_s,
-        turns=math.ceil(window_s / (products * gemm_s)),
-        products=products,
+        turns=math.ceil(window_s / (gemms * gemm_s)),
+        gemms=gemms,
         replays=math.ceil(window_s / (launches * launch_s)),
         launches=launches,
     )

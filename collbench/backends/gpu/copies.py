@@ -12,7 +12,7 @@ from functools import partial
 
 from collbench.backends.base import GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
-from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
 from collbench.backends.gpu.session import (
     GpuSession,
@@ -110,7 +110,7 @@ class CopyRank(LaunchingRank[CopyKey]):
             is_checked=is_checked,
         )
 
-    def beside(self, key: CopyKey, work: concurrent.Work) -> concurrent.Marks:
+    def run_concurrently(self, key: CopyKey, work: concurrent.Work) -> concurrent.EventTimes:
         """Copies concurrent with matrix multiplications."""
         case, sets = key
         wait: Callable[[float], None] = partial(self._wait, key)
@@ -151,7 +151,9 @@ class CopySession(GpuSession[Case, CopyRank]):
         """One where host memory is the bottleneck: there is one piece of that."""
         return 1 if case.algo == "host" else self._sets(case.problem())
 
-    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+    def run_concurrently(
+        self, case: Case, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         """Copies alone, matrix multiplications alone, and both at once."""
         sets = self._sets_of(case)
         return measured(

@@ -6,7 +6,7 @@ import struct
 
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.device.layout import REPORT_BYTES, REPORTS_AT
-from collbench.device.program import SIGNALS, waiters
+from collbench.device.program import SIGNAL_NAMES, waiters
 from collbench.planning.plan import Plan
 from collbench.util.errors import HangError
 
@@ -14,7 +14,7 @@ REPORT = struct.Struct("<8I2Q")
 _WAITED_FOR = {
     "data": "data from rank {}",
     "room": "rank {} to read what it was sent",
-    "back": "rank {} to return a loan",
+    "back": "rank {} to finish a pull",
     "ready": "rank {} to begin the launch",
 }
 
@@ -41,6 +41,6 @@ def diagnosis(gpu: DeviceRank, plan: Plan) -> HangError | None:
     more = f" (and {len(reports) - 1} more CTAs)" if len(reports) > 1 else ""
     return HangError(
         f"rank {rank} (channel {channel}, track {program[track].name}, {where}) waited for"
-        f" {_WAITED_FOR[SIGNALS[signal]].format(peer)}: wanted {wanted}, saw {seen}{more}",
+        f" {_WAITED_FOR[SIGNAL_NAMES[signal]].format(peer)}: wanted {wanted}, saw {seen}{more}",
         suspect=((done, round_index), peer),
     )

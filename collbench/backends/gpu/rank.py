@@ -15,10 +15,10 @@ import numpy as np
 from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
 from collbench.device.card import Card, Launch
-from collbench.device.compile import cubin, meet_source, pattern_source
+from collbench.device.compile import barrier_source, cubin, pattern_source
 from collbench.device.gemm import Gemm
 from collbench.device.host_memory import Handle
-from collbench.device.layout import ABORT_AT, CONTROL_BYTES, MEETING_AT
+from collbench.device.layout import ABORT_AT, BARRIER_AT, CONTROL_BYTES
 from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
@@ -94,7 +94,7 @@ class DeviceRank:
         self.arena = card.allocate(max(arena_bytes, CONTROL_BYTES))
         self.user = card.allocate(user_bytes)
         self._new_pool(POOL_BYTES)
-        barrier = cubin(meet_source(), card.arch)
+        barrier = cubin(barrier_source(), card.arch)
         self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
             made = cubin(pattern_source(item), card.arch)
@@ -164,7 +164,7 @@ class DeviceRank:
         )
         self._peers = self.keep(
             "barrier",
-            struct.pack(f"<{len(controls)}Q", *(arena + MEETING_AT + me * 8 for arena in controls)),
+            struct.pack(f"<{len(controls)}Q", *(arena + BARRIER_AT + me * 8 for arena in controls)),
         )
         self._mismatches = self.keep("mismatches", bytes(_MISMATCHES_BYTES))
 
@@ -202,7 +202,7 @@ class DeviceRank:
             self.assemble(self.card.stream)
         if hold_ns not in self._barriers:
             args = BARRIER.pack(
-                self.control + MEETING_AT,
+                self.control + BARRIER_AT,
                 self._peers,
                 self.control + ABORT_AT,
                 self.aborts,
@@ -418,7 +418,7 @@ class DeviceRank:
         if self.is_aborted():
             (missing,) = struct.unpack(
                 "<Q",
-                self.card.download(self.control + MEETING_AT + (self._barrier_ranks + 1) * 8, 8),
+                self.card.download(self.control + BARRIER_AT + (self._barrier_ranks + 1) * 8, 8),
             )
             if missing:
                 raise HangError(

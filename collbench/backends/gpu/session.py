@@ -26,7 +26,7 @@ from collbench.backends.base import (
     samples_of,
 )
 from collbench.backends.gpu.child import ChildWorkerGroup
-from collbench.backends.gpu.concurrent import Beside, Marks, Work, last_of, work_of
+from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes, Work, last_of, work_of
 from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, sets_of, stride_bytes
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
@@ -105,7 +105,7 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
         )
     card = Card(index)
     if options.is_urgent:
-        card.hurry()
+        card.take_highest_priority()
     runtime = card.runtime
     facts = GpuFacts(
         name=card.name,
@@ -191,7 +191,7 @@ class LaunchingRank(GpuRank, Generic[Key_contra]):
         """Run every set of buffers once and compare."""
 
     @abstractmethod
-    def beside(self, key: Key_contra, work: Work) -> Marks:
+    def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
         """Launches concurrent with matrix multiplications."""
 
 
@@ -309,7 +309,9 @@ class GpuSession(SessionFacts, Generic[Job_contra, GpuRankT]):
         self.device, self.version = describe(self.facts)
 
     @abstractmethod
-    def beside(self, job: Job_contra, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+    def run_concurrently(
+        self, job: Job_contra, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         """Launches alone, multiplications of matrices of that size alone, and both at once."""
 
     @contextmanager
@@ -384,7 +386,7 @@ def measured(
     size: int,
     repeats: int,
     options: GpuOptions,
-) -> tuple[list[Beside], list[Wrong]]:
+) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
     """The driver's part: launches once and compared, then each repeat alone, alone and together;
     and what was wrong in any of it. Buffers,
     data_bytes a rank, are filled anew before every repeat.
@@ -392,10 +394,13 @@ def measured(
     cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
     limit_s = soak_limit_s(options)
 
-    def ask(work: Work) -> tuple[Marks, ...]:
+    def ask(work: Work) -> tuple[EventTimes, ...]:
         return tuple(
             workers.call(
-                LaunchingRank.beside, key, work, timeout_s=START_S + limit_s + work.seconds
+                LaunchingRank.run_concurrently,
+                key,
+                work,
+                timeout_s=START_S + limit_s + work.seconds,
             )
         )
 
@@ -410,7 +415,7 @@ def measured(
     started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
     launch_s = last_of([marks.launches for marks in started]) / launches
     work = work_of(gemm_s, launch_s)
-    overlaps: list[Beside] = []
+    overlaps: list[ConcurrentRepeat] = []
     ask(replace(work, replays=0))  # untimed: clocks settle under the power that GEMMs draw
     for _ in range(repeats):
         workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
@@ -421,8 +426,8 @@ def measured(
         )
         wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
         overlaps.append(
-            Beside(
-                products=work.products,
+            ConcurrentRepeat(
+                gemms=work.gemms,
                 launches=work.launches,
                 computing_alone=computing,
                 launches_alone=alone,

@@ -22,7 +22,7 @@ from collbench.backends.base import (
     SessionOptions,
 )
 from collbench.backends.gpu import concurrent, timing
-from collbench.backends.gpu.concurrent import Beside
+from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
@@ -231,7 +231,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
                 partial(self._wait, work_s),
             )
 
-    def beside(self, key: NcclKey, work: concurrent.Work) -> concurrent.Marks:
+    def run_concurrently(self, key: NcclKey, work: concurrent.Work) -> concurrent.EventTimes:
         """Launches concurrent with matrix multiplications."""
         problem, sets = key
         with self._refusals(f"do {problem.op}"):
@@ -317,7 +317,9 @@ class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
         )
         return replace(samples, notes=(*samples.notes, *self._notes))
 
-    def beside(self, case: Case, size: int, repeats: int) -> tuple[list[Beside], list[Wrong]]:
+    def run_concurrently(
+        self, case: Case, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
         """Launches alone, matrix multiplications alone, and both at once."""
         problem = case.problem()
         sets = self._sets(problem)

@@ -30,18 +30,18 @@ from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_thr
 from collbench.device.card import Card
 from collbench.device.layout import (
     ABORT_AT,
+    BARRIER_AT,
     CONTROL_BYTES,
-    LINE_BYTES,
-    MEETING_AT,
+    FLAG_LINE_BYTES,
     net_layout,
     other_end,
     peer_of,
 )
-from collbench.device.messages import Message, messages
+from collbench.device.messages import WireMessage, messages
 from collbench.device.program import lower
 from collbench.launch.launcher import described_library, library_name
 from collbench.launch.mpi_types import Buffer, Comm, MpiModule
-from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
 from collbench.util.errors import HangError, RankLostError
 
@@ -72,13 +72,13 @@ class _GpuSendConnector(SendConnector):
     ) -> None:
         super().__init__(comm, peer, tag, words[0], plan.slots)
         self.kernel_word, self.limit, self.first = words[1], 0, 0
-        self.launched: Sequence[Message] = ()
+        self.launched: Sequence[WireMessage] = ()
         self.whole = [
             slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
         ]
         self.slot_bytes = slot_bytes
 
-    def expect(self, launched: Sequence[Message], count: int) -> None:
+    def expect(self, launched: Sequence[WireMessage], count: int) -> None:
         """What so many launches, which follow each other, will send each."""
         self.first, self.launched, self.limit = (
             self.posted,
@@ -164,7 +164,7 @@ class _GpuRecvConnector(Connector):
             slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
         ]
 
-    def expect(self, launched: Sequence[Message], count: int) -> None:
+    def expect(self, launched: Sequence[WireMessage], count: int) -> None:
         """What so many launches, which follow each other, will receive each."""
         self.limit = self.posted + count * len(launched)
 
@@ -247,11 +247,11 @@ class GpuProxy:
                         else (channel, peer, rank, end.port)
                     )
                 ]
-                words_at = where.words + channel * where.words_stride + 2 * k * LINE_BYTES
+                words_at = where.words + channel * where.words_stride + 2 * k * FLAG_LINE_BYTES
                 first = channel * where.slots_stride + k * where.fifo_bytes
                 mine, its_words = (
                     slots[first : first + plan.slots * slot_bytes],
-                    (words_at // _WORD, (words_at + LINE_BYTES) // _WORD),
+                    (words_at // _WORD, (words_at + FLAG_LINE_BYTES) // _WORD),
                 )
                 sender = _LineSendConnector if plan.proto != "simple" else _GpuSendConnector
                 receiver = (
@@ -359,13 +359,13 @@ class Outside:
     @property
     def barrier_word(self) -> int:
         """Where the kernel of a barrier has its words."""
-        return self.address + MEETING_AT
+        return self.address + BARRIER_AT
 
     def barrier_table(self) -> tuple[int, int]:
         """Where the kernel sets words when it has come: one that it waits for itself, and one that
         nobody looks at.
         """
-        return self.barrier_word, self.barrier_word + LINE_BYTES
+        return self.barrier_word, self.barrier_word + FLAG_LINE_BYTES
 
     def slots_of(self, plan: Plan) -> int:
         """Where kernels have a plan's slots: in GPU memory if there are any and the proxy need not
@@ -468,7 +468,7 @@ class Outside:
                 f"rank {self.data_comm.rank} waited for rank {missing[0]} to begin",
                 suspect=((-1,), missing[0]),
             )
-        self.words[MEETING_AT // _WORD + _OUTSIDE] = self._barriers_done
+        self.words[BARRIER_AT // _WORD + _OUTSIDE] = self._barriers_done
 
     def close(self) -> bool:
         """Give the communicator back. Returns whether the memory may be given back, too: not while

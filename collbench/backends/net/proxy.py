@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
 from collbench.launch.mpi_types import Comm, Request
-from collbench.planning.lowering import Turn, room_wanted
+from collbench.planning.lowering import SlotSequence, room_wanted
 from collbench.planning.plan import Plan
 from collbench.util.errors import RankLostError
 
@@ -159,7 +159,9 @@ class _RecvConnector(Connector):
     ) -> None:
         super().__init__(comm, peer, tag, word)
         self.slots = slots
-        self.wanted = [room_wanted(Turn(0, number), slices, len(slots)) for number in range(slices)]
+        self.wanted = [
+            room_wanted(SlotSequence(0, number), slices, len(slots)) for number in range(slices)
+        ]
         self.freed = self.expected = 0
 
     def free(self) -> None:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from collbench.launch.mpi_types import Buffer, MatchedMessage, Request
-from collbench.planning.choice_gpu import slot_wire_bytes
+from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
 
 TAKEN_FROM = 64 << 10  # bytes of a slot whose copy takes longer than a probe

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from collbench.machine.topology.model import Link, Topology
-from collbench.machine.topology.paths import Path, path, to_processor
+from collbench.machine.topology.paths import Path, path, path_to_cpu
 from collbench.machine.topology.rates import link_label
 
 
@@ -81,7 +81,7 @@ def ceiling(
 
 def _through_host(topology: Topology, source: str, target: str) -> tuple[Path, ...]:
     """Up to the CPU that is nearest to the target, and down; nothing if there is none."""
-    near = to_processor(topology, target)
+    near = path_to_cpu(topology, target)
     return () if near is None else (path(topology, source, near.b), path(topology, near.b, target))
 
 

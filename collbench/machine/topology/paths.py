@@ -65,7 +65,7 @@ def path(topology: Topology, a: str, b: str) -> Path:
     return _paths_from(topology, a)[b]
 
 
-def to_processor(topology: Topology, gpu: str) -> Path | None:
+def path_to_cpu(topology: Topology, gpu: str) -> Path | None:
     """The best way from a GPU to the CPU that is nearest; None if there is none."""
     ways = [way for cpu in topology.of_kind("cpu") if (way := path(topology, gpu, cpu.id)).links]
     return min(ways, key=_order, default=None)

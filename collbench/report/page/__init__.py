@@ -24,11 +24,11 @@ from collbench.report.drawings.svg import clean
 from collbench.report.page import tables
 from collbench.report.page.changes import changed
 from collbench.report.page.html import element, section
-from collbench.report.tables.best import counts
+from collbench.report.tables.summary import counts
 from collbench.spec.knobs import UNASKED
 
 if TYPE_CHECKING:
-    from collbench.analysis.load import Loaded
+    from collbench.analysis.load import ResultFile
 
 _FILTERS = {
     "op": "Operation",
@@ -45,7 +45,7 @@ _PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
 _NOT_ASKED = {str(value) for value in UNASKED.values()}
 
 
-def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = False) -> str:
+def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
     """The page of one file, or of one and its base with what changed. is_forced: unlike machines
     too; otherwise raises UsageError for them.
     """
@@ -87,7 +87,7 @@ def page(loaded: "Loaded", base: "Loaded | None" = None, *, is_forced: bool = Fa
     return _filled(_title(loaded), lead, before, after, curve_data(files))
 
 
-def _title(loaded: "Loaded") -> str:
+def _title(loaded: "ResultFile") -> str:
     """What was measured on what."""
     devices = sorted({str(device) for device in loaded.frame["device"].unique() if device})
     ops = list(dict.fromkeys(loaded.frame["op"].tolist()))

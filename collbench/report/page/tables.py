@@ -19,7 +19,7 @@ from collbench.analysis.rows import label, titles
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.report.page.html import HtmlCell, attributes, element, facts_list, section, table
-from collbench.report.tables.best import (
+from collbench.report.tables.summary import (
     auto_text,
     busbw_text,
     counts,
@@ -35,7 +35,7 @@ from collbench.results.statistics import Interval
 from collbench.util.units import format_size
 
 if TYPE_CHECKING:
-    from collbench.analysis.load import Loaded
+    from collbench.analysis.load import ResultFile
 
 SUSPECTS_ON_PAGE = 200  # a page is to be read
 STEPS = 8  # of the heat maps' colours in the style
@@ -248,7 +248,7 @@ def odd(found: Summary) -> str:
     )
 
 
-def links(loaded: "Loaded") -> str:
+def links(loaded: "ResultFile") -> str:
     """The link matrix of the machine that the rows seem to come from, and the links that limit
     rows.
     """
@@ -328,7 +328,7 @@ def matrix(topology: Topology) -> str:
     )
 
 
-def origin(loaded: "Loaded", found: Summary) -> str:
+def origin(loaded: "ResultFile", found: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
     columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")

@@ -15,11 +15,11 @@ from collbench.util.units import format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collbench.analysis.load import Loaded
+    from collbench.analysis.load import ResultFile
 
 
-def normal_lines(
-    verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "Loaded", behind: float
+def verdict_lines(
+    verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "ResultFile", behind: float
 ) -> list[str]:
     """What is normal and what falls behind the reference, below that share of its rate; what of the
     file the reference does not have.

@@ -4,7 +4,7 @@ the rate to expect.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from collbench.bench.pairs import WAYS, Pair
+from collbench.bench.pairs import WAYS, RankPair
 from collbench.util.units import format_rate, format_time_us
 
 _TITLES = {
@@ -17,7 +17,7 @@ _WIDTH = 7
 
 
 def lines(
-    pairs: Sequence[Pair],
+    pairs: Sequence[RankPair],
     names: Sequence[str],
     expected: Mapping[tuple[int, int, str], float | None],
 ) -> list[str]:
@@ -58,7 +58,7 @@ def _range(rates: Iterable[float]) -> str:
     )
 
 
-def _matrix(pairs: Sequence[Pair], names: Sequence[str], *, is_symmetric: bool) -> list[str]:
+def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bool) -> list[str]:
     cells = {(pair.a, pair.b): pair for pair in pairs}
     if is_symmetric:
         cells |= {(pair.b, pair.a): pair for pair in pairs}
@@ -75,7 +75,7 @@ def _matrix(pairs: Sequence[Pair], names: Sequence[str], *, is_symmetric: bool) 
     return found
 
 
-def _cell(pair: Pair | None, is_self: bool) -> str:
+def _cell(pair: RankPair | None, is_self: bool) -> str:
     if is_self:
         return "X"
     if pair is None or pair.value is None:
@@ -83,9 +83,9 @@ def _cell(pair: Pair | None, is_self: bool) -> str:
     return format_time_us(pair.value) if pair.way == "latency" else format_rate(pair.value)
 
 
-def _refusals(pairs: Sequence[Pair], names: Sequence[str]) -> list[str]:
+def _refusals(pairs: Sequence[RankPair], names: Sequence[str]) -> list[str]:
     """Why a value is missing, once for each reason."""
-    reasons: dict[str, list[Pair]] = {}
+    reasons: dict[str, list[RankPair]] = {}
     for pair in pairs:
         if pair.value is None:
             reasons.setdefault(f"{pair.way}: {pair.reason}", []).append(pair)

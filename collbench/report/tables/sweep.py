@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summary_of
 from collbench.analysis.rows import Row, row_of
-from collbench.report.tables.best import busbw_text, doubt_lines, speedup_text
+from collbench.report.tables.summary import busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import Record
 from collbench.spec.case import Case

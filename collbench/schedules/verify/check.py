@@ -64,7 +64,7 @@ def check(
             "give every rank its own program",
         )
     _check_shape(schedule, in_place)
-    if not (schedule.placed and schedule.is_symmetric):
+    if not (schedule.pushed and schedule.is_symmetric):
         return Execution(schedule, slots, slices, credit_batch, in_place, loops, launches).prove()
     whole = Execution(
         expanded(schedule), slots, slices, credit_batch, in_place, loops, launches
@@ -125,7 +125,7 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
     """Refuse what can be seen without running: operands that do not exist, ports without a
     partner, steps of one round that touch the same memory.
     """
-    if schedule.lent and schedule.placed:
+    if schedule.pulled and schedule.pushed:
         raise ScheduleError(
             f"{name_of(schedule)} has messages that are pulled and messages that are pushed",
             "use pull_zero_copy or push_zero_copy, not both",
@@ -133,7 +133,7 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
     senders: dict[Key, tuple[int, int]] = {}
     receivers: dict[Key, tuple[int, int]] = {}
     for at, steps in rounds_of(schedule):
-        for edge in schedule.placed.get(at, ()):
+        for edge in schedule.pushed.get(at, ()):
             if not landing(steps, edge):
                 raise _error(
                     schedule,

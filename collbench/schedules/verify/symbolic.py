@@ -85,7 +85,7 @@ def _placed(schedule: Schedule) -> dict[Message, _Placed]:
             ),
         )
         for sent, taken in arrivals(schedule).items()
-        if taken.edge in schedule.placed.get(taken.at, ())
+        if taken.edge in schedule.pushed.get(taken.at, ())
     }
 
 
@@ -122,11 +122,11 @@ class Execution:
         self.chunks: dict[Place, int] = {}
         self.hops = 0
         self.findings, self.history = findings, History()
-        self.placed = _placed(schedule) if schedule.placed else {}
-        self.has_clocks = bool(schedule.placed) or any(
+        self.pushed = _placed(schedule) if schedule.pushed else {}
+        self.has_clocks = bool(schedule.pushed) or any(
             len(program) > 1 for program in schedule.programs
         )
-        self.on_loan: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
+        self.on_pull: dict[tuple[int, Operand, int], set[tuple[Key, int]]] = {}
         self.full = (1 << schedule.n) - 1
 
     def prove(self) -> Proof:
@@ -254,10 +254,10 @@ class _Actor:
         run, schedule = self.run, self.run.schedule
         rounds = schedule.programs[self.rank][self.track].rounds
         received = {edge for shape in self.shapes for edge in shape.received}
-        lent = {
+        pulled = {
             edge
             for r in range(len(rounds))
-            for edge in schedule.lent.get(At(self.rank, self.track, r), ())
+            for edge in schedule.pulled.get(At(self.rank, self.track, r), ())
         }
         for self.launch in range(run.launches):
             if run.has_clocks:
@@ -269,11 +269,11 @@ class _Actor:
             for edge in received:  # credits held back are given at the end of a launch
                 fifo = self.into[edge]
                 fifo.credited = fifo.freed
-            for edge in lent:
+            for edge in pulled:
                 fifo = self.out[edge]
                 yield from self._wait(
                     partial(fifo.has_back, fifo.sent),
-                    f"rank {edge.peer} to have read what was lent",
+                    f"rank {edge.peer} to have read what it pulls",
                 )
             if run.has_clocks:
                 run.history.ends.setdefault((self.rank, self.launch), []).append(self.clock)
@@ -313,10 +313,10 @@ class _Actor:
         """
         run, schedule = self.run, self.run.schedule
         piece = (self.launch * run.loops + loop) * run.slices + number
-        lent, placed, due = (
-            schedule.lent.get(at, frozenset()),
-            schedule.placed.get(at, frozenset()),
-            schedule.returns.get(at, {}),
+        pulled, pushed, due = (
+            schedule.pulled.get(at, frozenset()),
+            schedule.pushed.get(at, frozenset()),
+            schedule.pending_pulls.get(at, {}),
         )
         shape = self.shapes[at.round]
         to_send, to_take, sent_index, taken_index = (
@@ -352,16 +352,16 @@ class _Actor:
                     [(edge, taking[edge].chunks[taken_index[s, edge]]) for edge in step.recv],
                     before,
                 )
-                if step.dst is not None and placed.isdisjoint(step.recv):
+                if step.dst is not None and pushed.isdisjoint(step.recv):
                     self._write(step.dst, piece, value, place)
                 for edge in step.send:
                     token = sending[edge]
-                    if run.placed and Message(at, edge) in run.placed:
+                    if run.pushed and Message(at, edge) in run.pushed:
                         self._write_away(
-                            run.placed[Message(at, edge)], sent_index[s, edge], piece, value, place
+                            run.pushed[Message(at, edge)], sent_index[s, edge], piece, value, place
                         )
                     token.chunks[sent_index[s, edge]] = (
-                        self._lend(step, piece, edge) if edge in lent else value
+                        self._lend(step, piece, edge) if edge in pulled else value
                     )
                     token.depth = max(token.depth, hops)
                     to_send[edge] -= 1
@@ -419,16 +419,16 @@ class _Actor:
                     f"room to rank {edge.peer} on port {edge.port}",
                 )
                 sending[edge] = _Token()
-                if run.placed and Message(at, edge) in run.placed:
-                    yield from self._hear(run.placed[Message(at, edge)].message)
-        for loan in run.schedule.returns.get(at, {}).get(place.step, ()):
+                if run.pushed and Message(at, edge) in run.pushed:
+                    yield from self._hear(run.pushed[Message(at, edge)].message)
+        for pull in run.schedule.pending_pulls.get(at, {}).get(place.step, ()):
             key, ordinal = (
-                Key(self.rank, loan.edge.peer, loan.edge.port),
-                self.posted[loan.round, loan.edge, number],
+                Key(self.rank, pull.edge.peer, pull.edge.port),
+                self.posted[pull.round, pull.edge, number],
             )
             fifo = run.fifo(key)
             yield from self._wait(
-                partial(fifo.has_back, ordinal), f"rank {loan.edge.peer} to return a loan"
+                partial(fifo.has_back, ordinal), f"rank {pull.edge.peer} to finish a pull"
             )
             self.back.add((key, ordinal))
 
@@ -445,7 +445,7 @@ class _Actor:
         for edge, carried in received:
             if not isinstance(carried, Value):  # pulled: read where it lies, as it is now
                 operand_value = run.memory[run.incoming(self.rank, edge).src][carried]
-            elif run.placed and edge in run.schedule.placed.get(At(*place[:3]), ()):
+            elif run.pushed and edge in run.schedule.pushed.get(At(*place[:3]), ()):
                 operand_value = self._arrived(step, piece, carried, place)
             else:
                 operand_value = carried
@@ -494,8 +494,8 @@ class _Actor:
     def _write(self, operand: Operand, piece: int, value: Value, place: Place) -> None:
         run, at = self.run, cell(self.run.schedule, self.rank, operand, in_place=self.run.in_place)
         index = self._index(at, piece)
-        if run.on_loan.get((self.rank, at, index), set()) - self.back:
-            raise run.fail(place, f"overwrites {at.buffer}[{at.chunk}] while it is lent")
+        if run.on_pull.get((self.rank, at, index), set()) - self.back:
+            raise run.fail(place, f"overwrites {at.buffer}[{at.chunk}] while it is pulled")
         if run.has_clocks:
             self._ordered(
                 run.history.write(Cell(self.rank, at, index), self._access(place), self.clock),
@@ -541,16 +541,16 @@ class _Actor:
         learn(self.clock, run.history.starts[rank, self.launch][track][1])
 
     def _write_away(
-        self, placed: _Placed, index: int, piece: int, value: Value, place: Place
+        self, pushed: _Placed, index: int, piece: int, value: Value, place: Place
     ) -> None:
         """Write a chunk of a message where its receiver wants it."""
-        run, message, rank = self.run, placed.message, placed.message.at.program
-        if index >= len(placed.targets):
+        run, message, rank = self.run, pushed.message, pushed.message.at.program
+        if index >= len(pushed.targets):
             raise run.fail(
                 place,
-                f"writes {index + 1} chunks to rank {rank}, which takes {len(placed.targets)}",
+                f"writes {index + 1} chunks to rank {rank}, which takes {len(pushed.targets)}",
             )
-        at = cell(run.schedule, rank, placed.targets[index], in_place=run.in_place)
+        at = cell(run.schedule, rank, pushed.targets[index], in_place=run.in_place)
         if not run.history.knows_start(self.clock, rank, self.launch):
             raise run.fail(
                 place,
@@ -575,7 +575,7 @@ class _Actor:
     def _lend(self, step: Step, piece: int, edge: Edge) -> tuple[Operand, int]:
         at = cell(self.run.schedule, self.rank, home(step), in_place=self.run.in_place)
         key = Key(self.rank, edge.peer, edge.port)
-        self.run.on_loan.setdefault((self.rank, at, piece), set()).add(
+        self.run.on_pull.setdefault((self.rank, at, piece), set()).add(
             (key, self.run.fifo(key).sent + 1)
         )
         return at, piece

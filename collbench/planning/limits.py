@@ -10,7 +10,7 @@ from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
-FLAG_BYTES = 128  # a word that is polled has a cache line of its own
+FLAG_STRIDE_BYTES = 128  # a word that is polled has a cache line of its own
 MEMORY_GRAIN_BYTES = 512  # FIFOs and scratch memory begin at multiples of this
 # Kernels count the bytes of a chunk, and of the distance between channels, in 32 bits.
 MAX_CHUNK_BYTES = 1 << 30
@@ -52,8 +52,8 @@ def memory_bytes(plan: Plan) -> int:
     fifo = -(-plan.slots * slot_wire_bytes(plan) // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
     bytes_of = [0] * plan.n
     for connection in plan.connections:
-        bytes_of[connection.src] += FLAG_BYTES
-        bytes_of[connection.dst] += FLAG_BYTES
+        bytes_of[connection.src] += FLAG_STRIDE_BYTES
+        bytes_of[connection.dst] += FLAG_STRIDE_BYTES
         if connection.fifo_offset >= 0:
             for owner in (
                 (connection.src, connection.dst)

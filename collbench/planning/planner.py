@@ -15,15 +15,6 @@ from itertools import count
 from typing import NamedTuple
 
 from collbench.planning import selection
-from collbench.planning.choice_gpu import (
-    MAX_CHUNK_BYTES,
-    Limits,
-    memory_bytes,
-    over_budget,
-    refuse_many_ends,
-    refuse_too_large,
-    slot_wire_bytes,
-)
 from collbench.planning.gpu_knobs import (
     CHUNK_GRAIN_BYTES,
     MAX_THREADS,
@@ -34,6 +25,15 @@ from collbench.planning.gpu_knobs import (
     is_pipelined,
     launch_knobs,
 )
+from collbench.planning.limits import (
+    MAX_CHUNK_BYTES,
+    Limits,
+    memory_bytes,
+    over_budget,
+    refuse_many_ends,
+    refuse_too_large,
+    slot_wire_bytes,
+)
 from collbench.planning.lowering import refuse_too_many
 from collbench.planning.plan import Kernel, Plan, along, lay_out, made_direct, proved
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -43,7 +43,7 @@ from collbench.schedules.ir import Schedule
 from collbench.schedules.passes import cell, direct_count, rounds_of, widest_message
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
-from collbench.spec.knobs import AUTO, P2p
+from collbench.spec.knobs import AUTO, P2p, unheeded
 from collbench.util.errors import ScheduleError
 from collbench.util.units import format_size
 
@@ -154,14 +154,8 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
             "leave --threads out",
         )
-    of_kernels = {
-        "--unroll": case.unroll,
-        "--cluster": case.cluster,
-        "--ll128-reload": case.reload != "auto",
-        "--specialize": case.specialize != "auto",
-        "--p2p push": case.p2p == "push",
-    }
-    if given := [option for option, is_given in of_kernels.items() if is_given]:
+    given = [knob.flag for knob in unheeded(case, backend=case.backend)]
+    if given := given + ["--p2p push"] * (case.p2p == "push"):
         raise ScheduleError(
             f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for",
             f"leave {' and '.join(given)} out",
@@ -328,13 +322,11 @@ def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains
         raise ScheduleError(
             "a message of MPI is pushed by its sender: nothing is pulled", "use --p2p push"
         )
-    if case.unroll and proto == "ll128":
+    for knob in unheeded(case, proto=proto):
         raise ScheduleError(
-            "ll128 always has four vectors of a line in flight: there is nothing to unroll",
-            "use --proto simple or ll",
+            f"{knob.flag} has no effect with {proto}",
+            f"use --proto {' or '.join(knob.protocols)}, or leave {knob.flag} out",
         )
-    if case.reload != "auto" and proto != "ll128":
-        raise ScheduleError(f"{proto} reads no line again", "use --proto ll128")
 
 
 def _refuse_zero_copy(case: Case, proto: str) -> None:
@@ -469,7 +461,7 @@ def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, .
         proto="simple",
         algo=schedule.name,
         transport="ce",
-        direct="on" if plan.schedule.placed else "off",
+        direct="on" if plan.schedule.pushed else "off",
         p2p="push",
         channels=knobs.channels,
         threads=knobs.threads if ctas else 0,
@@ -582,7 +574,7 @@ def _copy_ctas(schedule: Schedule, tuning: CopyEngineTuning, *, in_place: bool) 
     most = 0
     for at, steps in rounds_of(schedule):
         for step in steps:
-            has_slots = any(edge not in schedule.placed.get(at, ()) for edge in step.recv)
+            has_slots = any(edge not in schedule.pushed.get(at, ()) for edge in step.recv)
             if len(step.src) + len(step.recv) > 1 or (step.dst is not None and has_slots):
                 return tuning.ctas
             if step.dst is None or step.recv:

@@ -41,7 +41,7 @@ _TITLE_WIDTH = 14
 
 
 @cyclic_gc_disabled()
-def answer_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
+def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str = "") -> list[str]:
     """The whole report of one file; show_all: the effect of each knob at each size, every row, and
     all that looks wrong.
 
