@@ -460,7 +460,7 @@ def test_exit_codes(invoke: Invoke, line: str) -> None:
 
 def test_one_file_gets_answers(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collbench.report.tables.summary")
-    module.answer_lines = lambda frame, columns, show_all, bars: [  # type: ignore[attr-defined]
+    module.summary_lines = lambda frame, columns, show_all, bars: [  # type: ignore[attr-defined]
         f"{len(frame)} rows in {columns} columns, {show_all}{bars}"
     ]
     monkeypatch.setitem(sys.modules, "collbench.report.tables.summary", module)
