@@ -45,6 +45,9 @@ _TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
 }
+_COLLECTIVES = frozenset(
+    "allreduce allgather reducescatter broadcast reduce alltoall gather scatter sendrecv".split()
+)
 _OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
 MpiCall = tuple[Callable[..., object], tuple[object, ...]]
@@ -238,6 +241,8 @@ class MpiBackend(Peer):
         return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
+        if case.op not in _COLLECTIVES:
+            return f"MPI has no {case.op}"
         if is_reduction and case.redop not in _OPS:
             return f"MPI has no reduction {case.redop}"
         if is_reduction and case.dtype not in _TYPES:

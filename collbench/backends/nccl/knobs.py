@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collbench.spec.case import Case
 from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
 
+_CALLS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 _GROUPED = ("alltoall", "gather", "scatter", "sendrecv")  # groups of ncclSend and ncclRecv
 _MAX_CHANNELS = 64  # MAXCHANNELS
 # A FIFO has 8 slots. One of LL128 must hold 16 lines of 128 bytes, which a warp moves at once; with
@@ -18,6 +19,8 @@ _NO_LEGACY_SINCE = 22400
 
 def why_waived(case: Case) -> str:
     """Why NCCL cannot do this, or not in the way that it is forced to, or an empty text."""
+    if case.op not in (*_CALLS, *_GROUPED):
+        return f"NCCL has no {case.op}"
     if case.op in _GROUPED and (case.algo in NCCL_ALGOS or case.proto in NCCL_PROTOS):
         return (
             f"NCCL's {case.op} is a group of sends and receives, which have no algorithm or"
