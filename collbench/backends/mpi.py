@@ -45,8 +45,16 @@ _TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
 }
-_COLLECTIVES = frozenset(
-    "allreduce allgather reducescatter broadcast reduce alltoall gather scatter sendrecv".split()
+_COLLECTIVES = (
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "gather",
+    "scatter",
+    "sendrecv",
 )
 _OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 

@@ -290,7 +290,7 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "n"), tiers(product(OPS, (2, 4, 8)), zip(OPS, cycle((8, 4, 2)), strict=False))
+    ("op", "n"), tiers(product(OPS, (2, 4, 8)), zip(OPS, cycle((4, 2, 2)), strict=False))
 )
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
     """They neither spill nor have a stack, with the threads that they are launched with. For 4
