@@ -2,10 +2,13 @@
 needed.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from collbench.backends.cuda import backend as cuda
 from collbench.bench.runner import plan_points
@@ -20,6 +23,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
 from collbench.spec.options import DEFAULT_MEMORY
 from collbench.util.errors import ScheduleError
+from tests.support.tiers import tiered
 
 PAIRS = [(op, algo) for op in OPS for algo in algorithms_of(op, has_hosts=False)]
 
@@ -29,8 +33,15 @@ def plan_of(memory: int = DEFAULT_MEMORY, **knobs: Any) -> Plan:
     return resolve(Case(**(base | knobs)), Limits(memory_bytes=memory)).plan
 
 
-@pytest.mark.parametrize("proto", ["simple", "ll", "ll128"])
-@pytest.mark.parametrize(("op", "algo"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def in_turn(values: Sequence[str]) -> list[ParameterSet]:
+    """Every pair with every value; daily with one of them, in turn."""
+    every = [(op, algo, value) for op, algo in PAIRS for value in values]
+    return tiered(
+        every, [(*pair, value) for pair, value in zip(PAIRS, cycle(values), strict=False)]
+    )
+
+
+@pytest.mark.parametrize(("op", "algo", "proto"), in_turn(["simple", "ll", "ll128"]))
 def test_memory_is_what_the_layout_takes_and_within_its_limit(
     op: str, algo: str, proto: str
 ) -> None:
@@ -84,8 +95,7 @@ def test_the_largest_numbers_fit_their_fields() -> None:
     assert pack_args(plan, 3, memory, set_offset=1 << 40, timeout_ns=1 << 50)
 
 
-@pytest.mark.parametrize("transport", ["p2p", "shm", "net"])
-@pytest.mark.parametrize(("op", "algo"), PAIRS)
+@pytest.mark.parametrize(("op", "algo", "transport"), in_turn(["p2p", "shm", "net"]))
 def test_what_is_chosen_fits_the_memory_that_is_allowed(op: str, algo: str, transport: str) -> None:
     for ranks in (2, 4, 16):
         for size_bytes in (1 << 16, 1 << 22, 1 << 26, 1 << 30):
