@@ -353,8 +353,3 @@ def configurations(found: Summary) -> dict[tuple[object, ...], list[Row]]:
             for row in rows:
                 lines.setdefault((workload, configuration(row, found.asked)), []).append(row)
     return lines
-
-
-def noisy(rows: Iterable[Row]) -> list[Row]:
-    """The rows with times whose repeats disagree too much."""
-    return [row for row in rows if row.status == "ok" and row.is_noise]

@@ -23,14 +23,14 @@ def group_here() -> Group:
 
 def drive_on_rank0(group: Group, drive: Callable[[], int]) -> int:
     """Drive on rank 0, serve on all others, and leave together; returns the exit code."""
-    if getattr(group, "rank", 0) != 0:
-        return int(group.serve())  # type: ignore[attr-defined]
+    if group.rank != 0:
+        return group.serve()
     code = 3
     try:
         code = drive()
     except (HangError, KeyboardInterrupt) as error:
         if group.kind == "mpi":  # some ranks may never answer again: leaving MPI together is over
-            group.abort(complain(error))  # type: ignore[attr-defined]
+            group.abort(complain(error))
         raise
     except CollbenchError as error:
         code = error.exit_code

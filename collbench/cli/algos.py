@@ -9,7 +9,7 @@ import click
 from collbench.cli._command import Command, given
 from collbench.cli._options import MAX_RANKS, Whole, remark, width
 from collbench.cli._rules import Rule, refuse
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
 from collbench.util.errors import UsageError, unknown
@@ -104,7 +104,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     for op in ops:
         for name in names:
             if op in FAMILY.load(name).SERVES:
-                if getattr(FAMILY.load(name), "NEEDS_HOSTS", False) and not world.hosts:
+                if needs_hosts(name) and not world.hosts:
                     click.echo(f"{op:<14}{name:<14}  for several hosts: see it with --hosts 2")
                     continue
                 schedule = registered(

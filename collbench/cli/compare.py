@@ -264,7 +264,8 @@ def _derive(
         *(band_lines(frame) if has_bands else ()),
         *(nccl_tuner.env_lines(frame) if has_env else ()),
     ]
-    made = {name: getattr(nccl_tuner, f"{name}_lines")(frame) for name in documents}
+    lines_of = {"tuner": nccl_tuner.tuner_lines, "nccl_rows": nccl_tuner.nccl_rows_lines}
+    made = {name: lines_of[name](frame) for name in documents}
     if lines:
         click.echo("\n".join(lines))
     for name, target in documents.items():

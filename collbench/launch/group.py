@@ -92,12 +92,13 @@ class WorkerGroup(Protocol[RankT_co]):
 
 
 class Group(Protocol):
-    """Who the ranks are. ranks is 0 where the group can be of any size; hosts names the host of
-    every rank known now.
+    """Who the ranks are. ranks is 0 where the group can be of any size; rank is this process's;
+    hosts names the host of every rank known now.
     """
 
     kind: GroupKind
     ranks: int
+    rank: int
     hosts: Sequence[str]
 
     def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]: ...
@@ -107,5 +108,13 @@ class Group(Protocol):
     def gpu_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]: ...
 
     def shared_bytes_left(self) -> int: ...
+
+    def serve(self) -> int:
+        """What a rank other than 0 does until the group is closed; returns the exit code."""
+        ...
+
+    def abort(self, exit_code: int) -> None:
+        """End ranks that may never answer again, where they are not this process's own."""
+        ...
 
     def close(self, exit_code: int) -> None: ...

@@ -27,7 +27,7 @@ class LocalGroup:
     """Ranks on this host, as many as a worker group needs."""
 
     kind: GroupKind = "local"
-    ranks = 0
+    ranks = rank = 0
 
     def __init__(self) -> None:
         self.hosts: Sequence[str] = (socket.gethostname(),)
@@ -49,6 +49,13 @@ class LocalGroup:
         from collbench.launch.threads import ThreadWorkerGroup
 
         return ThreadWorkerGroup(rank, n)
+
+    def serve(self) -> int:
+        """Nothing: this process is the only one that drives."""
+        return 0
+
+    def abort(self, exit_code: int) -> None:
+        """Nothing: the ranks end with their worker groups."""
 
     def shared_bytes_left(self) -> int:
         """Shared memory that a worker group can still have."""

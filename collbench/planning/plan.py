@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from collbench.planning.transports.net import Domains, label
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.schedules.ir import Operand, Schedule, build
 from collbench.schedules.passes import (
     braid,
@@ -136,7 +136,7 @@ def along(
     hosts: of the ranks, as world.host_numbers counts them. Raises ScheduleError for an algorithm
     that needs several hosts where there is one.
     """
-    if getattr(FAMILY.load(algo), "NEEDS_HOSTS", False) and not hosts:
+    if needs_hosts(algo) and not hosts:
         raise ScheduleError(
             f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring"
         )

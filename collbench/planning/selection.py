@@ -20,7 +20,7 @@ from collbench.planning.tuning import (
     HostsTuning,
     row_for,
 )
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
@@ -38,8 +38,7 @@ def algorithms_of(op: str, *, has_hosts: bool = True) -> tuple[str, ...]:
     return tuple(
         name
         for name in FAMILY
-        if op in FAMILY.load(name).SERVES
-        and (has_hosts or not getattr(FAMILY.load(name), "NEEDS_HOSTS", False))
+        if op in FAMILY.load(name).SERVES and (has_hosts or not needs_hosts(name))
     )
 
 

@@ -383,7 +383,7 @@ def drive(group: Group, name: str, n: int, first: str = "0") -> int:
     except CollbenchError as error:
         say(f"FAIL {name}: {error.message}")
         if group.kind == "mpi":
-            group.abort(4)  # type: ignore[attr-defined]
+            group.abort(4)
         os._exit(4)
     group.close(code)
     return code

@@ -26,8 +26,9 @@ from collbench.machine.topology.model import P2P_MEANINGS
 from collbench.machine.topology.paths import path
 from collbench.util.errors import UsageError
 from tests.support import fake_hosts as hosts
-from tests.support.fake_hosts import CUBE_MESH, PCIE_BOX, Host, asked, label, labels, said
+from tests.support.fake_hosts import PCIE_BOX, Host, asked, label, labels, said
 from tests.support.fake_nvml import FakeNvml, driver
+from tests.support.machines import CUBE_MESH
 
 MACHINES = {
     made.__name__: made

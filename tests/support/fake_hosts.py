@@ -12,6 +12,7 @@ from collbench.machine.discovery import Recording, record
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path as way
 from tests.support.fake_nvml import FakeGpu, FakeLink, FakeNvml, driver
+from tests.support.machines import CUBE_MESH
 
 GPU, SWITCH_CHIP, BRIDGE, NIC, IB = "0x030200", "0x068000", "0x060400", "0x020000", "0x020700"
 SPEED = {1: "2.5 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
@@ -21,25 +22,6 @@ INTEL_BROADWELL, SAPPHIRE, ROME = (
     ("GenuineIntel", 6, 143),
     ("AuthenticAMD", 23, 49),
 )
-# Links of a DGX-1V by GPU pairs.
-CUBE_MESH = {
-    (0, 1): 1,
-    (0, 2): 1,
-    (0, 3): 2,
-    (0, 4): 2,
-    (1, 2): 2,
-    (1, 3): 1,
-    (1, 5): 2,
-    (2, 3): 2,
-    (2, 6): 1,
-    (3, 7): 1,
-    (4, 5): 1,
-    (4, 6): 1,
-    (4, 7): 2,
-    (5, 6): 2,
-    (5, 7): 1,
-    (6, 7): 2,
-}
 
 
 class Host:
