@@ -6,7 +6,7 @@ by generation and width; a profile states one only where a document states it of
 profile holds what collectives reach there: that is what the links are compared with. Every table
 needs a `source`; keys other than these are refused:
 
-    [topology]          title; hosts = 1 (that many, all alike);
+    [topology]          title (required); hosts = 1 (that many, all alike);
                         notes = ["what a reader must know", ...]
     [topology.gpu]      count (of a host); name; sm = 70 (compute capability)
     [topology.cpu]      name; vendor, family, model (as CPUID says; vendor is ARM or IBM
