@@ -83,22 +83,22 @@ def reference(name: str, frame: "pd.DataFrame") -> ResultFile:
             raise unknown("file or reference", name, shipped)
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
     wanted, forms, ranks = models(frame), _forms(frame), set(frame["ranks"])
-    found = []
+    candidates = []
     for label, file in shipped.items():
         loaded = _named(label, file)
         if models(loaded.frame) & wanted:
             apart = min(
                 abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks
             )
-            found.append(
+            candidates.append(
                 (not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded)
             )
-    if not found:
+    if not candidates:
         raise UsageError(
             f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}",
             f"give one by name, or a file of your own; {known}",
         )
-    return min(found, key=lambda entry: entry[:4])[4]
+    return min(candidates, key=lambda entry: entry[:4])[4]
 
 
 def _named(label: str, file: Path) -> ResultFile:
@@ -112,7 +112,7 @@ def curve_verdicts(
     of the reference's rate.
     """
     theirs = best_rates(against)
-    found = []
+    verdicts = []
     for key, curve in best_rates(frame).items():
         if key in theirs:
             shares = {
@@ -121,7 +121,7 @@ def curve_verdicts(
                 if (at := rate_at(theirs[key], size)) is not None
             }
             if shares:
-                found.append(
+                verdicts.append(
                     CurveVerdict(
                         op=key[0],
                         backend=key[1],
@@ -131,7 +131,7 @@ def curve_verdicts(
                         spans=tuple(_spans(shares, behind)),
                     )
                 )
-    return found
+    return verdicts
 
 
 def rate_at(curve: Mapping[int, float], size: int) -> float | None:
@@ -161,8 +161,8 @@ def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     of that.
     """
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
-    found: dict[CurveKey, RateCurve] = {}
-    own: dict[CurveKey, RateCurve] = {}
+    rates: dict[CurveKey, RateCurve] = {}
+    own_rates: dict[CurveKey, RateCurve] = {}
     names = (
         "op",
         "backend",
@@ -182,20 +182,20 @@ def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
         # which costs no time
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
         is_own = (algo, proto, channels, buffsize) == _OWN_CHOICE
-        for curve in (found, own) if is_own else (found,):
+        for curve in (rates, own_rates) if is_own else (rates,):
             here = curve.setdefault((op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
-    return found | own
+    return rates | own_rates
 
 
 def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
     """Neighbouring sizes of one verdict together."""
-    found: list[RateSpan] = []
+    spans: list[RateSpan] = []
     for size, share in shares.items():
         is_behind = share < behind
-        if found and found[-1].is_behind == is_behind:
-            before = found[-1]
-            found[-1] = RateSpan(
+        if spans and spans[-1].is_behind == is_behind:
+            before = spans[-1]
+            spans[-1] = RateSpan(
                 first=before.first,
                 last=size,
                 is_behind=is_behind,
@@ -203,10 +203,10 @@ def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
                 most=max(before.most, share),
             )
         else:
-            found.append(
+            spans.append(
                 RateSpan(first=size, last=size, is_behind=is_behind, least=share, most=share)
             )
-    return found
+    return spans
 
 
 def _forms(frame: "pd.DataFrame") -> set[bool]:
@@ -229,5 +229,5 @@ def model_of(name: str) -> str:
     >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
     ('A100', '')
     """
-    found = _GPU_MODEL.search(name)
-    return found[1].upper() if found is not None else ""
+    match = _GPU_MODEL.search(name)
+    return match[1].upper() if match is not None else ""

@@ -109,7 +109,7 @@ class Changes:
 
 def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     """Why two files are not of like machines; empty if they are, as far as they show."""
-    found = []
+    reasons = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
         ours, theirs = (
             {value for value in frame[name].unique() if value not in ("", 0)}
@@ -117,11 +117,11 @@ def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
         )
         differ = ours != theirs if name == "device" else not ours & theirs
         if ours and theirs and differ:
-            found.append(
+            reasons.append(
                 f"the {title} differ: {', '.join(map(str, sorted(ours)))} and"
                 f" {', '.join(map(str, sorted(theirs)))}"
             )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def compare(
@@ -157,19 +157,19 @@ def compare(
         )
     is_alike = not why and not across and match_mode(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(GROUP_LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
-    found = noise(
+    noise_of = noise(
         sides,
         rows["size_bytes"].to_numpy(dtype=np.float64),
         rows["backend"].to_numpy(dtype=object).astype(str),
         finest,
         is_alike=is_alike,
     )
-    away = _away(sides.change, found.drift)
-    sure = is_sure(z_of_t(away / found.error, found.freedom))
-    half = t_of_z(SINGLE_Z, found.freedom) * found.error
+    away = _away(sides.change, noise_of.drift)
+    sure = is_sure(z_of_t(away / noise_of.error, noise_of.freedom))
+    half = t_of_z(SINGLE_Z, noise_of.freedom) * noise_of.error
     low, high = (
-        sides.change - half - np.maximum(found.drift, 0),
-        sides.change + half - np.minimum(found.drift, 0),
+        sides.change - half - np.maximum(noise_of.drift, 0),
+        sides.change + half - np.minimum(noise_of.drift, 0),
     )
     resolution = min(
         max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME)
@@ -181,15 +181,15 @@ def compare(
     )
     return Changes(
         rows=rows,
-        groups=_groups(rows, sides.change, found),
+        groups=_groups(rows, sides.change, noise_of),
         not_compared=joined.counts,
         new_failures=joined.new_failures,
         differences=around,
         resolution=math.expm1(resolution),
-        repeat_spread=found.repeat_spread,
-        between_spread=found.between_spread,
+        repeat_spread=noise_of.repeat_spread,
+        between_spread=noise_of.between_spread,
         shift=float(np.median(sides.change)),
-        drift=float(np.median(found.drift)),
+        drift=float(np.median(noise_of.drift)),
         remarks=remarks,
     )
 
@@ -215,7 +215,7 @@ def _verdicts(
     return [VERDICTS[place] for place in codes]
 
 
-def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
+def _between_groups(middles: Array, errors: Array, noise_of: Noise) -> float:
     """How far groups differ by chance beyond what their rows show: those of a group were measured
     within seconds of each other, and share what came then.
 
@@ -226,14 +226,14 @@ def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
         return 0.0
     scatter = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
     most = (
-        max(DRIFT, MOST_BETWEEN * found.repeat_spread)
-        if math.isfinite(found.repeat_spread)
+        max(DRIFT, MOST_BETWEEN * noise_of.repeat_spread)
+        if math.isfinite(noise_of.repeat_spread)
         else ONE_SHOT_SPREAD
     )
     return min(math.sqrt(max(scatter**2 - float(np.median(errors)) ** 2, 0.0)), most)
 
 
-def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ...]:
+def _groups(rows: pd.DataFrame, change: Array, noise_of: Noise) -> tuple[Change, ...]:
     """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows
     show what one cannot.
     """
@@ -265,19 +265,19 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
             middle = float(np.median(change[places]))
             scatter = max(
                 MAD_TO_SD * float(np.median(np.abs(change[places] - middle))),
-                float(np.median(found.error[places])),
+                float(np.median(noise_of.error[places])),
             )
             numbers.append(
                 (
                     middle,
                     scatter * math.sqrt(math.pi / 2 / len(places)),
-                    float(np.median(found.drift[places])),
+                    float(np.median(noise_of.drift[places])),
                 )
             )
     if not names:
         return ()
     middles, errors, drifts = np.array(numbers).T
-    errors = np.hypot(errors, _between_groups(middles, errors, found))
+    errors = np.hypot(errors, _between_groups(middles, errors, noise_of))
     freedom = np.array(counted, dtype=np.float64) - 1
     sure = is_sure(z_of_t(_away(middles, drifts) / errors, freedom))
     half = t_of_z(SINGLE_Z, freedom) * errors

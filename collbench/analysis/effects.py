@@ -25,12 +25,12 @@ class Effect:
 
 
 def effect_of(
-    rows: Sequence[Row], best: Row, asked: Mapping[str, Sequence[str]], name: str
+    rows: Sequence[Row], best: Row, knobs: Mapping[str, Sequence[str]], name: str
 ) -> Effect | None:
     """The effect of a knob at one workload and size, the rest as in the best row; None where it
     took one value there.
     """
-    names = ("algo", "proto", *asked.get(best.backend, ()))
+    names = ("algo", "proto", *knobs.get(best.backend, ()))
     if name not in names:
         return None
     others = attrgetter("backend", *[other for other in names if other != name])

@@ -83,9 +83,9 @@ def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) ->
         keyed = _keyed(frame, way)
         if way != "workload":
             _refuse_several(keyed, names, across, title)
-        taken, notes = _one_a_key(keyed, names, way, title)
-        sides.append(taken)
-        remarks += notes
+        rows, remarks_of_side = _one_a_key(keyed, names, way, title)
+        sides.append(rows)
+        remarks += remarks_of_side
     if way == "workload":
         remarks.insert(
             0,
@@ -146,18 +146,18 @@ def _conditions(notes: pd.Series) -> pd.Series:
 
 
 def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
-    found = frame.reset_index(drop=True).assign(
+    keyed = frame.reset_index(drop=True).assign(
         conditions=_conditions(frame["notes"].reset_index(drop=True))
     )
     if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
-        reduces = {op: is_reduction(op) for op in found["op"].unique()}
-        found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
-    is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
-    single = (found["repeat_times_us"] == "") & is_timed
-    found["_times"] = found["repeat_times_us"].where(is_timed, "")
+        reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
+        keyed["redop"] = keyed["redop"].where(keyed["op"].map(reduces).astype(bool), "")
+    is_timed = (keyed["status"] == "ok") & (keyed["time_us"] > 0)
+    single = (keyed["repeat_times_us"] == "") & is_timed
+    keyed["_times"] = keyed["repeat_times_us"].where(is_timed, "")
     if single.any():
-        found.loc[single, "_times"] = found.loc[single, "time_us"].map("{:.6g}".format)
-    return found
+        keyed.loc[single, "_times"] = keyed.loc[single, "time_us"].map("{:.6g}".format)
+    return keyed
 
 
 def is_reduction(op: str) -> bool:
@@ -225,34 +225,36 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     slower = kept["time_us"] / before
     rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
     times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
-    found = (
+    merged = (
         kept.assign(**rates, repeat_times_us=times)
         .drop(columns=["conditions", "_times"])
         .reset_index(drop=True)
     )
-    return found, len(frame) - len(found)
+    return merged, len(frame) - len(merged)
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:
     """Of every row "compared", or why it is not."""
-    found = pd.Series("compared", index=both.index)
+    outcome = pd.Series("compared", index=both.index)
     new, base = both["status"].fillna(""), both["status_base"].fillna("")
-    found[(both["side"] == "left_only").to_numpy()] = "only in new"
-    found[(both["side"] == "right_only").to_numpy()] = "only in base"
+    outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
+    outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
     here = (both["side"] == "both").to_numpy()
     for status in ("waived", "error", "wrong"):  # the gravest last
-        found[here & (new == status) & (base == status)] = f"{status} in both"
-        found[here & (new == status) & (base != status)] = f"{status} in new"
-        found[here & (new != status) & (base == status)] = f"{status} in base"
+        outcome[here & (new == status) & (base == status)] = f"{status} in both"
+        outcome[here & (new == status) & (base != status)] = f"{status} in new"
+        outcome[here & (new != status) & (base == status)] = f"{status} in base"
     for status in ("waived", "error", "wrong"):
-        found[(both["side"] == "left_only").to_numpy() & (new == status)] = f"only in new, {status}"
-        found[(both["side"] == "right_only").to_numpy() & (base == status)] = (
+        outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
+            f"only in new, {status}"
+        )
+        outcome[(both["side"] == "right_only").to_numpy() & (base == status)] = (
             f"only in base, {status}"
         )
-    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
+    outcome[(outcome == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
         "without a time"
     )
-    return found
+    return outcome
 
 
 def _numbers(compared: pd.DataFrame) -> Sides:
@@ -296,18 +298,18 @@ def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -
     """The columns to match by in which two files have no value in common: why nothing could be
     compared, and the option that compares them still.
     """
-    found = []
+    reasons = []
     differing = []
     for name in names_to_match(new, base, match_mode(new, base), across):
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
-                found.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+                reasons.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
                 differing.append(name)
     if differing and set(differing) <= set(ACROSS):
-        asked = [name for name in ACROSS if name in {*across, *differing}]
-        found.append(f"to compare them still: --across {','.join(asked)}")
-    return tuple(found)
+        columns = [name for name in ACROSS if name in {*across, *differing}]
+        reasons.append(f"to compare them still: --across {','.join(columns)}")
+    return tuple(reasons)
 
 
 def _few(values: Sequence[object]) -> str:
@@ -327,7 +329,7 @@ def differences(
     """What differs around the numbers, and in the columns that may: name, of the new file, of the
     base.
     """
-    found = [
+    rows = [
         (name, *_texts(new, base, name))
         for name in (*across, "host", "device")
         if _texts(new, base, name)[0] != _texts(new, base, name)[1]
@@ -338,12 +340,12 @@ def differences(
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
         if ours != theirs and (is_comparable or "-" not in (ours, theirs)):
-            found.append((name, ours, theirs))
+            rows.append((name, ours, theirs))
     for name in ("limit", "ceiling_gbs") if is_comparable else ():
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
-            found.append(
+            rows.append(
                 (
                     f"{name} ({len(places)} rows)",
                     str(mine.iloc[places[0]]) or "-",
@@ -351,7 +353,7 @@ def differences(
                 )
             )
     if not is_comparable:
-        return tuple(found)
+        return tuple(rows)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
     for note in _COUNTED_NOTES:
         counts = [
@@ -359,8 +361,8 @@ def differences(
             for tally in tallies
         ]
         if counts[0] != counts[1]:
-            found.append((f"rows with {note}", str(counts[0]), str(counts[1])))
-    return tuple(found)
+            rows.append((f"rows with {note}", str(counts[0]), str(counts[1])))
+    return tuple(rows)
 
 
 def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
@@ -373,13 +375,13 @@ def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
 
 def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for text in frame["versions"].unique():
         for item in filter(None, (part.strip() for part in text.split(";"))):
             library, _, environment = item.partition(" with ")
             name, _, version = library.partition(" ")
-            found.setdefault(name, set()).add(version or "yes")
+            versions.setdefault(name, set()).add(version or "yes")
             for setting in environment.split():
                 variable, _, value = setting.partition("=")
-                found.setdefault(variable, set()).add(value)
-    return found
+                versions.setdefault(variable, set()).add(value)
+    return versions

@@ -58,8 +58,8 @@ def load(file: Path) -> ResultFile:
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     if own.is_mine(data):
-        if (found := _TERMINAL.search(data)) is not None:
-            number = data.count(b"\n", 0, found.start()) + 1
+        if (control := _TERMINAL.search(data)) is not None:
+            number = data.count(b"\n", 0, control.start()) + 1
             raise UsageError(
                 f"{name}, line {number}: a control character, which terminals would obey",
                 "mend or delete that line",

@@ -128,38 +128,45 @@ def gains(rows: Iterable[Row]) -> Gains:
     """
     theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
     # a line is for both one process and several
-    known = by_workload(row._replace(group="") for row in theirs)
+    workloads_of = by_workload(row._replace(group="") for row in theirs)
     if not any(
-        not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here
+        not row.is_own_choice
+        for sizes in workloads_of.values()
+        for here in sizes.values()
+        for row in here
     ):
         raise UsageError(
             "no row of NCCL was forced to an algorithm, protocol or number of channels: there is"
             " nothing to tune",
             _HINT,
         )
-    found: dict[TunerMatch, dict[int, list[Gain]]] = {}
-    for match, workloads in _by_match(known).items():
-        sizes = sorted({size for workload in workloads for size in known[workload]})
+    gains_of: dict[TunerMatch, dict[int, list[Gain]]] = {}
+    for match, workloads in _by_match(workloads_of).items():
+        sizes = sorted({size for workload in workloads for size in workloads_of[workload]})
         for size in sizes:
             options = _gains_at(
-                [known[workload][size] for workload in workloads if size in known[workload]]
+                [
+                    workloads_of[workload][size]
+                    for workload in workloads
+                    if size in workloads_of[workload]
+                ]
             )
             if options is not None:
-                found.setdefault(match, {})[size] = options
-    if not any(options for sizes in found.values() for options in sizes.values()):
+                gains_of.setdefault(match, {})[size] = options
+    if not any(options for sizes in gains_of.values() for options in sizes.values()):
         raise UsageError(
             "no size has both a forced row of NCCL and NCCL's own choice: no gain is known",
             "measure both in one sweep; " + _HINT,
         )
-    return found
+    return gains_of
 
 
 def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
-    found: dict[TunerMatch, list[Workload]] = {}
+    workloads_of: dict[TunerMatch, list[Workload]] = {}
     for workload in known:
         match = TunerMatch(workload.op, workload.hosts, workload.ranks)
-        found.setdefault(match, []).append(workload)
-    return found
+        workloads_of.setdefault(match, []).append(workload)
+    return workloads_of
 
 
 def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
@@ -183,9 +190,9 @@ def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
 def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
     halves = [
         [
-            found
+            gain
             for own, row in pairs
-            if (found := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
+            if (gain := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
             is not None
         ]
         for start in (0, 1)
@@ -238,23 +245,23 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     is_for_tuner: where nothing gains, the setting nearest to NCCL's own choice; None
     where nothing that a line can express was measured.
     """
-    found: list[Range] = []
+    ranges_of: list[Range] = []
     for size, options in sizes.items():
         best = best_gain(options, is_for_tuner=is_for_tuner)
         if best is None and is_for_tuner:
-            best = _closest(options, found[-1].setting if found else None)
+            best = _closest(options, ranges_of[-1].setting if ranges_of else None)
         setting = best.setting if best is not None else None
         more = ((size, best),) if best is not None else ()
-        if found and found[-1].setting == setting:
-            found[-1] = Range(
-                first_bytes=found[-1].first_bytes,
+        if ranges_of and ranges_of[-1].setting == setting:
+            ranges_of[-1] = Range(
+                first_bytes=ranges_of[-1].first_bytes,
                 last_bytes=size,
                 setting=setting,
-                gains=found[-1].gains + more,
+                gains=ranges_of[-1].gains + more,
             )
         else:
-            found.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
-    return found
+            ranges_of.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
+    return ranges_of
 
 
 def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
@@ -282,7 +289,12 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         for match, sizes in sorted(gains(rows).items())
         if match.op in TUNED_OPS
     }
-    chosen = [one for found in ranges_of.values() for one in found if one.setting is not None]
+    chosen = [
+        one
+        for ranges_of_match in ranges_of.values()
+        for one in ranges_of_match
+        if one.setting is not None
+    ]
     if not chosen:
         raise UsageError(
             "no row of NCCL was forced to an algorithm, a protocol and channels, beside its own"
@@ -305,8 +317,10 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
                 " load the plugin"
             ),
         ]
-    for match, found in ranges_of.items():
-        for one, first, last in _limits([one for one in found if one.setting is not None]):
+    for match, ranges_of_match in ranges_of.items():
+        for one, first, last in _limits(
+            [one for one in ranges_of_match if one.setting is not None]
+        ):
             setting = one.setting
             assert setting is not None
             remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
@@ -348,15 +362,15 @@ def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
     ]
 
 
-def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
+def _limits(ranges_of: Sequence[Range]) -> list[tuple[Range, int, int]]:
     """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the
     largest, without a gap.
     """
     last = [
         min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
-        for one, after in pairwise(found)
+        for one, after in pairwise(ranges_of)
     ]
-    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
+    bounds = zip(ranges_of, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
     return [(one, low, min(high, LARGEST_SIZE)) for one, low, high in bounds if low <= LARGEST_SIZE]
 
 
@@ -421,9 +435,9 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     Raises UsageError if there is nothing to go by.
     """
     rows = rows_of(frame)
-    found = gains(rows)
-    lines = [*_measured(rows), "", *_everywhere(found)]
-    for match, sizes in sorted(found.items()):
+    gains_of = gains(rows)
+    lines = [*_measured(rows), "", *_everywhere(gains_of)]
+    for match, sizes in sorted(gains_of.items()):
         lines += [
             "",
             (
@@ -455,14 +469,16 @@ def _everywhere(measured: Gains) -> list[str]:
     settings = dict.fromkeys(setting for _, _, here in cells for setting in here)
     kept: list[tuple[float, Setting]] = []
     for setting in settings:
-        found = [here.get(setting) for _, _, here in cells]
-        if any(one is not None and one.is_better for one in found) and all(
-            one is not None and not one.is_worse for one in found
+        gains_of_setting = [here.get(setting) for _, _, here in cells]
+        if any(one is not None and one.is_better for one in gains_of_setting) and all(
+            one is not None and not one.is_worse for one in gains_of_setting
         ):
             kept.append(
                 (
                     sum(
-                        log(one.ratio.median) for one in found if one is not None and one.is_better
+                        log(one.ratio.median)
+                        for one in gains_of_setting
+                        if one is not None and one.is_better
                     ),
                     setting,
                 )

@@ -172,11 +172,11 @@ def noise(
 def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
     """What is left when every group of some size is moved to its median."""
     order = np.argsort(groups, kind="stable")
-    found = rest.copy()
+    moved = rest.copy()
     for part in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         if len(part) >= 8:  # of fewer, the median would take their own scatter away
-            found[part] -= np.median(rest[part])
-    return found
+            moved[part] -= np.median(rest[part])
+    return moved
 
 
 def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places]:
@@ -260,7 +260,7 @@ def _trigamma(x: float) -> float:
     >>> round(_trigamma(1.0), 5)
     1.64493
     """
-    found = 0.0
+    total = 0.0
     while x < 6:
-        found, x = found + 1 / x**2, x + 1
-    return found + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
+        total, x = total + 1 / x**2, x + 1
+    return total + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)

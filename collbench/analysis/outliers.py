@@ -40,18 +40,18 @@ KIND_NAMES = {
 }
 
 
-def suspects(found: Summary) -> list[Suspect]:
+def suspects(summary: Summary) -> list[Suspect]:
     """All rows that look wrong, by kind, then in the order of the file."""
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
-        for row in found.rows
+        for row in summary.rows
         if row.status in ("wrong", "error")
     ]
-    for line in configurations(found).values():
+    for line in configurations(summary).values():
         strange += [
             Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
         ]
-    for row in found.rows:
+    for row in summary.rows:
         if row.status != "ok" or not row.times_us:
             continue
         if row.percent > MOST_PERCENT:
@@ -80,19 +80,19 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
         return []
     times = [row.time_us if row.time_us == row.time_us else row.times_us[0] for row in line]
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
-    found: list[tuple[int, str]] = []
+    places: list[tuple[int, str]] = []
     for place in range(len(line)):
         excess = y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
-            found.append(
+            places.append(
                 (place, f"{math.exp(excess):.1f} times the time expected from its neighbours")
             )
         elif (
             place > 0
             and y[place - 1] - y[place] > _FAR_LOG
-            and (not found or found[-1][0] != place - 1)
+            and (not places or places[-1][0] != place - 1)
         ):
-            found.append(
+            places.append(
                 (
                     place,
                     (
@@ -101,7 +101,7 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
                     ),
                 )
             )
-    return found
+    return places
 
 
 def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:

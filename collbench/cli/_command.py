@@ -61,7 +61,7 @@ class Command(click.Command):
             seen.add(param.name)
 
 
-def given(context: click.Context) -> set[str]:
+def explicit_options(context: click.Context) -> set[str]:
     """The names of the parameters that the command line sets."""
     source = click.core.ParameterSource.COMMANDLINE
     return {name for name in context.params if context.get_parameter_source(name) is source}

@@ -84,9 +84,9 @@ def _type_of(option: Option) -> "click.ParamType[Any]":
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """The settings that were given, and the defaults of the others."""
-    given = {
+    values = {
         name: bool(options[option.key]) if option.type is bool else options[option.key]
         for name, option in OPTIONS.items()
         if option.key in options
     }
-    return Settings(**given)  # type: ignore[arg-type]  # each was read by its option's type
+    return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type

@@ -27,13 +27,15 @@ class RankLinks:
         gpus: Sequence[int],
         recorded: Topology | None,
     ) -> None:
-        given = described(machine) if machine is not None else None
+        topology_described = described(machine) if machine is not None else None
         self._group = group
         self._ceilings: dict[str, Ceilings] = {}
         for backend in backends:
-            if backend == MODEL and given is not None:
-                self._ceilings[backend] = Ceilings(given, tuple(gpu.id for gpu in given.gpus))
-            elif _is_on_gpus(backend) and (topology := given or recorded) is not None:
+            if backend == MODEL and topology_described is not None:
+                self._ceilings[backend] = Ceilings(
+                    topology_described, tuple(gpu.id for gpu in topology_described.gpus)
+                )
+            elif _is_on_gpus(backend) and (topology := topology_described or recorded) is not None:
                 self._ceilings[backend] = Ceilings(topology, _gpus_of_ranks(topology, group, gpus))
 
     @property

@@ -15,16 +15,16 @@ _NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed"
 _RANGE = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
 
 
-def with_preset(given: Mapping[str, Any], params: Sequence[click.Parameter]) -> dict[str, Any]:
+def with_preset(explicit: Mapping[str, Any], params: Sequence[click.Parameter]) -> dict[str, Any]:
     """The given options and those of the preset that they name. Sizes on the command line replace
     those of the preset, whether either has them as a list or as a range.
     """
-    if "preset" not in given:
-        return dict(given)
-    preset = read_preset(given["preset"], params)
-    if {"sizes", *_RANGE} & set(given) and "sizes" in {**preset, **given}:
+    if "preset" not in explicit:
+        return dict(explicit)
+    preset = read_preset(explicit["preset"], params)
+    if {"sizes", *_RANGE} & set(explicit) and "sizes" in {**preset, **explicit}:
         preset = {name: preset[name] for name in preset if name not in ("sizes", *_RANGE)}
-    return {**preset, **given}
+    return {**preset, **explicit}
 
 
 def read_preset(name: str, params: Sequence[click.Parameter]) -> dict[str, Any]:

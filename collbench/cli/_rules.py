@@ -26,10 +26,10 @@ class Rule:
     hint: str
 
 
-def refuse(rules: Iterable[Rule], given: Collection[str], options: Options) -> None:
+def refuse(rules: Iterable[Rule], explicit: Collection[str], options: Options) -> None:
     """Raise UsageError for the first rule that holds for one of the given options."""
     flags = {param.name: flag(param) for param in click.get_current_context().command.params}
     for rule in rules:
-        named = [flags[name] for name in rule.options if name in given]
+        named = [flags[name] for name in rule.options if name in explicit]
         if named and rule.when(options):
             raise UsageError(f"{', '.join(named)}: {rule.message.format_map(options)}", rule.hint)

@@ -14,9 +14,9 @@ from collbench.cli._rules import Options
 from collbench.launch.launcher import launcher
 from collbench.machine.topology.model import Topology
 from collbench.report.topology import tables
+from collbench.report.topology.labels import COLOURS, Paint, alike, heading, plain
 from collbench.report.topology.matrix import matrix
 from collbench.report.topology.tree import tree
-from collbench.report.topology.words import COLOURS, Paint, alike, heading, plain
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ def show(options: Options) -> int:
 
 def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
-    asked = {
+    documents = {
         "--json": options["is_json"],
         "--xml": options["is_xml"],
         **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }
-    return [name for name, is_asked in asked.items() if is_asked]
+    return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 
 
 def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import Command, explicit_options
 from collbench.cli._options import MAX_RANKS, Whole, remark, width
 from collbench.cli._rules import Rule, refuse
 from collbench.schedules.algorithms import FAMILY, needs_hosts
@@ -66,7 +66,7 @@ def command(context: click.Context, /, **options: Any) -> None:
       collbench algos --ranks 8 --hosts 2
     """
     name, op, world = options["name"], options["op"], _world(**options)
-    refuse(_RULES, given(context), options)
+    refuse(_RULES, explicit_options(context), options)
     ops = (collective(op).name,) if op else OPS
     if name is None:
         _list(list(FAMILY), ops, world)

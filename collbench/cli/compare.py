@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import Command, explicit_options
 from collbench.cli._options import ListOf, OneOf, Profile, bars, is_terminal, remark, width
 from collbench.cli._rules import Options, refuse
 from collbench.results.record import ACROSS
@@ -158,7 +158,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     from collbench.cli._compare_rules import RULES
     from collbench.cli._draw_results import check_plot
 
-    refuse(RULES, given(context), options)
+    refuse(RULES, explicit_options(context), options)
     files = options["files"]
     if options["plot"] is not None:
         check_plot(options["plot"], files)
@@ -265,11 +265,11 @@ def _derive(
         *(nccl_tuner.env_lines(frame) if has_env else ()),
     ]
     lines_of = {"tuner": nccl_tuner.tuner_lines, "nccl_rows": nccl_tuner.nccl_rows_lines}
-    made = {name: lines_of[name](frame) for name in documents}
+    texts = {name: lines_of[name](frame) for name in documents}
     if lines:
         click.echo("\n".join(lines))
     for name, target in documents.items():
-        _write("\n".join(made[name]) + "\n", target, name.replace("_", "-"))
+        _write("\n".join(texts[name]) + "\n", target, name.replace("_", "-"))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import Command, explicit_options
 from collbench.cli._options import Finite, ListOf, OneOf, Whole, natural, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
@@ -160,7 +160,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     """
     from collbench.cli._run_overlap import run_overlap
 
-    refuse(_RULES, given(context), options)
+    refuse(_RULES, explicit_options(context), options)
     return run_overlap(**options)
 
 

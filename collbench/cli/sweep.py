@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import Command, explicit_options
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
     DEFAULT_FACTOR,
@@ -137,7 +137,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     from collbench.cli._presets import with_preset
     from collbench.cli._run_sweep import run_sweep
 
-    known = {name: options[name] for name in options if name in given(context)}
+    known = {name: options[name] for name in options if name in explicit_options(context)}
     known = {"color": options["color"], **with_preset(known, context.command.params)}
     csv = options["csv"]
     return run_sweep(known, csv=Path(csv) if csv not in (None, "-") else csv)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import Command, explicit_options
 from collbench.cli._options import OneOf, Profile
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.util.catalog import names
@@ -151,7 +151,7 @@ def command(context: click.Context, /, **options: Any) -> int:
     """
     from collbench.cli._show_topology import show
 
-    refuse(_RULES, given(context), options)
+    refuse(_RULES, explicit_options(context), options)
     return show(options)
 
 

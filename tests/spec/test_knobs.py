@@ -78,7 +78,7 @@ def test_a_sweep_makes_a_case_of_every_value_and_shows_it(knob: Knob) -> None:
     found = cases(Sweep(sizes=(8,), backend=("cuda",), knobs=knobs), {})
     assert [getattr(case, knob.name) for case in found] == list(values)
     table = table_of(found, found, 80)
-    assert knob.name in table.asked or knob.name == "algo"
+    assert knob.name in table.swept or knob.name == "algo"
     assert knob.name == "algo" or knob.short in table.heading().split()
 
 

@@ -61,8 +61,8 @@ def op_in(text: str) -> OpName | None:
     ... )
     ('allreduce', 'allgather', None, None)
     """
-    found = _NAMED.search(text.lower().replace("-", "_"))
-    return collective(found[1]).name if found and not found[2] else None
+    match = _NAMED.search(text.lower().replace("-", "_"))
+    return collective(match[1]).name if match and not match[2] else None
 
 
 def dtype_of(text: str) -> str:
@@ -196,8 +196,8 @@ def timed(
     """The row with these repeats, in place of those that it has."""
     from dataclasses import replace
 
-    known, found = collective(row.op), interval(times_us)
-    low, high = bounds_us or (found.low, found.high)
+    known, bounds = collective(row.op), interval(times_us)
+    low, high = bounds_us or (bounds.low, bounds.high)
     algbw = rate_gbs(row.size_bytes, median(times_us) / 1e6)
     return replace(
         row,
@@ -220,9 +220,9 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
     Raises UsageError if two tables measured the same (nothing in the file shows which is meant, or
     what differs), or for too many repeats.
     """
-    found: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
+    groups: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
     for table, line, row in rows:
-        first = found.setdefault(row.key, (table, line, []))
+        first = groups.setdefault(row.key, (table, line, []))
         if first[0] != table:
             raise UsageError(
                 f"{name}, lines {first[1]} and {line}: two runs in one file measured the same"
@@ -230,14 +230,14 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
                 "give each run a file of its own: what differs between them is not in the file",
             )
         first[2].append(row)
-    for _, line, same in found.values():
+    for _, line, same in groups.values():
         if len(same) > MOST_REPEATS:
             raise UsageError(
                 f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are"
                 " read",
                 "give a part of the file",
             )
-    return [_joined(same) for _, _, same in found.values()]
+    return [_joined(same) for _, _, same in groups.values()]
 
 
 def _joined(same: Sequence[Record]) -> Record:

@@ -44,7 +44,7 @@ _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 _VERSION = re.compile(r"nccl-tests version (\S{1,30})")
 _RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
-_SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_LIBRARY_NAMED = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
 _NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
@@ -213,9 +213,9 @@ class _RunParser:
 
     def take(self, number: int, whole: str) -> None:
         """The next line."""
-        found = LAUNCH_PREFIX.match(whole)
+        prefix = LAUNCH_PREFIX.match(whole)
         tag, line = (
-            (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
+            (prefix[1] or "", whole[prefix.end() :].rstrip()) if prefix else ("", whole.rstrip())
         )
         if (
             _PROGRAM_ENDING in line
@@ -244,7 +244,7 @@ class _RunParser:
         elif (ours := _RCCL.match(whole.strip())) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         elif "NCCL" in line:
-            self._library_says(line)
+            self._add_library_line(line)
 
     def _run(self, tag: str, line: str) -> _Run:
         """The run that a comment belongs to: a new one where a table lies behind and a program
@@ -258,13 +258,13 @@ class _RunParser:
             self.runs.append(run)
         return run
 
-    def _library_says(self, line: str) -> None:
-        if found := _NRANKS.search(line):
-            self.nranks = int(found[1])
-        elif found := _SET.search(line):
-            self.settings[found[1]] = found[2]
-        elif found := _SAID_LIBRARY.search(line):
-            self.library = found[1]
+    def _add_library_line(self, line: str) -> None:
+        if match := _NRANKS.search(line):
+            self.nranks = int(match[1])
+        elif match := _SET.search(line):
+            self.settings[match[1]] = match[2]
+        elif match := _LIBRARY_NAMED.search(line):
+            self.library = match[1]
 
 
 def _runs(text: str) -> list[_Run]:
@@ -291,12 +291,12 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
         run.has_end, run.failed = True, int(failed[1]) if failed[2] == "FAILED" else 0
-    if found := _ITERS.search(line):
-        run.iters = int(found[1])
-    if found := _VERSION.search(line):
-        run.version = f"nccl-tests {found[1]}"
-    if found := _LIBRARY.search(line):
-        run.library = nccl_version(int(found[1]))
+    if match := _ITERS.search(line):
+        run.iters = int(match[1])
+    if match := _VERSION.search(line):
+        run.version = f"nccl-tests {match[1]}"
+    if match := _LIBRARY.search(line):
+        run.library = nccl_version(int(match[1]))
 
 
 def nccl_version(code: int) -> str:
@@ -309,37 +309,37 @@ def nccl_version(code: int) -> str:
     return f"{code // unit}.{code % unit // 100}.{code % 100}"
 
 
-def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
+def _add_row(run: _Run, number: int, match: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
-    if not int(found[1]):
+    if not int(match[1]):
         run.nothing += 1
         return
     columns = run.columns
     starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
-    words = found[4].split()
+    cells = match[4].split()
     # Versions before 2.11 leave the reduction blank where there is none.
-    redop = words.pop(0) if words and words[0].isalpha() and words[0] not in ("nan", "inf") else ""
+    redop = cells.pop(0) if cells and cells[0].isalpha() and cells[0] not in ("nan", "inf") else ""
     root = (
-        words.pop(0)
-        if "root" in columns and words and re.fullmatch(r"-?\d{1,9}", words[0])
+        cells.pop(0)
+        if "root" in columns and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
         else "0"
     )
     parts = []
     for placement, start in zip(run.placements, starts, strict=False):
-        cells = words[start - starts[0] : start - starts[0] + 4]
-        if _is_cut(cells):
+        part = cells[start - starts[0] : start - starts[0] + 4]
+        if _is_cut(part):
             run.broken.append(number)
             return
         is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
-        wrong = cells[3] if is_counted or cells[3] == "N/A" else ""
-        parts.append((placement, cells[0], cells[1], cells[2], wrong))
+        wrong = part[3] if is_counted or part[3] == "N/A" else ""
+        parts.append((placement, part[0], part[1], part[2], wrong))
     run.rows.append(
         (
             number,
             _TableRow(
-                size_bytes=int(found[1]),
-                count=int(found[2]),
-                dtype=found[3],
+                size_bytes=int(match[1]),
+                count=int(match[2]),
+                dtype=match[3],
                 redop=redop,
                 root=int(root),
                 parts=tuple(parts),

@@ -151,7 +151,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
         root = int(str(row.get("root", "0")))
     except ValueError:
         root = 0
-    found = []
+    records = []
     for placement, key in _PARTS:
         part = _mapping(row.get(key))
         if "cpu_time" in part:
@@ -167,7 +167,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 f"{place}, {key}: time is missing or no number",
                 "the file is not as nccl-tests wrote it",
             )
-        found.append(
+        records.append(
             foreign(
                 op=op,
                 backend="nccl",
@@ -190,7 +190,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 timestamp=str(run["timestamp"]),
             )
         )
-    return found
+    return records
 
 
 def _mapping(value: object) -> Mapping[str, object]:

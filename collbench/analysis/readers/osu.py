@@ -136,17 +136,17 @@ def _tables(text: str) -> list[_OsuTable]:
     for number, whole in lines_of(text):
         tag = LAUNCH_PREFIX.match(whole)
         line = whole[tag.end() :] if tag else whole
-        if found := _LAUNCH.search(whole):
-            ranks = int(found[1] or found[2])
+        if match := _LAUNCH.search(whole):
+            ranks = int(match[1] or match[2])
             if tables and not tables[-1].rows:
                 tables[-1].ranks = ranks
-        elif found := _TITLE.match(line):
+        elif match := _TITLE.match(line):
             tables.append(
                 _OsuTable(
-                    title=found[2],
+                    title=match[2],
                     line=number,
-                    version=found[3] or "",
-                    memory=(found[1] or "").lstrip("-"),
+                    version=match[3] or "",
+                    memory=(match[1] or "").lstrip("-"),
                     ranks=min(ranks, MOST_RANKS),
                 )
             )
@@ -156,17 +156,17 @@ def _tables(text: str) -> list[_OsuTable]:
 
 
 def _add(table: _OsuTable, number: int, line: str) -> None:
-    if found := _DATATYPE.match(line):
-        table.dtype = dtype_of(found[1])
-    elif found := _SIZE_HEADING.match(line):
+    if match := _DATATYPE.match(line):
+        table.dtype = dtype_of(match[1])
+    elif match := _SIZE_HEADING.match(line):
         if table.rows:  # a second heading in one table: whose rows follow is not known
             table.broken.append(number)
             return
         table.columns = tuple(
-            column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip())
+            column.strip().lower() for column in re.split(r"\s{2,}", match[1].strip())
         )
-    elif (found := _SIZE_LINE.match(line)) and int(found[1]):
-        cells = (found[1], *found[2].split())
+    elif (match := _SIZE_LINE.match(line)) and int(match[1]):
+        cells = (match[1], *match[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
         is_whole = len(cells) == wanted and all(
             NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
@@ -180,8 +180,12 @@ def _add(table: _OsuTable, number: int, line: str) -> None:
 def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -> Record:
     known = collective(op)
     named = dict(zip(table.columns or (_TIME,), cells[1:], strict=True))
-    given = int(cells[0])
-    size_bytes = given * table.ranks if known.size_in_blocks and op != "reducescatter" else given
+    size_bytes_printed = int(cells[0])
+    size_bytes = (
+        size_bytes_printed * table.ranks
+        if known.size_in_blocks and op != "reducescatter"
+        else size_bytes_printed
+    )
     item = dtype(name).item_bytes if (name := _dtype_name(table.dtype)) else 0
     low, high = named.get("min latency(us)"), named.get("max latency(us)")
     verdict = named.get("validation", "")

@@ -74,7 +74,7 @@ def fitted(text: str, room: float, size: float, *, is_bold: bool = False) -> str
     return text[: most - 1].rstrip(" ,") + "…" if most > 2 else ""
 
 
-def words(
+def text_at(
     x: float,
     y: float,
     text: str,

@@ -17,7 +17,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from collbench import __version__
-from collbench.analysis.best import summary
+from collbench.analysis.best import summarise
 from collbench.analysis.changes import compare
 from collbench.analysis.curves import Curve, curves, envelope, heat_maps
 from collbench.report.drawings.svg import clean
@@ -42,21 +42,21 @@ _FILTERS = {
     "conditions": "Conditions",
 }
 _PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
-_NOT_ASKED = {str(value) for value in UNASKED.values()}
+_UNSET = {str(value) for value in UNASKED.values()}
 
 
 def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
     """The page of one file, or of one and its base with what changed. is_forced: unlike machines
     too; otherwise raises UsageError for them.
     """
-    frame, found = loaded.frame, summary(loaded.frame)
-    before = [tables.doubts(found), tables.glance(found)]
+    frame, summary = loaded.frame, summarise(loaded.frame)
+    before = [tables.doubts(summary), tables.glance(summary)]
     files = (
         {"new": curves(frame)}
         if base is None
         else {"new": curves(frame), "base": curves(base.frame)}
     )
-    parts = [tables.origin(loaded, found)]
+    parts = [tables.origin(loaded, summary)]
     if base is not None:
         before.insert(
             0,
@@ -69,16 +69,16 @@ def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: b
             element("h3", "new"),
             *parts,
             element("h3", "base"),
-            tables.origin(base, summary(base.frame)),
+            tables.origin(base, summarise(base.frame)),
         ]
     after = [
-        tables.best_of_sizes(found),
+        tables.best_of_sizes(summary),
         tables.knobs(heat_maps(frame)),
-        tables.odd(found),
+        tables.odd(summary),
         tables.links(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
-    lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
+    lead = f"{Path(loaded.name).name}: {counts(summary.rows).partition(';')[0]}"
     if base is not None:
         lead += (
             f"; against {Path(base.name).name}, {len(base.frame)} rows. The tables are of the"
@@ -175,7 +175,9 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
             )
     points = [point for curve, _ in every for point in curve.points]
     notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in points))}
-    answers = {text: k for k, text in enumerate(dict.fromkeys(point.answer for point in points))}
+    answer_places = {
+        text: k for k, text in enumerate(dict.fromkeys(point.answer for point in points))
+    }
     used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in points))}
     places = {name: {value: k for k, value in enumerate(values)} for name, values in known.items()}
 
@@ -201,7 +203,7 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
                     ),
                     notes.get(point.note, -1),
                     used[point.used],
-                    answers[point.answer],
+                    answer_places[point.answer],
                 ]
                 for point in curve.points
             ],
@@ -222,7 +224,7 @@ def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
         ),
         "notes": list(notes),
         "used": list(used),
-        "answers": list(answers),
+        "answers": list(answer_places),
         "curves": [entry(*one) for one in every],
         "best": [entry(*one) for one in best],
     }
@@ -243,7 +245,7 @@ def _values(curve: Curve) -> dict[str, str]:
     return (
         _of_group(curve)
         | {"backend": curve.backend}
-        | {name: value for name, value in curve.knobs if value not in _NOT_ASKED}
+        | {name: value for name, value in curve.knobs if value not in _UNSET}
     )
 
 

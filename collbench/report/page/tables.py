@@ -30,7 +30,7 @@ from collbench.report.tables.summary import (
     speedup_text,
     time_text,
 )
-from collbench.report.topology.words import CLASSES, ends, hop, labels, rate_text
+from collbench.report.topology.labels import CLASSES, ends, hop, labels, rate_text
 from collbench.results.statistics import Interval
 from collbench.util.units import format_size
 
@@ -49,25 +49,25 @@ FOLLOWS = '<p class="follows" hidden></p>'  # where the script names the operati
 _LOW = 0.3  # shares up to it are as pale as can be
 
 
-def doubts(found: Summary) -> str:
+def doubts(summary: Summary) -> str:
     """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    known = doubt(found)
+    known = doubt(summary)
     if known is None:
         return ""
     return section(
         "doubt",
-        "Cannot tell" if not any(best.is_certain for best in found.every_best) else "Noise",
+        "Cannot tell" if not any(best.is_certain for best in summary.every_best) else "Noise",
         element("p", known.headline, class_="note"),
         facts_list([("Why", "; ".join(known.reasons)), ("What to do", "; ".join(known.remedies))]),
     )
 
 
-def glance(found: Summary) -> str:
+def glance(summary: Summary) -> str:
     """Of every workload the peak bandwidth, the lowest latency, peers and crossovers, in the words
     of the terminal.
     """
-    named = titles(found.best)
-    known = {workload: facts(found, workload) for workload in found.best}
+    named = titles(summary.best)
+    known = {workload: facts(summary, workload) for workload in summary.best}
     names = list(dict.fromkeys(name for one in known.values() for name in one))
     order = sorted(names, key=lambda name: name not in _FACT_NAMES)  # those of all workloads first
     rows = [
@@ -80,7 +80,7 @@ def glance(found: Summary) -> str:
         )
         for workload, one in known.items()
     ]
-    meaning = [line.removesuffix(".") for line in legend(found) if line.startswith("vs ")]
+    meaning = [line.removesuffix(".") for line in legend(summary) if line.startswith("vs ")]
     if "effect" in names:
         meaning.append("effect: time of the slowest value over that of the fastest, the rest fixed")
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
@@ -94,12 +94,12 @@ def glance(found: Summary) -> str:
     )
 
 
-def best_of_sizes(found: Summary) -> str:
+def best_of_sizes(summary: Summary) -> str:
     """The best configuration of every workload and size."""
-    every = found.every_best
+    every = summary.every_best
     if not every:
         return ""
-    named = titles(found.best)
+    named = titles(summary.best)
     columns: dict[str, Callable[[Best], HtmlCell]] = {
         "time us": lambda best: _cell(time_text(best), best.time_us),
         "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
@@ -110,7 +110,7 @@ def best_of_sizes(found: Summary) -> str:
         columns["next"] = lambda best: _cell(next_text(best), _median(best.gain))
     if any(best.excess is not None for best in every):
         columns["auto"] = lambda best: _cell(auto_text(best), _median(best.excess))
-    for peer in found.peers:
+    for peer in summary.peers:
         columns[f"vs {peer}"] = partial(_speedup_cell, peer)
     heads = [HtmlCell(text="what"), HtmlCell(text="size", kind="num"), HtmlCell(text="best")]
     heads += [HtmlCell(text=name, kind="num") for name in columns]
@@ -121,24 +121,26 @@ def best_of_sizes(found: Summary) -> str:
             [
                 HtmlCell(text=named[workload], kind="tight"),
                 HtmlCell(text=format_size(size), sort=size, kind="num"),
-                HtmlCell(text=best_label(best, found.asked, has_backend=has_backend), kind="name"),
+                HtmlCell(
+                    text=best_label(best, summary.knobs, has_backend=has_backend), kind="name"
+                ),
                 *[cell(best) for cell in columns.values()],
             ],
         )
-        for workload, sizes in found.best.items()
+        for workload, sizes in summary.best.items()
         for size, best in sizes.items()
     ]
     return section(
         "best",
         "Best of each size",
         FOLLOWS,
-        element("p", " ".join(legend(found)), class_="hint"),
+        element("p", " ".join(legend(summary)), class_="hint"),
         table(heads, rows, kind="sortable", label="Best of each size"),
     )
 
 
-def _median(found: Interval | None) -> float | None:
-    return None if found is None else found.median
+def _median(ratio: Interval | None) -> float | None:
+    return None if ratio is None else ratio.median
 
 
 def _cell(text: str, value: float | None) -> HtmlCell:
@@ -201,9 +203,9 @@ def step(share: float) -> int:
     return max(0, min(STEPS - 1, math.floor(STEPS * (share - _LOW) / (1 - _LOW))))
 
 
-def odd(found: Summary) -> str:
+def odd(summary: Summary) -> str:
     """Rows that look wrong, worst first."""
-    strange = suspects(found)
+    strange = suspects(summary)
     if not strange:
         return section(
             "odd",
@@ -233,7 +235,7 @@ def odd(found: Summary) -> str:
             [
                 HtmlCell(text=one.row.op),
                 HtmlCell(text=format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
-                HtmlCell(text=label(one.row, found.asked, has_backend=True), kind="name"),
+                HtmlCell(text=label(one.row, summary.knobs, has_backend=True), kind="name"),
                 HtmlCell(text=KIND_NAMES[one.kind], kind="tight"),
                 HtmlCell(text=one.why, kind="wrap"),
             ],
@@ -311,7 +313,7 @@ def matrix(topology: Topology) -> str:
             )
         rows.append(("", cells))
     heads = [HtmlCell(text=""), *[HtmlCell(text=named[node.id]) for node in nodes]]
-    words = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
+    classes = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
     slow = {
         hop(topology, way)
         for line in paths
@@ -319,16 +321,16 @@ def matrix(topology: Topology) -> str:
         if way.usable_gbs is not None and way.usable_gbs == top
     }
     hint = (
-        f"Class of the path, and GB/s per direction that stores of a kernel get over it. {words}."
+        f"Class of the path, and GB/s per direction that stores of a kernel get over it. {classes}."
         if slow
-        else f"Class of the path. {words}."
+        else f"Class of the path. {classes}."
     )
     return table(heads, rows, kind="matrix", label="Link matrix") + element(
         "p", hint, class_="hint"
     )
 
 
-def origin(loaded: "ResultFile", found: Summary) -> str:
+def origin(loaded: "ResultFile", summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
     columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
@@ -341,7 +343,7 @@ def origin(loaded: "ResultFile", found: Summary) -> str:
     times = sorted(text for text in frame["timestamp"].unique() if text)
     known = [
         ("File", f"{Path(loaded.name).name}, {loaded.kind}"),
-        ("Rows", counts(found.rows).partition(";")[0]),
+        ("Rows", counts(summary.rows).partition(";")[0]),
         ("Device", one["device"] or "not in the file"),
         ("Host", one["host"] or "not in the file"),
         ("Ranks", one["ranks"]),

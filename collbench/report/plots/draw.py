@@ -141,10 +141,10 @@ def draw_pairs(
 
 
 def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
-    found: dict[CurveGroup, list[Curve]] = {}
+    groups: dict[CurveGroup, list[Curve]] = {}
     for curve in curves:
-        found.setdefault(curve.group, []).append(curve)
-    return dict(list(found.items())[:MOST_GROUPS])
+        groups.setdefault(curve.group, []).append(curve)
+    return dict(list(groups.items())[:MOST_GROUPS])
 
 
 def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[Axes, Axes]:

@@ -44,16 +44,16 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
             :MOST_COLORED
         ]
     )
-    found = [
+    drawn = [
         Line(curve=curve, role="other")
         for curve in curves
         if curve not in few and curve not in named
     ]
     if len(ours) > 1:
-        found += [Line(curve=curve, role="best") for curve in envelope(ours)]
-    found += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
-    found += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
-    return found + [Line(curve=curve, role="auto") for curve in automatic(ours)]
+        drawn += [Line(curve=curve, role="best") for curve in envelope(ours)]
+    drawn += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
+    drawn += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
+    return drawn + [Line(curve=curve, role="auto") for curve in automatic(ours)]
 
 
 def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:

@@ -17,21 +17,21 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats
     count. Raises UsageError if no size has both.
     """
-    found = bands(rows_of(frame))
-    if not found:
+    worst_of = bands(rows_of(frame))
+    if not worst_of:
         raise UsageError(
             "there is no band: no size has both our choice (a row marked auto, or one only) and"
             " NCCL's own",
             "collbench sweep measures both",
         )
-    names = titles(found)
-    if len({workload.ranks for workload in found}) == 1:
+    names = titles(worst_of)
+    if len({workload.ranks for workload in worst_of}) == 1:
         names = {
             workload: ", ".join([workload.op, *name.split(", ")[2:]])
             for workload, name in names.items()
         }
     width = max(4, *map(len, names.values()))
-    ranks = sorted({workload.ranks for workload in found})
+    ranks = sorted({workload.ranks for workload in worst_of})
     lines = [
         (
             "NCCL's time over ours, own"
@@ -40,7 +40,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
         ),
         "  ".join([f"{'op':<{width}}", *[f"{name:>10}" for _, name in BANDS]]),
     ]
-    for workload, worst in found.items():
+    for workload, worst in worst_of.items():
         ratios = ["-" if one is None else f"{one[1].median:.2f}" for one in worst]
         bounds = [
             "" if one is None or one[1].low != one[1].low else f"{one[1].low:.2f}-{one[1].high:.2f}"

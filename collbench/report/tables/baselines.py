@@ -24,7 +24,7 @@ def verdict_lines(
     """What is normal and what falls behind the reference, below that share of its rate; what of the
     file the reference does not have.
     """
-    found = _wrapped(
+    lines = _wrapped(
         f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  "
     )
     covered = {
@@ -39,10 +39,10 @@ def verdict_lines(
             f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
         )
         return [
-            *found,
+            *lines,
             *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  "),
         ]
-    found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
+    lines.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
         who = (
             f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)},"
@@ -51,16 +51,16 @@ def verdict_lines(
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
-            found += _wrapped(
+            lines += _wrapped(
                 f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at"
                 f" least {_percent(least)})"
             )
         else:
             where = [f"{_range(span.first, span.last)} at {_share([span])}" for span in late]
-            found += _wrapped(f"{who}: falls behind at {'; '.join(where)}")
+            lines += _wrapped(f"{who}: falls behind at {'; '.join(where)}")
     if left:
-        found += _wrapped(f"not in it, or only at other sizes: {_listed(left)}", "  ")
-    return found
+        lines += _wrapped(f"not in it, or only at other sizes: {_listed(left)}", "  ")
+    return lines
 
 
 def _origin(frame: "pd.DataFrame") -> str:
@@ -85,10 +85,10 @@ def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
 
 
-def _listed(found: Iterable[CurveKey]) -> str:
+def _listed(keys: Iterable[CurveKey]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    for op, backend, number, placement, conditions in found:
+    for op, backend, number, placement, conditions in keys:
         ranks.setdefault((op, _how(backend, placement, conditions)), []).append(number)
     ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (op, backend), here in ranks.items():

@@ -33,14 +33,14 @@ def lines(
     is_colored: bool = False,
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
-    found = summary_lines(changes, titles, columns, is_colored=is_colored)
+    summary = summary_lines(changes, titles, columns, is_colored=is_colored)
     return (
-        found
+        summary
         + _table(
             changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored
         )
         if len(changes.rows)
-        else found
+        else summary
     )
 
 
@@ -49,33 +49,33 @@ def summary_lines(
 ) -> list[str]:
     """The verdicts, what was assumed and what differs around the numbers."""
     rows = changes.rows
-    found = wrapped(
+    report = wrapped(
         f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
         columns,
     )
     if not len(rows):
         return [
-            *found,
+            *report,
             "nothing to compare: no row of both files measured the same thing",
             *_not_compared(changes, columns),
             *_remarks(changes, columns),
         ]
-    found += wrapped(
+    report += wrapped(
         f"{len(rows)} rows compared: "
         + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS),
         columns,
     )
-    found += _groups(changes, is_colored=is_colored)
+    report += _groups(changes, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
-        found += [
+        report += [
             _paint(line, verdict, is_colored=is_colored)
             for _, row in picked.iterrows()
             for line in wrapped(_sentence(row, title, knobs), columns)
         ]
     return [
-        *found,
+        *report,
         *_not_compared(changes, columns),
         *_precision(changes, columns),
         *_remarks(changes, columns),
@@ -87,13 +87,11 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
     """Algorithms that changed as a whole; a part of one that did only where it changed
     otherwise.
     """
-    named_values = [one for one in changes.groups if one.verdict in _WORDS]
-    found = []
-    for one in named_values:
+    changed = [one for one in changes.groups if one.verdict in _WORDS]
+    report = []
+    for one in changed:
         above = [
-            other
-            for other in named_values
-            if other is not one and set(other.names) < set(one.names)
+            other for other in changed if other is not one and set(other.names) < set(one.names)
         ]
         if not any(
             other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR
@@ -103,8 +101,8 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
                 f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
                 f" ({_range(one)}, {one.rows} rows)"
             )
-            found.append(_paint(text, one.verdict, is_colored=is_colored))
-    return found
+            report.append(_paint(text, one.verdict, is_colored=is_colored))
+    return report
 
 
 def _range(one: Change) -> str:
@@ -132,16 +130,16 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
     """Operation, backend, algorithm and protocol by their values, knobs by name and value; those
     that are unknown are left out.
     """
-    named_values = [
+    values = [
         (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
     ]
-    words = [
+    parts = [
         value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"
-        for name, value in named_values
+        for name, value in values
         if value not in ("", "0", "auto")
     ]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
-        words += [
+        parts += [
             "vs",
             row["backend_base"],
             *(
@@ -150,7 +148,7 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
                 if row[f"{name}_base"] not in ("", "library")
             ),
         ]
-    return " ".join(words)
+    return " ".join(parts)
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
@@ -158,14 +156,14 @@ def varying(rows: pd.DataFrame) -> list[str]:
     more than needed are left out.
     """
     least = ["size_bytes", *NAME_COLUMNS]
-    found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
-    cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
+    names = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
+    cells = rows.groupby([*least, *names], sort=False).ngroup().to_numpy()
     for name in (name for name in _KNOBS if rows[name].nunique() > 1):
         values, _ = pd.factorize(rows[name])
         finer, _ = pd.factorize(cells * (int(values.max()) + 1) + values)
         if finer.max() > cells.max():
-            found, cells = [*found, name], finer
-    return found
+            names, cells = [*names, name], finer
+    return names
 
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
@@ -191,18 +189,18 @@ def _not_compared(changes: Changes, columns: int) -> list[str]:
 
 def _precision(changes: Changes, columns: int) -> list[str]:
     """How fine the comparison sees, and what it attributes to drift."""
-    named_values = [f"`same` means within {100 * changes.resolution:.0f}%"]
-    named_values.append(
+    parts = [f"`same` means within {100 * changes.resolution:.0f}%"]
+    parts.append(
         "no repeats: spread taken from other rows"
         if math.isnan(changes.repeat_spread)
         else f"repeats spread {100 * changes.repeat_spread:.1f}%"
     )
-    named_values.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    named_values.append(
+    parts.append(f"{100 * changes.between_spread:.1f}% more between runs")
+    parts.append(
         f"the middle row changed by {percent(math.exp(changes.shift))}, of which"
         f" {100 * abs(changes.drift):.1f}% may be drift"
     )
-    return wrapped("; ".join(named_values), columns)
+    return wrapped("; ".join(parts), columns)
 
 
 def _remarks(changes: Changes, columns: int) -> list[str]:
@@ -253,10 +251,13 @@ def _table(
             )
             for verdict, part in parts
         ]
-        named_values = [name for name in NAME_COLUMNS if name != "backend"]
+        columns_named = [name for name in NAME_COLUMNS if name != "backend"]
     else:
-        named_values = list(NAME_COLUMNS)
-    named = [*(name for name in named_values if name == "algo" or rows[name].nunique() > 1), *knobs]
+        columns_named = list(NAME_COLUMNS)
+    named = [
+        *(name for name in columns_named if name == "algo" or rows[name].nunique() > 1),
+        *knobs,
+    ]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
         str(rows[name].iloc[0])
@@ -267,7 +268,7 @@ def _table(
         12,
         min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED),
     )
-    found = [
+    report = [
         "",
         (
             f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7} "
@@ -276,7 +277,7 @@ def _table(
     ]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
-        found.append(
+        report.append(
             f"{verdict}: {every} rows"
             + (f", {len(part)} shown (--all)" if len(part) < every else "")
         )
@@ -284,11 +285,11 @@ def _table(
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"
             numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
-            told_lines = named_lines(
+            row_lines = named_lines(
                 format_size(int(row["size_bytes"])), title, width, numbers, columns
             )
-            found += [_paint(line, verdict, is_colored=is_colored) for line in told_lines]
-    return found
+            report += [_paint(line, verdict, is_colored=is_colored) for line in row_lines]
+    return report
 
 
 def _cut(name: str, width: int) -> str:

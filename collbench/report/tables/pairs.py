@@ -24,7 +24,7 @@ def lines(
     """The matrices of all ways, each one way and both ways at once, and latency at the end. names:
     of the ranks.
     """
-    found: list[str] = []
+    grid: list[str] = []
     for way in WAYS:
         for is_both in (False, True):
             same = [pair for pair in pairs if pair.way == way and pair.is_both == is_both]
@@ -38,15 +38,15 @@ def lines(
                     f"{_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'},"
                     f" GB/s{_range(wanted.values())}"
                 )
-                found += ["", title, *_matrix(same, names, is_symmetric=is_both)]
+                grid += ["", title, *_matrix(same, names, is_symmetric=is_both)]
     late = [pair for pair in pairs if pair.way == "latency"]
     if late:
-        found += [
+        grid += [
             "",
             "exchange of 8 bytes, its launch included, us",
             *_matrix(late, names, is_symmetric=True),
         ]
-    return found + _refusals(pairs, names)
+    return grid + _refusals(pairs, names)
 
 
 def _range(rates: Iterable[float]) -> str:
@@ -62,9 +62,9 @@ def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bo
     cells = {(pair.a, pair.b): pair for pair in pairs}
     if is_symmetric:
         cells |= {(pair.b, pair.a): pair for pair in pairs}
-    found = ["  ".join([f"{'':<6}", *[f"{name:>{_WIDTH}}" for name in names]])]
+    grid = ["  ".join([f"{'':<6}", *[f"{name:>{_WIDTH}}" for name in names]])]
     for a, name in enumerate(names):
-        found.append(
+        grid.append(
             "  ".join(
                 [
                     f"{name:<6}",
@@ -72,7 +72,7 @@ def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bo
                 ]
             )
         )
-    return found
+    return grid
 
 
 def _cell(pair: RankPair | None, is_self: bool) -> str:

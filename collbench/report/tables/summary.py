@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summary
+from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise
 from collbench.analysis.doubt import doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
@@ -48,28 +48,28 @@ def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    found = summary(frame)
-    if not found.best:
-        return [counts(found.rows), "No row has a time: there is nothing to compare."]
-    named = titles(found.best)
-    lines = [*doubt_lines(found, columns), counts(found.rows)]
-    for workload in found.best:
+    summary = summarise(frame)
+    if not summary.best:
+        return [counts(summary.rows), "No row has a time: there is nothing to compare."]
+    named = titles(summary.best)
+    lines = [*doubt_lines(summary, columns), counts(summary.rows)]
+    for workload in summary.best:
         lines += ["", named[workload]]
-        for title, words in facts(found, workload, bars).items():
-            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", words)
-    lines += _suspicious(found, suspects(found), columns, show_all=show_all)
-    lines += ["", *legend(found)]
-    for workload in found.best:
-        lines += ["", named[workload], *_table(found, workload, columns)]
+        for title, parts in facts(summary, workload, bars).items():
+            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", parts)
+    lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
+    lines += ["", *legend(summary)]
+    for workload in summary.best:
+        lines += ["", named[workload], *_table(summary, workload, columns)]
         if show_all:
-            lines += _effect_table(found, workload)
-            lines += _every_row(found, workload)
+            lines += _effect_table(summary, workload)
+            lines += _every_row(summary, workload)
     return lines
 
 
-def doubt_lines(found: Summary, columns: int) -> list[str]:
+def doubt_lines(summary: Summary, columns: int) -> list[str]:
     """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    known = doubt(found)
+    known = doubt(summary)
     if known is None:
         return []
     indent = " " * 14
@@ -95,11 +95,11 @@ def counts(rows: Sequence[Row]) -> str:
     )
 
 
-def facts(found: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
+def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
     """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
     latency, peers, crossovers, effects of knobs; what is not known is left out.
     """
-    sizes, rows = found.best[workload], found.workloads[workload]
+    sizes, rows = summary.best[workload], summary.workloads[workload]
     peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda best: best.time_us)
     parts: dict[str, Sequence[str]] = {}
@@ -107,17 +107,17 @@ def facts(found: Summary, workload: Workload, bars: str = "") -> dict[str, Seque
         percent = f", {peak.percent:.0f}% of the ceiling" if peak.percent is not None else ""
         parts["peak busbw"] = (
             f"{format_rate(peak.busbw_gbs)} GB/s at {format_size(peak.row.size_bytes)}"
-            f"{_by(peak, found)}{percent}"
+            f"{_by(peak, summary)}{percent}"
         ).split(" ")
     parts["lowest latency"] = (
         f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-        f"{_by(least, found)}"
+        f"{_by(least, summary)}"
     ).split(" ")
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
         drawn = sparkline(rates, bars)
         parts["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
-    for peer in found.peers:
+    for peer in summary.peers:
         ratios = {
             size: best.peers[peer]
             for size, best in sizes.items()
@@ -131,26 +131,26 @@ def facts(found: Summary, workload: Workload, bars: str = "") -> dict[str, Seque
     effects = [
         f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
         for knob in KNOBS_WITH_EFFECT
-        if (found_effect := _largest_effect(found, workload, knob)) is not None
-        for size, effect in [found_effect]
+        if (largest := _largest_effect(summary, workload, knob)) is not None
+        for size, effect in [largest]
     ]
     if effects:
         parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
     return parts
 
 
-def _by(best: Best, found: Summary) -> str:
+def _by(best: Best, summary: Summary) -> str:
     """Which configuration it is, if that may be claimed."""
-    return f" by {best_label(best, found.asked)}" if best.is_certain else ""
+    return f" by {best_label(best, summary.knobs)}" if best.is_certain else ""
 
 
-def _hanging(title: str, words: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
+def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
     """A title and words after it, over as many lines as they need."""
     lines = [title]
-    for word in words:
-        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(word) > columns:
+    for part in parts:
+        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(part) > columns:
             lines.append(" " * len(title))
-        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + word
+        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + part
     return lines
 
 
@@ -175,31 +175,31 @@ def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
     return [text, f"{', '.join(parts)} of {len(ratios)} sizes"]
 
 
-def _largest_effect(found: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
+def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
     known = [
         (size, effect)
-        for size, best in found.best[workload].items()
+        for size, best in summary.best[workload].items()
         if best.is_certain
-        and (effect := _effect(found, workload, size, knob)) is not None
+        and (effect := _effect(summary, workload, size, knob)) is not None
         and effect.is_clear
     ]
     return max(known, key=lambda pair: pair[1].factor) if known else None
 
 
-def _effect(found: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
-    rows, best = found.workloads[workload][size], found.best[workload][size]
-    return effect_of(rows, best.row, found.asked, knob)
+def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
+    rows, best = summary.workloads[workload][size], summary.best[workload][size]
+    return effect_of(rows, best.row, summary.knobs, knob)
 
 
 def _suspicious(
-    found: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
+    summary: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
 ) -> list[str]:
     """Rows that look wrong."""
     if not strange:
         agree = (
             ", repeats agree"
-            if any(len(row.times_us) > 1 for row in found.rows)
+            if any(len(row.times_us) > 1 for row in summary.rows)
             else "; no repeats to compare"
         )
         return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
@@ -213,7 +213,7 @@ def _suspicious(
     for one in shown:
         line = (
             f"  {one.row.op} {format_size(one.row.size_bytes)}"
-            f" {label(one.row, found.asked, has_backend=True)}: {one.why}"
+            f" {label(one.row, summary.knobs, has_backend=True)}: {one.why}"
         )
         lines += [line] if show_all else wrapped(line, columns, "    ")
     if len(strange) > len(shown):
@@ -221,9 +221,9 @@ def _suspicious(
     return lines
 
 
-def legend(found: Summary) -> list[str]:
+def legend(summary: Summary) -> list[str]:
     """What the columns of the tables mean."""
-    every = found.every_best
+    every = summary.every_best
     lines = ["Best of each size, on repeats that did not choose it where there are some."]
     if any(best.certainty == "tie" for best in every):
         lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
@@ -233,7 +233,7 @@ def legend(found: Summary) -> list[str]:
         lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
-    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in found.peers]
+    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in summary.peers]
     if any(not best.is_held_out and best.rows > 1 for best in every):
         lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
@@ -248,18 +248,19 @@ def peer_name(backend: str) -> str:
     return backend.upper()
 
 
-def _table(found: Summary, workload: Workload, columns: int) -> list[str]:
+def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
     """The best of every size of one workload."""
-    sizes = found.best[workload]
+    sizes = summary.best[workload]
     every = list(sizes.values())
     is_wide = columns >= INTERVAL_COLUMNS
-    peers = [peer for peer in found.peers if any(peer in best.peers for best in every)]
+    peers = [peer for peer in summary.peers if any(peer in best.peers for best in every)]
     has_percent = any(best.percent is not None for best in every)
     has_next = any(best.gain is not None for best in every)
     has_auto = any(best.excess is not None for best in every)
     has_backend = len({best.row.backend for best in every}) > 1
     names = {
-        size: best_label(best, found.asked, has_backend=has_backend) for size, best in sizes.items()
+        size: best_label(best, summary.knobs, has_backend=has_backend)
+        for size, best in sizes.items()
     }
     heading = [f"{'time us':>8}", f"{'busbw':>7}"]
     heading += [f"{'of max':>6}"] * has_percent
@@ -313,38 +314,38 @@ def auto_text(best: Best) -> str:
     return _excess_text(best.excess, is_clear=is_clear)
 
 
-def _excess_text(found: Interval | None, *, is_clear: bool) -> str:
+def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
     """How much longer, in percent of five characters; twice as long and more as a factor."""
-    if found is None:
+    if ratio is None:
         return "-"
-    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+z.0f}%"
+    text = f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
     return ("" if is_clear else _UNCLEAR) + text
 
 
 def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
     """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
-    found = best.peers.get(peer)
-    if found is None:
+    ratio = best.peers.get(peer)
+    if ratio is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
-    is_known = found.low == found.low
-    is_unclear = not best.is_certain or (is_known and found.low <= 1 <= found.high)
+    is_known = ratio.low == ratio.low
+    is_unclear = not best.is_certain or (is_known and ratio.low <= 1 <= ratio.high)
     mark = _UNCLEAR if is_unclear else ""
-    text = f"{mark}{found.median:.2f}"
+    text = f"{mark}{ratio.median:.2f}"
     return f"{text:>{width}}" + (
-        f" {f'{found.low:.2f}-{found.high:.2f}' if is_known else '-':>11}" if is_wide else ""
+        f" {f'{ratio.low:.2f}-{ratio.high:.2f}' if is_known else '-':>11}" if is_wide else ""
     )
 
 
-def _effect_table(found: Summary, workload: Workload) -> list[str]:
+def _effect_table(summary: Summary, workload: Workload) -> list[str]:
     """The effect of each knob at each size, the rest as in the best configuration, and its best
     value.
     """
-    sizes = found.best[workload]
+    sizes = summary.best[workload]
     effects = {
         size: {
             knob: effect
             for knob in KNOBS_WITH_EFFECT
-            if (effect := _effect(found, workload, size, knob)) is not None
+            if (effect := _effect(summary, workload, size, knob)) is not None
         }
         for size in sizes
     }
@@ -380,12 +381,12 @@ def _effect_cell(effect: Effect, knob: str) -> str:
     return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
-def _every_row(found: Summary, workload: Workload) -> list[str]:
+def _every_row(summary: Summary, workload: Workload) -> list[str]:
     """All rows of a workload, the fastest of each size first."""
-    rows = found.workloads[workload]
+    rows = summary.workloads[workload]
     has_backend = len({row.backend for here in rows.values() for row in here}) > 1
     names = {
-        id(row): label(row, found.asked, has_backend=has_backend)
+        id(row): label(row, summary.knobs, has_backend=has_backend)
         for here in rows.values()
         for row in here
     }

@@ -9,7 +9,7 @@ neither its own choice, that ours are compared with, nor among the best.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from collbench.analysis.best import Best, best_text, summary_of
+from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
 from collbench.report.tables.summary import busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
@@ -32,7 +32,7 @@ class SweepTable:
     """
 
     knobs: tuple[Knob, ...]
-    asked: frozenset[str]
+    swept: frozenset[str]
     is_wide: bool
     has_ceilings: bool = False
     algo_width: int = 9
@@ -123,14 +123,14 @@ def table_of(
             or (knob.name not in UNASKED and len(ours | theirs) > 1)
         )
 
-    asked = frozenset(
+    swept = frozenset(
         knob.name
         for knob in _SHOWN
         if len({getattr(case, knob.name) for case in requested if not is_peer(case.backend)}) > 1
     )
     return SweepTable(
-        knobs=tuple(knob for knob in _SHOWN if knob.name in asked or varies(knob)),
-        asked=asked,
+        knobs=tuple(knob for knob in _SHOWN if knob.name in swept or varies(knob)),
+        swept=swept,
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
@@ -173,12 +173,12 @@ def best_lines(
     """The best configuration of every workload and size, as analysis.best decides it, and the
     speedup over libraries; doubts first.
     """
-    found = summary_of([row_of(record) for record in records])
+    summary = summarise_rows([row_of(record) for record in records])
     shown = [
         (workload, best)
-        for workload, sizes in found.best.items()
+        for workload, sizes in summary.best.items()
         for size, best in sizes.items()
-        if len(found.workloads[workload][size]) > 1 and not best.row.is_library
+        if len(summary.workloads[workload][size]) > 1 and not best.row.is_library
     ]
     if not shown:
         return []
@@ -187,11 +187,11 @@ def best_lines(
     widths = {
         name: max(len(name), *(len(str(getattr(one, name))) for one, _ in shown)) for name in outer
     }
-    ours = [row for row in found.rows if row.status == "ok" and not row.is_library]
+    ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
     knobs = [
         knob
         for knob in table.knobs
-        if knob.name in table.asked
+        if knob.name in table.swept
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
@@ -205,7 +205,7 @@ def best_lines(
     heading += [f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
     heading += [f"{'auto':>6}"] * has_choice
     heading += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
-    lines = [*doubt_lines(found, columns), "  ".join(heading)]
+    lines = [*doubt_lines(summary, columns), "  ".join(heading)]
     for (workload, best), name in zip(shown, names, strict=True):
         cells = [
             f"{format_size(best.row.size_bytes):>6}",

@@ -18,12 +18,12 @@ from collbench.report.drawings.svg import (
     fitted,
     line,
     number,
+    text_at,
     width_of,
-    words,
 )
 from collbench.report.topology import drawing_links
 from collbench.report.topology.drawing_layout import BAR_H, Bar, HostLayout, lay_out
-from collbench.report.topology.words import (
+from collbench.report.topology.labels import (
     Alike,
     alike,
     between,
@@ -43,7 +43,7 @@ _FILL = {
     "nic": ("#f8f0fc", "#862e9c"),
     "nvswitch": ("#d3f9d8", "#2b8a3e"),
 }
-_TITLE, _SAID, _NAME, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
+_TITLE, _TEXT, _NAME, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
 _SWITCH_H = 40.0  # of the bundles' room above the NVSwitch bar
 _ROW_H = 20.0  # of the legend
 
@@ -64,7 +64,7 @@ def svg(topology: Topology) -> str:
     wide = max(_LEAST_W, *(panel.width for panel in panels))
     name = topology.name or topology.hosts[0] or "machine"
     shapes: list[str] = [
-        words(
+        text_at(
             _EDGE,
             _EDGE + _TITLE,
             fitted(name, wide, _TITLE, is_bold=True),
@@ -75,9 +75,9 @@ def svg(topology: Topology) -> str:
     ]
     y = _EDGE + _TITLE + 8
     for group, panel in zip(groups, panels, strict=True):
-        for text in _folded(_said(group, topology), wide, _SAID):
+        for text in _folded(_caption(group, topology), wide, _TEXT):
             y += 18
-            shapes.append(words(_EDGE, y, text, _SAID, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, y, text, _TEXT, anchor="start", colour=FAINT))
         y += 20
         colours = drawing_links.Colours(links)
         shapes.append(
@@ -88,7 +88,7 @@ def svg(topology: Topology) -> str:
     for text in between(topology, groups):
         y += 18
         shapes.append(
-            words(_EDGE, y, fitted(text, wide, _SAID), _SAID, anchor="start", colour=FAINT)
+            text_at(_EDGE, y, fitted(text, wide, _TEXT), _TEXT, anchor="start", colour=FAINT)
         )
     y += 14
     left_out = _left_out(
@@ -101,7 +101,7 @@ def svg(topology: Topology) -> str:
     return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
 
 
-def _said(group: Alike, topology: Topology) -> str:
+def _caption(group: Alike, topology: Topology) -> str:
     """What stands above a host's drawing."""
     many = len(group.hosts)
     hosts = [name for name in group.names if name]
@@ -213,7 +213,7 @@ class _Panel:
             if width_of(below, _SMALL) > room and node.kind == "nic":
                 below = below.split()[0]
             middle = rect.y + rect.h / 2
-            yield words(
+            yield text_at(
                 rect.middle,
                 middle + (-2 if below else 5),
                 fitted(label, room, _NAME - 1, is_bold=True),
@@ -221,13 +221,13 @@ class _Panel:
                 is_bold=True,
             )
             if below:
-                yield words(
+                yield text_at(
                     rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT
                 )
             return
         if node.kind == "cpu":
-            words_of_box = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
-            text = ", ".join(part for part in words_of_box if part)
+            parts = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
+            text = ", ".join(part for part in parts if part)
             yield from self._bar(
                 rect,
                 "cpu",
@@ -257,14 +257,14 @@ class _Panel:
         room = rect.w - 16
         beside = room - width_of(f"{label}  ", _NAME, is_bold=True)
         if description and width_of(description, _SMALL + 1) > beside:
-            yield words(
+            yield text_at(
                 rect.middle,
                 rect.y + 15,
                 fitted(label, room + 6, _NAME - 1, is_bold=True),
                 _NAME - 1,
                 is_bold=True,
             )
-            yield words(
+            yield text_at(
                 rect.middle, rect.y + 28, fitted(description, room, _SMALL), _SMALL, colour=FAINT
             )
         elif description:
@@ -277,7 +277,7 @@ class _Panel:
                 f' font-size="{number(_NAME)}" text-anchor="middle" fill="{INK}">{text}</text>'
             )
         else:
-            yield words(
+            yield text_at(
                 rect.middle,
                 rect.y + rect.h / 2 + 5,
                 fitted(label, room + 6, _NAME - 1, is_bold=True),
@@ -350,17 +350,17 @@ def _legend(
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
     x, row = _EDGE, y + 22
     for link, text in entries:
-        need = 44 + width_of(text, _SAID) + 18
+        need = 44 + width_of(text, _TEXT) + 18
         if x > _EDGE and x + need > _EDGE + wide:
             x, row = _EDGE, row + _ROW_H
         colour, dash = colours.of(link)
         shapes.append(line([(x, row - 4), (x + 34, row - 4)], colour, 3, dash))
-        shapes.append(words(x + 42, row, fitted(text, wide - 44, _SAID), _SAID, anchor="start"))
+        shapes.append(text_at(x + 42, row, fitted(text, wide - 44, _TEXT), _TEXT, anchor="start"))
         x += need
     for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
-        for part in _folded(text, wide, _SAID - 1):
+        for part in _folded(text, wide, _TEXT - 1):
             row += _ROW_H
-            shapes.append(words(_EDGE, row, part, _SAID - 1, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, row, part, _TEXT - 1, anchor="start", colour=FAINT))
     return shapes, row - y + 6
 
 

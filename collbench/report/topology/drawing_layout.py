@@ -292,7 +292,7 @@ class _Placing:
         x = 0.0
         for bar in self._bars:
             wide = self._width(bar)
-            self._put(bar, x, wide, 0)
+            self._place(bar, x, wide, 0)
             x += wide + _CPU_GAP
         return HostLayout(
             places=self._places,
@@ -348,7 +348,7 @@ class _Placing:
     def _between(self, a: Column | Bar, b: Column | Bar) -> float:
         return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap
 
-    def _put(self, bar: Bar, x: float, wide: float, level: int) -> None:
+    def _place(self, bar: Bar, x: float, wide: float, level: int) -> None:
         if bar.node:
             self._places[bar.node] = Rect(x=x, y=level * (BAR_H + LEVEL_H), w=wide, h=BAR_H)
         items = list(order_of(bar, self._rows, self._flips))
@@ -358,12 +358,12 @@ class _Placing:
                 x += self._between(items[place - 1], item)
             size = self._wide(item)
             if isinstance(item, Bar):
-                self._put(item, x, size, level + bool(bar.node))
+                self._place(item, x, size, level + bool(bar.node))
             else:
-                self._put_column(item, x)
+                self._place_column(item, x)
             x += size
 
-    def _put_column(self, column: Column, x: float) -> None:
+    def _place_column(self, column: Column, x: float) -> None:
         """GPUs at the right of their lane, NICs above them beside the line that comes down."""
         inside = x + (self._lane if any(column.gpus) else 0)
         for row, gpu in enumerate(column.gpus):

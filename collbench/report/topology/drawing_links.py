@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from collbench.machine.topology.model import Link, Topology
-from collbench.report.drawings.svg import Rect, arc, line, words
+from collbench.report.drawings.svg import Rect, arc, line, text_at
 from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
 
-NVLINK, C2C, SOCKET, NETWORK, UNTOLD = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
+NVLINK, C2C, SOCKET, NETWORK, UNKNOWN_COLOUR = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
 _PCIE_COLOURS = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
@@ -45,7 +45,7 @@ class Colours:
     def of(self, link: Link) -> tuple[str, str]:
         """Colour and dash."""
         if link.kind == "pcie":
-            return self._pcie.get((link.generation, link.count), (UNTOLD, "4 3"))
+            return self._pcie.get((link.generation, link.count), (UNKNOWN_COLOUR, "4 3"))
         return {"nvlink": NVLINK, "c2c": C2C, "socket": SOCKET, "network": NETWORK}[link.kind], ""
 
 
@@ -140,7 +140,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
                 )
             marks += (
                 [
-                    words(
+                    text_at(
                         (x1 + x2) / 2,
                         (y1 - height) + 4,
                         f"x{link.count}",
@@ -167,7 +167,7 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
             marks.append(
-                words(
+                text_at(
                     x1 + (x2 - x1) * share,
                     y1 + (y2 - y1) * share + 4,
                     f"x{link.count}",
@@ -239,7 +239,7 @@ def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
                 NVLINK,
                 2.4,
             )
-        yield words(
+        yield text_at(
             rect.middle + 4,
             (rect.bottom + bar.y) / 2 + 4,
             f"x{count}",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import path
-from collbench.report.topology.words import (
+from collbench.report.topology.labels import (
     CLASSES,
     UNKNOWN,
     Alike,

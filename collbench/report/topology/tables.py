@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
-from collbench.report.topology.words import (
+from collbench.report.topology.labels import (
     UNKNOWN,
     Alike,
     Paint,
