@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summarise
 from collbench.analysis.rows import (
+    KNOB_FIELDS,
     KNOB_NAMES,
-    KNOBS,
     SIZES,
     Row,
     Workload,
@@ -240,7 +240,7 @@ def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
     maps = [
         _heat_map(summary, workload, groups[workload], knob)
         for workload in summary.workloads
-        for knob in ("algo", "proto", *KNOBS)
+        for knob in ("algo", "proto", *KNOB_FIELDS)
     ]
     return tuple(one for one in maps if one is not None)
 
@@ -292,7 +292,7 @@ def _point(row: Row) -> CurvePoint:
 
 def _used(row: Row) -> str:
     """The knobs of a row that have a value, in words."""
-    knobs = [(name, getattr(row, name)) for name in KNOBS]
+    knobs = [(name, getattr(row, name)) for name in KNOB_FIELDS]
     return ", ".join(
         f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
         for name, value in knobs

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from collbench.analysis.best import candidates
-from collbench.analysis.rows import KNOBS, LEAST_GAIN, Row, is_separated, median_time
+from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, median_time
 
-KNOBS_WITH_EFFECT = ("algo", "proto", *KNOBS)
+KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from collbench.util.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind = Literal["collbench", "nccl-tests", "osu"]
+FileKind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
@@ -45,7 +45,7 @@ class ResultFile:
 
     frame: "pd.DataFrame"
     name: str
-    kind: Kind
+    kind: FileKind
     remarks: tuple[str, ...] = ()
 
 
@@ -130,7 +130,7 @@ def _bytes_of(file: Path, name: str) -> bytes:
     return data
 
 
-def _reader(text: str, name: str) -> tuple[Kind, Reader]:
+def _reader(text: str, name: str) -> tuple[FileKind, Reader]:
     if text.lstrip().startswith("{"):
         return "nccl-tests", nccl_tests_json.read
     if osu.is_mine(text):

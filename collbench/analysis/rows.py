@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # In the order in which they are tried to tell configurations apart.
-KNOBS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
+KNOB_FIELDS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
 # Below it nothing is called faster, however close the repeats: two runs of one thing may differ
 # by as much. A choice, not a measurement.
 LEAST_GAIN = 1.02
@@ -272,7 +272,7 @@ def distinguishing_knobs(
 
 def _fewest_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
     knobs: list[str] = []
-    for name in KNOBS:
+    for name in KNOB_FIELDS:
         split: list[list[Row]] = []
         is_needed = False
         for group in groups:

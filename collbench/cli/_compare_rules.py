@@ -15,7 +15,7 @@ def _shares_stdout(options: Options) -> bool:
     return "-" in (options["tuner"], options["nccl_rows"]) and len(options_of_one_file) > 1
 
 
-RULES = (
+COMPARE_RULES = (
     Rule(
         options=_OF_ONE_FILE,
         when=lambda options: options["plot"] is not None,

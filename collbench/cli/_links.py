@@ -2,11 +2,11 @@
 what they mean for its rows.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from collbench.backends import FAMILY
 from collbench.bench.ceilings import Ceilings, Orders
+from collbench.cli._rules import Options
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.machine.topology.model import Topology
@@ -108,7 +108,7 @@ def _is_on_gpus(backend: str) -> bool:
     return FAMILY.load(backend).is_gpu
 
 
-def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:
+def recorded(group: Group, options: Options) -> Topology | None:
     """The topology of the ranks' hosts, if GPUs are in the sweep. Under a launcher all ranks must
     call it; only rank 0 gets the topology.
     """

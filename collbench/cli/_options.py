@@ -15,13 +15,14 @@ from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 from collbench.util.units import parse_size
 
-T = TypeVar("T")
+Item = TypeVar("Item")
+F = TypeVar("F", bound=Callable[..., object] | click.Command)
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
 
-class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
+class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
     """A comma list of values read by `parse`; `all` stands for every one of `choices`, whose names
     are read in any case. One that is given twice counts once, or is refused.
     """
@@ -29,8 +30,8 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
     def __init__(
         self,
         name: str,
-        parse: Callable[[str], T],
-        choices: Sequence[T] = (),
+        parse: Callable[[str], Item],
+        choices: Sequence[Item] = (),
         *,
         is_each_once: bool = False,
     ) -> None:
@@ -41,20 +42,21 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
         return f"{self.name.upper()}[,...]"
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[T, ...]:
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Item, ...]:
         if isinstance(value, tuple):
             return value
-        if self._choices and value.lower() == "all":
+        text = str(value)
+        if self._choices and text.lower() == "all":
             return self._choices
-        values: list[T] = []
-        for item in map(str.strip, value.split(",")):
+        values: list[Item] = []
+        for item in map(str.strip, text.split(",")):
             values.append(self._read(item, param))
             if self._is_each_once and values[-1] in values[:-1]:
                 raise _bad(param, f"'{item}' is given twice", "give it once")
         return tuple(dict.fromkeys(values))
 
-    def _read(self, item: str, param: click.Parameter | None) -> T:
+    def _read(self, item: str, param: click.Parameter | None) -> Item:
         try:
             value = self._parse(item.lower() if self._choices else item)
         except CollbenchError as error:
@@ -67,7 +69,9 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
 class OneOf(click.Choice):  # type: ignore[type-arg]
     """One of some names, in any case."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         if str(value).lower() not in self.choices:
             raise _not_allowed(param, str(value), self.choices)
         return str(value).lower()
@@ -79,7 +83,9 @@ class Profile(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, name: str, names: Callable[[], Iterable[str]]) -> None:
         self.name, self._names = name, names
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         name = str(value).lower()
         return name if name in self._names() else str(value)
 
@@ -89,7 +95,9 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         if isinstance(value, int):
             return value
         try:
@@ -98,6 +106,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             raise _bad(param, error.message, error.hint) from None
 
 
+# Any in the next two: click gives text to ranges, and types it as their number.
 class Whole(click.IntRange):
     """A whole number in a range."""
 
@@ -119,6 +128,34 @@ class Finite(click.FloatRange):
             if math.isfinite(number):
                 return number
         raise _out_of_range(param, value, "a number", self)
+
+
+def csv_option() -> Callable[[F], F]:
+    """The file of the rows, of commands that measure."""
+    return click.option(
+        "--csv",
+        type=click.Path(dir_okay=False, allow_dash=True),
+        help=(
+            "File that every row is appended to as it is measured, for example out.csv; - is"
+            " stdout. Default: none."
+        ),
+    )
+
+
+def color_option(purpose: str) -> Callable[[F], F]:
+    """Whether the output has colours, and for what."""
+    return click.option(
+        "--color",
+        type=OneOf(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help=f"{purpose}; auto: in a terminal.",
+    )
+
+
+def is_coloured(color: str, stream: IO[str]) -> bool:
+    """Whether a stream gets colours by the value of --color."""
+    return color == "always" or (color == "auto" and is_terminal(stream))
 
 
 def flag(param: click.Parameter) -> str:

@@ -11,6 +11,7 @@ import click
 from collbench.cli._options import flag
 from collbench.util.errors import UsageError
 
+# Any: click has read each value, which has the type of its option.
 Options = Mapping[str, Any]
 
 

@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
@@ -16,9 +16,9 @@ from collbench.cli._declared import settings_of
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
-from collbench.cli._rules import refuse
+from collbench.cli._rules import Options, refuse
 from collbench.cli._show_sweep import show_points, show_rows
-from collbench.cli._sweep_rules import ON_GPUS, RULES, on_gpus
+from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
@@ -36,16 +36,16 @@ from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
-_START_S = 3  # until new processes have their GPUs and NCCL, roughly
+_NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_CPUS = ("cpu", "mpi")  # backends whose ranks each want a core
 
 
-def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
+def run_sweep(options: Options, csv: Path | str | None) -> int:
     """The whole command, of the options that are given; returns the exit code."""
     are_gpus_asked = "gpus" in options or on_gpus(options)
     if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
         options = {**options, "backend": ON_GPUS}
-    refuse(RULES, options, options)
+    refuse(SWEEP_RULES, options, options)
     under = launcher()
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
@@ -67,7 +67,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     return drive_on_rank0(group, drive)
 
 
-def _has_one_gpu(options: Mapping[str, Any], *, is_asked: bool) -> bool:
+def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
     """Whether the sweep would run on a single GPU, where nothing travels between ranks; if so, says
     that.
 
@@ -88,7 +88,7 @@ def _has_one_gpu(options: Mapping[str, Any], *, is_asked: bool) -> bool:
     return True
 
 
-def _gpu_count(options: Mapping[str, Any]) -> int:
+def _gpu_count(options: Options) -> int:
     """GPUs that are asked for, else all of the host."""
     return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
 
@@ -97,7 +97,7 @@ def _drive(
     group: Group,
     sweep: Sweep,
     settings: Settings,
-    options: Mapping[str, Any],
+    options: Options,
     csv: Path | str | None,
     links: RankLinks,
 ) -> int:
@@ -221,7 +221,7 @@ def _remark_on_peer(
     )
     remarks = (
         [
-            f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by"
+            f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
             f" {', '.join(KNOB[name].flag for name in forced)}"
         ]
         if sets
@@ -247,7 +247,7 @@ def _exit_code(records: Sequence[Record]) -> int:
     return 0
 
 
-def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
+def _sweep(options: Options, launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
     knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
     axes = {one.name: options[one.name] for one in AXES if one.name in options}
@@ -262,7 +262,7 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
 
 
-def _sizes(options: Mapping[str, Any]) -> tuple[int, ...]:
+def _sizes(options: Options) -> tuple[int, ...]:
     """The sizes of the list or of the range. Raises UsageError for a size of no bytes."""
     if "sizes" in options:
         sizes: tuple[int, ...] = options["sizes"]
@@ -283,7 +283,7 @@ def _sizes(options: Mapping[str, Any]) -> tuple[int, ...]:
     return sizes
 
 
-def _default_ranks(options: Mapping[str, Any]) -> int:
+def _default_ranks(options: Options) -> int:
     """The GPUs of the machine, described or found; else the usable cores, from 2 to 8."""
     if "machine" in options and options.get("backend") == (MODEL,):
         links = described(options["machine"])

@@ -14,7 +14,7 @@ from collbench.results.record import (
     FLOATS,
     INTEGERS,
     KINDS,
-    LEAST,
+    LEAST_OF_KIND,
     MOST,
     SCHEMA,
     SCHEMAS,
@@ -112,7 +112,9 @@ def _is_sound(cells: "pd.Series", name: str) -> bool:
         return bool((cells.isna() | (cells % 1 == 0)).all())
     if kind == "times":
         return _are_times(cells)
-    return kind not in LEAST or bool((cells.isna() | cells.between(LEAST[kind], MOST)).all())
+    return kind not in LEAST_OF_KIND or bool(
+        (cells.isna() | cells.between(LEAST_OF_KIND[kind], MOST)).all()
+    )
 
 
 def _are_times(cells: "pd.Series[str]") -> bool:
@@ -127,4 +129,4 @@ def _are_times(cells: "pd.Series[str]") -> bool:
         warnings.simplefilter("ignore", DeprecationWarning)
         times = np.fromstring(joined, sep=";")
     is_whole = len(times) == joined.count(";") + 1
-    return is_whole and bool(((times >= LEAST["times"]) & (times <= MOST)).all())
+    return is_whole and bool(((times >= LEAST_OF_KIND["times"]) & (times <= MOST)).all())

@@ -95,8 +95,8 @@ KEY = COLUMNS[: COLUMNS.index("count") + 1]
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
 _KEPT = "rows before this one are in the file"
-Kind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
-_KIND_OF: dict[object, Kind] = {
+ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
+_KIND_OF: dict[object, ColumnKind] = {
     int: "integer",
     int | None: "count",  # empty: not counted
     float | None: "rate",
@@ -104,14 +104,14 @@ _KIND_OF: dict[object, Kind] = {
     Status: "status",
 }
 _HINTS = get_type_hints(Record)
-KINDS: dict[str, Kind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
+KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
 KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us"), "time")
 # The least value of what was measured; the most is the largest finite number.
-LEAST: dict[Kind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
+LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
 MOST = sys.float_info.max
 
 
-def named(*kinds: Kind) -> tuple[str, ...]:
+def named(*kinds: ColumnKind) -> tuple[str, ...]:
     """The columns of some kinds."""
     return tuple(name for name, kind in KINDS.items() if kind in kinds)
 
@@ -173,7 +173,7 @@ def _value(name: str, text: str) -> object:
 def _measured(name: str, text: str) -> float:
     """A time or a rate. Raises ValueError for a number that no measurement can have."""
     number, kind = float(text), KINDS[name]
-    if not LEAST[kind] <= number <= MOST:
+    if not LEAST_OF_KIND[kind] <= number <= MOST:
         raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
     return number
 

@@ -14,8 +14,8 @@ from collbench.analysis.effects import effect_of
 from collbench.analysis.join import join
 from collbench.analysis.outliers import suspects
 from collbench.analysis.rows import (
+    KNOB_FIELDS,
     KNOB_NAMES,
-    KNOBS,
     by_workload,
     distinguishing_knobs,
     is_separated,
@@ -193,7 +193,7 @@ def test_algorithms_cross() -> None:
     }  # channels follow from the size
 
 
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", KNOB_FIELDS)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
     given = frame(

@@ -104,7 +104,7 @@ def test_what_is_asked_for_and_not_heeded_is_told() -> None:
 
 
 def test_a_knob_is_told_apart_after_those_that_it_follows_from() -> None:
-    assert [*rows.KNOBS] == [knob.name for knob in BY_STAGE][2:]
+    assert [*rows.KNOB_FIELDS] == [knob.name for knob in BY_STAGE][2:]
     stages = [knob.stage for knob in BY_STAGE]
     assert stages == sorted(stages)
 

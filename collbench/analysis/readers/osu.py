@@ -27,7 +27,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
-_TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
+_TITLE_LINE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _LAUNCH = re.compile(
     r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
 )
@@ -60,7 +60,7 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# OSU MPI-CUDA Allreduce Latency Test v7.4\n"), is_mine("# nThread 1 nGpus 8\n")
     (True, False)
     """
-    return _TITLE.search(text) is not None
+    return _TITLE_LINE.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
@@ -140,7 +140,7 @@ def _tables(text: str) -> list[_OsuTable]:
             ranks = int(match[1] or match[2])
             if tables and not tables[-1].rows:
                 tables[-1].ranks = ranks
-        elif match := _TITLE.match(line):
+        elif match := _TITLE_LINE.match(line):
             tables.append(
                 _OsuTable(
                     title=match[2],

@@ -28,8 +28,8 @@ _HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY, _DARK = "#BBBBBB", "#555555"
-_WIDTH, _LEFT, _AXES, _GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
-_TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
+_PAGE_W, _LEFT, _AXES, _AXES_GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
+_TITLE_H, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
     0.42,
     3.0,
     0.5,
@@ -58,9 +58,9 @@ class _Page:
 
     def __init__(self, heading: str, height: float) -> None:
         self.height = height + _HEADING_HEIGHT
-        self.figure = Figure(figsize=(_WIDTH, self.height), facecolor="white")
+        self.figure = Figure(figsize=(_PAGE_W, self.height), facecolor="white")
         self.top = 0.0
-        self.figure.text(_LEFT / _WIDTH, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
+        self.figure.text(_LEFT / _PAGE_W, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
         self.skip(_HEADING_HEIGHT)
 
     def skip(self, inches: float) -> None:
@@ -69,23 +69,23 @@ class _Page:
     def axes(self, left: float, width: float, height: float, below: float = 0.0) -> Axes:
         return self.figure.add_axes(
             (
-                left / _WIDTH,
+                left / _PAGE_W,
                 1 - (self.top + below + height) / self.height,
-                width / _WIDTH,
+                width / _PAGE_W,
                 height / self.height,
             )
         )
 
     def title(self, text: str) -> None:
         self.figure.text(
-            _LEFT / _WIDTH,
+            _LEFT / _PAGE_W,
             1 - (self.top + 0.2) / self.height,
             text,
             fontsize=10.5,
             fontweight="bold",
             va="center",
         )
-        self.skip(_TITLE)
+        self.skip(_TITLE_H)
 
     def bytes_as(self, ending: str) -> bytes:
         out = io.BytesIO()
@@ -105,7 +105,7 @@ def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending:
     blocks = _grouped(curves)
     known = {group: [one for one in maps if one.group == group] for group in blocks}
     height = sum(
-        _TITLE + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks
+        _TITLE_H + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks
     )
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -132,7 +132,9 @@ def draw_pairs(
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        page = _Page(heading, len(blocks) * (_TITLE + _CURVES + _TICKS + _RATIO + _TICKS + _SPACE))
+        page = _Page(
+            heading, len(blocks) * (_TITLE_H + _CURVES + _TICKS + _RATIO + _TICKS + _SPACE)
+        )
         for group, here in blocks.items():
             page.title(group.title)
             _both(page, here, names)
@@ -149,7 +151,10 @@ def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
 
 def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[Axes, Axes]:
     """Bandwidth on the left, time on the right."""
-    rate, time = page.axes(_LEFT, _AXES, _CURVES), page.axes(_LEFT + _AXES + _GAP, _AXES, _CURVES)
+    rate, time = (
+        page.axes(_LEFT, _AXES, _CURVES),
+        page.axes(_LEFT + _AXES + _AXES_GAP, _AXES, _CURVES),
+    )
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
     # before there are points: without any the limits of a linear axis would stay, below zero
@@ -338,7 +343,7 @@ def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
     for place in range(0, len(maps), 2):
         row = maps[place : place + 2]
         for column, one in enumerate(row):
-            _heat_map(page, one, _LEFT + column * (_AXES + _GAP))
+            _heat_map(page, one, _LEFT + column * (_AXES + _AXES_GAP))
         if any(len(one.sizes) > _MOST_CELLS for one in row):
             _scale(page)
         page.skip(_row_height(row))
@@ -377,7 +382,9 @@ def _image(axes: Axes, percent: Sequence[Sequence[float]]) -> None:
 
 
 def _scale(page: _Page) -> None:
-    axes = page.axes(_LEFT + 2 * (_AXES + _GAP) - _GAP + 0.2, _LEGEND - 0.6, 0.14, below=_CAPTION)
+    axes = page.axes(
+        _LEFT + 2 * (_AXES + _AXES_GAP) - _AXES_GAP + 0.2, _LEGEND - 0.6, 0.14, below=_CAPTION
+    )
     _image(axes, [list(range(101))])
     axes.set_xticks([0, 50, 100], ["0", "50", "100 %"], fontsize=6.5)
     axes.set_yticks([])
@@ -418,7 +425,7 @@ def _both(page: _Page, here: Sequence[CurvePair], names: tuple[str, str]) -> Non
         _entry(f"new: {names[0]}", {"color": _DARK, "marker": "o", "markersize": 4}),
         _entry(f"base: {names[1]}", {**_base(_DARK), "marker": "o"}),
     ]
-    below = page.axes(_LEFT, 2 * _AXES + _GAP, _RATIO, below=_CURVES + _TICKS)
+    below = page.axes(_LEFT, 2 * _AXES + _AXES_GAP, _RATIO, below=_CURVES + _TICKS)
     _size_axis(below, _sizes(curves))
     below.axhline(1, color="black", linewidth=0.8)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from collbench.bench.pairs import WAYS, RankPair
 from collbench.util.units import format_rate, format_time_us
 
-_TITLES = {
+_WAY_TITLES = {
     "stores": "stores by the sender's kernel",
     "loads": "loads by the receiver's kernel",
     "copies": "the copy engine",
     "host": "copies through pinned host memory",
 }
-_WIDTH = 7
+_CELL_WIDTH = 7
 
 
 def lines(
@@ -35,7 +35,7 @@ def lines(
                     if (rate := expected.get((pair.a, pair.b, way))) is not None
                 }
                 title = (
-                    f"{_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'},"
+                    f"{_WAY_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'},"
                     f" GB/s{_range(wanted.values())}"
                 )
                 grid += ["", title, *_matrix(same, names, is_symmetric=is_both)]
@@ -62,13 +62,16 @@ def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bo
     cells = {(pair.a, pair.b): pair for pair in pairs}
     if is_symmetric:
         cells |= {(pair.b, pair.a): pair for pair in pairs}
-    grid = ["  ".join([f"{'':<6}", *[f"{name:>{_WIDTH}}" for name in names]])]
+    grid = ["  ".join([f"{'':<6}", *[f"{name:>{_CELL_WIDTH}}" for name in names]])]
     for a, name in enumerate(names):
         grid.append(
             "  ".join(
                 [
                     f"{name:<6}",
-                    *[f"{_cell(cells.get((a, b)), a == b):>{_WIDTH}}" for b in range(len(names))],
+                    *[
+                        f"{_cell(cells.get((a, b)), a == b):>{_CELL_WIDTH}}"
+                        for b in range(len(names))
+                    ],
                 ]
             )
         )

@@ -43,7 +43,7 @@ _FILL = {
     "nic": ("#f8f0fc", "#862e9c"),
     "nvswitch": ("#d3f9d8", "#2b8a3e"),
 }
-_TITLE, _TEXT, _NAME, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
+_TITLE_SIZE, _TEXT_SIZE, _NAME_SIZE, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
 _SWITCH_H = 40.0  # of the bundles' room above the NVSwitch bar
 _ROW_H = 20.0  # of the legend
 
@@ -66,18 +66,18 @@ def svg(topology: Topology) -> str:
     shapes: list[str] = [
         text_at(
             _EDGE,
-            _EDGE + _TITLE,
-            fitted(name, wide, _TITLE, is_bold=True),
-            _TITLE,
+            _EDGE + _TITLE_SIZE,
+            fitted(name, wide, _TITLE_SIZE, is_bold=True),
+            _TITLE_SIZE,
             anchor="start",
             is_bold=True,
         )
     ]
-    y = _EDGE + _TITLE + 8
+    y = _EDGE + _TITLE_SIZE + 8
     for group, panel in zip(groups, panels, strict=True):
-        for text in _folded(_caption(group, topology), wide, _TEXT):
+        for text in _folded(_caption(group, topology), wide, _TEXT_SIZE):
             y += 18
-            shapes.append(text_at(_EDGE, y, text, _TEXT, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, y, text, _TEXT_SIZE, anchor="start", colour=FAINT))
         y += 20
         colours = drawing_links.Colours(links)
         shapes.append(
@@ -88,7 +88,9 @@ def svg(topology: Topology) -> str:
     for text in between(topology, groups):
         y += 18
         shapes.append(
-            text_at(_EDGE, y, fitted(text, wide, _TEXT), _TEXT, anchor="start", colour=FAINT)
+            text_at(
+                _EDGE, y, fitted(text, wide, _TEXT_SIZE), _TEXT_SIZE, anchor="start", colour=FAINT
+            )
         )
     y += 14
     left_out = _left_out(
@@ -216,8 +218,8 @@ class _Panel:
             yield text_at(
                 rect.middle,
                 middle + (-2 if below else 5),
-                fitted(label, room, _NAME - 1, is_bold=True),
-                _NAME - 1,
+                fitted(label, room, _NAME_SIZE - 1, is_bold=True),
+                _NAME_SIZE - 1,
                 is_bold=True,
             )
             if below:
@@ -255,13 +257,13 @@ class _Panel:
         """A wide box: its name, and beside it or below it what it is, as far as there is room."""
         yield box(rect, *_FILL[kind])
         room = rect.w - 16
-        beside = room - width_of(f"{label}  ", _NAME, is_bold=True)
+        beside = room - width_of(f"{label}  ", _NAME_SIZE, is_bold=True)
         if description and width_of(description, _SMALL + 1) > beside:
             yield text_at(
                 rect.middle,
                 rect.y + 15,
-                fitted(label, room + 6, _NAME - 1, is_bold=True),
-                _NAME - 1,
+                fitted(label, room + 6, _NAME_SIZE - 1, is_bold=True),
+                _NAME_SIZE - 1,
                 is_bold=True,
             )
             yield text_at(
@@ -274,14 +276,14 @@ class _Panel:
             )
             yield (
                 f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}"'
-                f' font-size="{number(_NAME)}" text-anchor="middle" fill="{INK}">{text}</text>'
+                f' font-size="{number(_NAME_SIZE)}" text-anchor="middle" fill="{INK}">{text}</text>'
             )
         else:
             yield text_at(
                 rect.middle,
                 rect.y + rect.h / 2 + 5,
-                fitted(label, room + 6, _NAME - 1, is_bold=True),
-                _NAME - 1,
+                fitted(label, room + 6, _NAME_SIZE - 1, is_bold=True),
+                _NAME_SIZE - 1,
                 is_bold=True,
             )
 
@@ -350,17 +352,19 @@ def _legend(
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
     x, row = _EDGE, y + 22
     for link, text in entries:
-        need = 44 + width_of(text, _TEXT) + 18
+        need = 44 + width_of(text, _TEXT_SIZE) + 18
         if x > _EDGE and x + need > _EDGE + wide:
             x, row = _EDGE, row + _ROW_H
         colour, dash = colours.of(link)
         shapes.append(line([(x, row - 4), (x + 34, row - 4)], colour, 3, dash))
-        shapes.append(text_at(x + 42, row, fitted(text, wide - 44, _TEXT), _TEXT, anchor="start"))
+        shapes.append(
+            text_at(x + 42, row, fitted(text, wide - 44, _TEXT_SIZE), _TEXT_SIZE, anchor="start")
+        )
         x += need
     for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
-        for part in _folded(text, wide, _TEXT - 1):
+        for part in _folded(text, wide, _TEXT_SIZE - 1):
             row += _ROW_H
-            shapes.append(text_at(_EDGE, row, part, _TEXT - 1, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, row, part, _TEXT_SIZE - 1, anchor="start", colour=FAINT))
     return shapes, row - y + 6
 
 
