@@ -11,10 +11,11 @@ counts.
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import conditions_of
@@ -32,11 +33,20 @@ _GPU_MODEL = re.compile(
     re.IGNORECASE,
 )
 
-_OWN_CHOICE = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
+_FORCED = ("algo", "proto", "channels", "buffsize")  # what a library can be forced to
+_OWN_CHOICE = [UNASKED[name] for name in _FORCED]
 
-CurveKey = tuple[
-    str, str, int, str, tuple[str, ...]
-]  # operation, backend, ranks, placement, conditions
+
+class CurveKey(NamedTuple):
+    """What a curve is of."""
+
+    op: str
+    backend: str
+    ranks: int
+    placement: str
+    conditions: tuple[str, ...]
+
+
 RateCurve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
@@ -57,11 +67,7 @@ class RateSpan:
 class CurveVerdict:
     """One curve against the reference's."""
 
-    op: str
-    backend: str
-    ranks: int
-    placement: str
-    conditions: tuple[str, ...]
+    key: CurveKey
     spans: tuple[RateSpan, ...]
 
     @property
@@ -121,16 +127,7 @@ def curve_verdicts(
                 if (at := rate_at(theirs[key], size)) is not None
             }
             if shares:
-                verdicts.append(
-                    CurveVerdict(
-                        op=key[0],
-                        backend=key[1],
-                        ranks=key[2],
-                        placement=key[3],
-                        conditions=key[4],
-                        spans=tuple(_spans(shares, behind)),
-                    )
-                )
+                verdicts.append(CurveVerdict(key=key, spans=tuple(_spans(shares, behind))))
     return verdicts
 
 
@@ -163,50 +160,26 @@ def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
     rates: dict[CurveKey, RateCurve] = {}
     own_rates: dict[CurveKey, RateCurve] = {}
-    names = (
-        "op",
-        "backend",
-        "ranks",
-        "placement",
-        "algo",
-        "proto",
-        "channels",
-        "buffsize",
-        "notes",
-        "size_bytes",
-        "busbw_gbs",
-    )
-    for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(
+    names = ("op", "backend", "ranks", "placement", "notes", "size_bytes", "busbw_gbs", *_FORCED)
+    for op, backend, ranks, placement, notes, size, rate, *forced in zip(
         *(right[name].tolist() for name in names), strict=True
     ):
-        # which costs no time
+        # a check of the data takes no time of the collective
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
-        is_own = (algo, proto, channels, buffsize) == _OWN_CHOICE
+        is_own = forced == _OWN_CHOICE
         for curve in (rates, own_rates) if is_own else (rates,):
-            here = curve.setdefault((op, backend, ranks, placement, conditions), {})
+            here = curve.setdefault(CurveKey(op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
     return rates | own_rates
 
 
-def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
-    """Neighbouring sizes of one verdict together."""
-    spans: list[RateSpan] = []
-    for size, share in shares.items():
-        is_behind = share < behind
-        if spans and spans[-1].is_behind == is_behind:
-            before = spans[-1]
-            spans[-1] = RateSpan(
-                first=before.first,
-                last=size,
-                is_behind=is_behind,
-                least=min(before.least, share),
-                most=max(before.most, share),
-            )
-        else:
-            spans.append(
-                RateSpan(first=size, last=size, is_behind=is_behind, least=share, most=share)
-            )
-    return spans
+def _spans(shares: Mapping[int, float], behind: float) -> Iterator[RateSpan]:
+    """Neighbouring sizes with the same verdict as one span."""
+    for is_behind, group in groupby(shares.items(), key=lambda pair: pair[1] < behind):
+        sizes, values = zip(*group, strict=True)
+        yield RateSpan(
+            first=sizes[0], last=sizes[-1], is_behind=is_behind, least=min(values), most=max(values)
+        )
 
 
 def _forms(frame: "pd.DataFrame") -> set[bool]:

@@ -13,6 +13,7 @@ plots and pages show its answer.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.rows import (
@@ -255,11 +256,9 @@ def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
     """The repeats to compare on: those held out, or all that both have where the other has none of
     those.
     """
-    return (
-        repeats
-        if any(k < len(other.times_us) for k in repeats)
-        else range(min(len(other.times_us), len(row.times_us)))
-    )
+    if any(k < len(other.times_us) for k in repeats):
+        return repeats
+    return range(min(len(other.times_us), len(row.times_us)))
 
 
 def best_text(names: Sequence[str], certainty: Certainty) -> str:
@@ -307,17 +306,16 @@ def spans(
         best.is_certain and len({getattr(row, name) for row in candidates(rows[size])} - {""}) > 1
         for size, best in sizes.items()
     )
-    spans_of_knob: list[KnobSpan] = []
-    for size, best in sizes.items() if has_choice else ():
-        values = [str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders]
-        value = _alternatives(values) if best.is_certain else None
-        if spans_of_knob and spans_of_knob[-1].value == value:
-            spans_of_knob[-1] = KnobSpan(
-                value=value, first_bytes=spans_of_knob[-1].first_bytes, last_bytes=size
-            )
-        else:
-            spans_of_knob.append(KnobSpan(value=value, first_bytes=size, last_bytes=size))
-    return spans_of_knob
+    values = {
+        size: _alternatives([str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders])
+        if best.is_certain
+        else None
+        for size, best in (sizes.items() if has_choice else ())
+    }
+    groups = [(value, list(group)) for value, group in groupby(values, key=values.__getitem__)]
+    return [
+        KnobSpan(value=value, first_bytes=group[0], last_bytes=group[-1]) for value, group in groups
+    ]
 
 
 def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:

@@ -16,12 +16,11 @@ certain.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import (
@@ -79,16 +78,16 @@ class Changes:
     """
 
     rows: pd.DataFrame
-    groups: tuple[Change, ...]
+    groups: tuple[Change, ...] = ()
     not_compared: dict[str, int]
     new_failures: int
     differences: tuple[tuple[str, str, str], ...]
-    resolution: float
-    repeat_spread: float
-    between_spread: float
-    shift: float
-    drift: float
-    remarks: tuple[str, ...] = field(default=())
+    resolution: float = math.nan
+    repeat_spread: float = math.nan
+    between_spread: float = math.nan
+    shift: float = math.nan
+    drift: float = math.nan
+    remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have a verdict."""
@@ -144,15 +143,9 @@ def compare(
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
             rows=empty,
-            groups=(),
             not_compared=joined.counts,
             new_failures=joined.new_failures,
             differences=around,
-            resolution=math.nan,
-            repeat_spread=math.nan,
-            between_spread=math.nan,
-            shift=math.nan,
-            drift=math.nan,
             remarks=(*remarks, *apart(new, base, across)),
         )
     is_alike = not why and not across and match_mode(new, base) == "knobs"
@@ -164,17 +157,13 @@ def compare(
         finest,
         is_alike=is_alike,
     )
-    away = _away(sides.change, noise_of.drift)
-    sure = is_sure(z_of_t(away / noise_of.error, noise_of.freedom))
     half = t_of_z(SINGLE_Z, noise_of.freedom) * noise_of.error
-    low, high = (
-        sides.change - half - np.maximum(noise_of.drift, 0),
-        sides.change + half - np.minimum(noise_of.drift, 0),
-    )
     resolution = min(
         max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME)
     )
-    verdicts = _verdicts(sides.change, low, high, sure, resolution)
+    low, high, verdicts = _judged(
+        sides.change, noise_of.error, noise_of.freedom, noise_of.drift, resolution
+    )
     rows = rows.drop(columns=["_times", "_times_base", "side"])
     rows = rows.assign(
         ratio=np.exp(sides.change), low=np.exp(low), high=np.exp(high), verdict=verdicts
@@ -203,16 +192,21 @@ def _away(change: Array, drift: Array) -> Array:
     return np.maximum(np.maximum(change - np.maximum(drift, 0), np.minimum(drift, 0) - change), 0.0)
 
 
-def _verdicts(
-    change: Array, low: Array, high: Array, sure: NDArray[np.bool_], resolution: float
-) -> list[Verdict]:
+def _judged(
+    change: Array, error: Array, freedom: Array, drift: Array, resolution: float
+) -> tuple[Array, Array, list[Verdict]]:
+    """The bounds of each change, and its verdict among all that are judged together."""
+    sure = is_sure(z_of_t(_away(change, drift) / error, freedom))
+    half = t_of_z(SINGLE_Z, freedom) * error
+    low = change - half - np.maximum(drift, 0)
+    high = change + half - np.minimum(drift, 0)
     is_near = (low >= -resolution) & (high <= resolution)
     codes = np.where(
         sure & (np.abs(change) >= MINOR),
         np.where(change > 0, 1, 0),
         np.where(is_near | (sure & (np.abs(change) < MINOR)), 2, 3),
     )
-    return [VERDICTS[place] for place in codes]
+    return low, high, [VERDICTS[place] for place in codes]
 
 
 def _between_groups(middles: Array, errors: Array, noise_of: Noise) -> float:
@@ -279,10 +273,7 @@ def _groups(rows: pd.DataFrame, change: Array, noise_of: Noise) -> tuple[Change,
     middles, errors, drifts = np.array(numbers).T
     errors = np.hypot(errors, _between_groups(middles, errors, noise_of))
     freedom = np.array(counted, dtype=np.float64) - 1
-    sure = is_sure(z_of_t(_away(middles, drifts) / errors, freedom))
-    half = t_of_z(SINGLE_Z, freedom) * errors
-    low, high = middles - half - np.maximum(drifts, 0), middles + half - np.minimum(drifts, 0)
-    verdicts = _verdicts(middles, low, high, sure, math.log1p(SAME))
+    low, high, verdicts = _judged(middles, errors, freedom, drifts, math.log1p(SAME))
     return tuple(
         Change(
             names=names[k],

@@ -256,11 +256,9 @@ def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
     """A configuration's short label, as in the tables; libraries by their name first, and by it
     alone where they choose by themselves.
     """
-    return (
-        row.backend
-        if row.is_own_choice
-        else label(row, summary.knobs, has_backend=has_backend or row.is_library)
-    )
+    if row.is_own_choice:
+        return row.backend
+    return label(row, summary.knobs, has_backend=has_backend or row.is_library)
 
 
 def _value(knob: str, value: object) -> str:

@@ -42,15 +42,11 @@ def doubt(summary: Summary) -> Doubt | None:
     share = f"all {len(timed)}" if len(noise) == len(timed) else f"{len(noise)} of {len(timed)}"
     if any(best.is_certain for best in summary.every_best):
         headline = f"Most rows are noise ({share}): few answers below are certain."
-    elif noise:
-        headline = (
-            f"Cannot tell which configuration is best: {share} rows are noise."
-            " No winner and no crossover is claimed."
-        )
     else:
+        why = f"{share} rows are noise" if noise else "there is one repeat of each row"
         headline = (
-            "Cannot tell which configuration is best: there is one repeat of each row."
-            " No winner and no crossover is claimed."
+            f"Cannot tell which configuration is best: {why}. No winner and no crossover is"
+            " claimed."
         )
     repeats = max(LEAST_REPEATS, MORE_REPEATS * max(len(row.times_us) for row in timed))
     more_repeats = f"measure more repeats (--repeats {repeats})"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.noise import Array, Sides, median_variance
+from collbench.analysis.rows import DISTURBED
 from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
@@ -23,14 +24,7 @@ MatchMode = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _EMPTY_VALUES = {"", "0", "auto", "none"}
-_COUNTED_NOTES = (
-    "throttled",
-    "clocks-low",
-    "other-processes",
-    "noisy",
-    "in-cache",
-    "far-below-ceiling",
-)
+_COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,14 +173,11 @@ def _one_a_key(
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
-        return kept, (
-            [
-                f"{title}: of rows of one workload the fastest of each backend is taken,"
-                f" {left} slower ones are not compared"
-            ]
-            if left
-            else []
+        remark = (
+            f"{title}: of rows of one workload the fastest of each backend is taken, {left} slower"
+            " ones are not compared"
         )
+        return kept, [remark] if left else []
     again = frame.duplicated(list(names), keep=False)
     if not again.any():
         return frame, []
@@ -259,18 +250,14 @@ def _outcomes(both: pd.DataFrame) -> pd.Series:
 
 def _numbers(compared: pd.DataFrame) -> Sides:
     """Changes of the medians, and the spread of the repeats of both sides together."""
-    medians, squares, counts = [], [], []
-    for name in ("_times", "_times_base"):
-        count, median, square = _moments(compared[name])
-        counts.append(count)
-        medians.append(median)
-        squares.append(square)
-    freedom = counts[0] + counts[1] - 2
+    count, median, square = _moments(compared["_times"])
+    count_base, median_base, square_base = _moments(compared["_times_base"])
+    freedom = count + count_base - 2
     return Sides(
-        change=medians[0] - medians[1],
+        change=median - median_base,
         freedom=freedom,
-        variance=(squares[0] + squares[1]) / np.maximum(freedom, 1.0),
-        share=median_variance(counts[0]) + median_variance(counts[1]),
+        variance=(square + square_base) / np.maximum(freedom, 1.0),
+        share=median_variance(count) + median_variance(count_base),
     )
 
 
@@ -329,11 +316,8 @@ def differences(
     """What differs around the numbers, and in the columns that may: name, of the new file, of the
     base.
     """
-    rows = [
-        (name, *_texts(new, base, name))
-        for name in (*across, "host", "device")
-        if _texts(new, base, name)[0] != _texts(new, base, name)[1]
-    ]
+    texts = [(name, *_texts(new, base, name)) for name in (*across, "host", "device")]
+    rows = [text for text in texts if text[1] != text[2]]
     versions = [versions_of(frame) for frame in (new, base)]
     # what another tool does not record is no difference
     is_comparable = is_foreign(new) == is_foreign(base)
@@ -345,13 +329,8 @@ def differences(
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
-            rows.append(
-                (
-                    f"{name} ({len(places)} rows)",
-                    str(mine.iloc[places[0]]) or "-",
-                    str(other.iloc[places[0]]) or "-",
-                )
-            )
+            values = [str(side.iloc[places[0]]) or "-" for side in (mine, other)]
+            rows.append((f"{name} ({len(places)} rows)", values[0], values[1]))
     if not is_comparable:
         return tuple(rows)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]

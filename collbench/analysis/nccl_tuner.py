@@ -269,11 +269,9 @@ def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
     able = [one for one in options if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.chosen_by, default=None)
     kept = next((one for one in able if one.setting == before), None)
-    return (
-        kept
-        if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by
-        else least
-    )
+    if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by:
+        return kept
+    return least
 
 
 def tuner_lines(frame: "pd.DataFrame") -> list[str]:
@@ -310,13 +308,8 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         f"# {TUNER_COLUMNS}",
     ]
     if not any(one.is_gain for one in chosen):
-        return [
-            *lines,
-            (
-                "# no change: nothing gained more than the noise over NCCL's own choice; do not"
-                " load the plugin"
-            ),
-        ]
+        remark = "nothing gained more than the noise over NCCL's own choice; do not load the plugin"
+        return [*lines, f"# no change: {remark}"]
     for match, ranges_of_match in ranges_of.items():
         for one, first, last in _limits(
             [one for one in ranges_of_match if one.setting is not None]
@@ -325,23 +318,10 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
             assert setting is not None
             remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
             lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
+            algo = _TUNER_ALGORITHMS[setting.algo]
             where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE
-            lines.append(
-                ",".join(
-                    map(
-                        str,
-                        (
-                            match.op,
-                            first,
-                            last,
-                            _TUNER_ALGORITHMS[setting.algo],
-                            setting.proto,
-                            setting.channels,
-                            *where,
-                        ),
-                    )
-                )
-            )
+            cells = match.op, first, last, algo, setting.proto, setting.channels, *where
+            lines.append(",".join(map(str, cells)))
     return lines
 
 
@@ -382,10 +362,8 @@ def _between(one: Range) -> str:
 
 def _gain_text(one: Range) -> str:
     """The gains at the measured sizes of a range: NCCL's own choice takes so many times as long."""
-    low, high = (
-        min(one.gains, key=lambda pair: pair[1].ratio.median),
-        max(one.gains, key=lambda pair: pair[1].ratio.median),
-    )
+    low = min(one.gains, key=lambda pair: pair[1].ratio.median)
+    high = max(one.gains, key=lambda pair: pair[1].ratio.median)
     if f"{low[1].ratio.median:.2f}" == f"{high[1].ratio.median:.2f}":
         return f"{low[1].ratio.median:.2f}x"
     return (
@@ -400,15 +378,9 @@ def _measured(rows: Iterable[Row]) -> list[str]:
     matches = {match for row in theirs if (match := _NCCL_VERSION.search(row.versions)) is not None}
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
-    lines = [
-        " ".join(
-            [
-                "measured with NCCL",
-                *([", ".join(numbers)] if numbers else []),
-                *([f"on {', '.join(devices)}"] if devices else []),
-            ]
-        )
-    ]
+    parts = ["measured with NCCL", ", ".join(numbers)]
+    parts += [f"on {', '.join(devices)}"] if devices else []
+    lines = [" ".join(filter(None, parts))]
     settings = [
         {word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")}
         for match in matches
@@ -438,21 +410,14 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     gains_of = gains(rows)
     lines = [*_measured(rows), "", *_everywhere(gains_of)]
     for match, sizes in sorted(gains_of.items()):
-        lines += [
-            "",
-            (
-                f"{match.op}, {match.ranks}"
-                f" ranks{f' on {match.hosts} hosts' if match.hosts > 1 else ''}, by size"
-            ),
-        ]
+        hosts = f" on {match.hosts} hosts" if match.hosts > 1 else ""
+        lines += ["", f"{match.op}, {match.ranks} ranks{hosts}, by size"]
         for one in ranges(sizes, is_for_tuner=False):
             if one.setting is None:
                 lines.append(f"  {_between(one)}: no change")
             else:
-                lines += [
-                    f"  {_between(one)}: {_gain_text(one)}",
-                    f"    {_variables(match, one.setting)}",
-                ]
+                lines.append(f"  {_between(one)}: {_gain_text(one)}")
+                lines.append(f"    {_variables(match, one.setting)}")
     return lines
 
 
@@ -469,20 +434,11 @@ def _everywhere(measured: Gains) -> list[str]:
     settings = dict.fromkeys(setting for _, _, here in cells for setting in here)
     kept: list[tuple[float, Setting]] = []
     for setting in settings:
-        gains_of_setting = [here.get(setting) for _, _, here in cells]
-        if any(one is not None and one.is_better for one in gains_of_setting) and all(
-            one is not None and not one.is_worse for one in gains_of_setting
-        ):
-            kept.append(
-                (
-                    sum(
-                        log(one.ratio.median)
-                        for one in gains_of_setting
-                        if one is not None and one.is_better
-                    ),
-                    setting,
-                )
-            )
+        gains_of_setting = [here[setting] for _, _, here in cells if setting in here]
+        better_ones = [one for one in gains_of_setting if one.is_better]
+        is_everywhere = len(gains_of_setting) == len(cells)
+        if better_ones and is_everywhere and not any(one.is_worse for one in gains_of_setting):
+            kept.append((sum(log(one.ratio.median) for one in better_ones), setting))
     if not kept:
         somewhere = any(one.is_better for _, _, here in cells for one in here.values())
         why = (
@@ -551,20 +507,10 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[workload].items():
             for row in rows:
-                setting, time_us = setting_of(row), median_time(row.times_us)
-                cells = (
-                    match.op,
-                    size,
-                    _TUNER_ALGORITHMS[setting.algo],
-                    setting.proto,
-                    setting.channels,
-                    match.hosts or _ANY_VALUE,
-                    match.ranks,
-                    _ANY_VALUE,
-                    _ANY_VALUE,
-                    f"{time_us:.6g}",
-                    f"{row.busbw_gbs:.6g}",
-                    f"{time_us:.6g}",
-                )
+                setting, time = setting_of(row), f"{median_time(row.times_us):.6g}"
+                algo = _TUNER_ALGORITHMS[setting.algo]
+                where = match.hosts or _ANY_VALUE, match.ranks, _ANY_VALUE, _ANY_VALUE
+                measured = time, f"{row.busbw_gbs:.6g}", time
+                cells = match.op, size, algo, setting.proto, setting.channels, *where, *measured
                 lines.append(",".join(map(str, cells)))
     return lines

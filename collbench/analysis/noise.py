@@ -12,7 +12,7 @@ throughout: 0.01 is one percent.
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from collbench.results.statistics import COVERAGE
 
 Array: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
+Names: TypeAlias = NDArray[np.str_]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
 # rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is
@@ -117,9 +118,7 @@ def is_sure(z: Array) -> NDArray[np.bool_]:
     return chance <= ordered[passed[-1]] if len(passed) else np.zeros(len(z), dtype=np.bool_)
 
 
-def noise(
-    sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np.intp], *, is_alike: bool
-) -> Noise:
+def noise(sides: Sides, sizes: Array, backends: Names, groups: Places, *, is_alike: bool) -> Noise:
     """What chance does to every row. is_alike: both sides measured the same things, so that most
     rows should agree.
 
@@ -169,7 +168,7 @@ def noise(
     )
 
 
-def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
+def _without_groups(rest: Array, groups: Places) -> Array:
     """What is left when every group of some size is moved to its median."""
     order = np.argsort(groups, kind="stable")
     moved = rest.copy()
@@ -179,7 +178,7 @@ def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
     return moved
 
 
-def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places]:
+def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
     """Rows of one backend and like size, and for every row the number of its window. A backend with
     few rows uses those of all.
     """
@@ -191,10 +190,8 @@ def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places
         pool = mine if len(mine) >= WINDOW_ROWS else everyone
         sorted_sizes = sizes[pool]
         for size in np.unique(sizes[mine]):
-            low, high = (
-                int(np.searchsorted(sorted_sizes, size, "left")),
-                int(np.searchsorted(sorted_sizes, size, "right")),
-            )
+            low = int(np.searchsorted(sorted_sizes, size, "left"))
+            high = int(np.searchsorted(sorted_sizes, size, "right"))
             missing = max(0, WINDOW_ROWS - (high - low))
             low, high = max(0, low - (missing + 1) // 2), min(len(pool), high + (missing + 1) // 2)
             if high - low < WINDOW_ROWS:  # at an end of the sizes

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from collbench.analysis.best import Summary, configurations
 from collbench.analysis.rows import DISTURBED, Row
 
-FAR_FROM_CURVE = (
-    1.5  # times the time expected from the neighbours of a point: a choice, not a measurement
-)
+# Times the time expected from the neighbours of a point: a choice, not a measurement.
+FAR_FROM_CURVE = 1.5
 _FAR_LOG = math.log(FAR_FROM_CURVE)
 # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 MOST_PERCENT = 110.0
@@ -84,23 +83,15 @@ def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
     for place in range(len(line)):
         excess = y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
-            places.append(
-                (place, f"{math.exp(excess):.1f} times the time expected from its neighbours")
-            )
+            factor = math.exp(excess)
+            places.append((place, f"{factor:.1f} times the time expected from its neighbours"))
         elif (
             place > 0
             and y[place - 1] - y[place] > _FAR_LOG
             and (not places or places[-1][0] != place - 1)
         ):
-            places.append(
-                (
-                    place,
-                    (
-                        f"{times[place - 1] / times[place]:.1f} times as fast as the smaller size"
-                        " before it"
-                    ),
-                )
-            )
+            factor = times[place - 1] / times[place]
+            places.append((place, f"{factor:.1f} times as fast as the smaller size before it"))
     return places
 
 

@@ -56,11 +56,9 @@ class RankLinks:
 
     def hosts(self, case: Case) -> tuple[int, ...]:
         """The hosts of the case's ranks where a described machine has several."""
-        return (
-            self._ceilings[MODEL].hosts(case.ranks)
-            if case.backend == MODEL and MODEL in self._ceilings
-            else ()
-        )
+        if case.backend == MODEL and MODEL in self._ceilings:
+            return self._ceilings[MODEL].hosts(case.ranks)
+        return ()
 
     @property
     def has_hosts(self) -> bool:
@@ -74,11 +72,9 @@ class RankLinks:
         """What `auto` means: where the model prices the links, the algorithm of the lowest price;
         else `auto`, which a table of measured numbers decides.
         """
-        return (
-            self._ceilings[MODEL].cheapest(case)
-            if case.backend == MODEL and MODEL in self._ceilings
-            else "auto"
-        )
+        if case.backend == MODEL and MODEL in self._ceilings:
+            return self._ceilings[MODEL].cheapest(case)
+        return "auto"
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
@@ -97,11 +93,9 @@ def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tup
             for rank, host in enumerate(group.hosts)
         ]
         wanted = [(host, gpus[local] if local < len(gpus) else local) for host, local in places]
-    return (
-        tuple(by_place[place] for place in wanted)
-        if all(place in by_place for place in wanted)
-        else ()
-    )
+    if all(place in by_place for place in wanted):
+        return tuple(by_place[place] for place in wanted)
+    return ()
 
 
 def _is_on_gpus(backend: str) -> bool:

@@ -228,11 +228,9 @@ def remark(text: str) -> None:
 
 def width(stream: IO[str]) -> int:
     """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
-    return (
-        shutil.get_terminal_size((80, 24)).columns
-        if is_terminal(stream) or "COLUMNS" in os.environ
-        else 80
-    )
+    if is_terminal(stream) or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((80, 24)).columns
+    return 80
 
 
 def is_terminal(stream: IO[str]) -> bool:

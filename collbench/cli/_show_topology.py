@@ -121,11 +121,9 @@ def _find(file: str | None, machine: str | None) -> ShownTopology | None:
     from collbench.machine import discovery
 
     recordings = [discovery.record()] if under is None else _gathered()
-    return (
-        None
-        if recordings is None
-        else ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
-    )
+    if recordings is None:
+        return None
+    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _of_machine(name: str) -> ShownTopology:

@@ -247,10 +247,8 @@ class Writer:
     """
 
     def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
-        self._name, self._columns = (
-            str(target) if isinstance(target, Path) else "stdout",
-            tuple(columns),
-        )
+        self._name = str(target) if isinstance(target, Path) else "stdout"
+        self._columns = tuple(columns)
         try:
             self._file = self._open(target) if isinstance(target, Path) else target
             if not isinstance(target, Path) or target.stat().st_size == 0:

@@ -94,10 +94,7 @@ class _TableRow:
 def is_mine(text: str) -> bool:
     r"""Whether the text is nccl-tests'.
 
-    >>> (
-    ...     is_mine("# nThread 1 nGpus 8 minBytes 8\n"),
-    ...     is_mine("# OSU MPI Allreduce Latency Test v7.4\n"),
-    ... )
+    >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
     return _MINE.search(text) is not None
@@ -107,7 +104,10 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and what the reader must know. Raises UsageError with the place if there are none,
     or if they cannot be told apart.
     """
-    runs = [run for run in _runs(text) if run.is_table]
+    parser = _RunParser()
+    for number, line in lines_of(text):
+        parser.take(number, line)
+    runs = [run for run in parser.runs if run.is_table]
     if not runs:
         raise UsageError(
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
@@ -156,20 +156,19 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 f"the number of ranks is not in the file (line {run.heading_line}): no bus"
                 " bandwidth"
             )
+        name_of_run = str(number) if len(runs) > 1 else ""
         rows += [
-            (number, line, record)
-            for line, row in run.rows
-            for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")
+            (number, place, record)
+            for place, row in run.rows
+            for record in _records(run, row, op, ranks, name_of_run)
         ]
     if not rows:
-        raise UsageError(
-            (
-                f"{name}, line {runs[-1].heading_line}: no row follows the heading"
-                if not remarks
-                else f"{name}: no row: {'; '.join(remarks)}"
-            ),
-            "the run failed: look at the end of the file",
+        why = (
+            f": no row: {'; '.join(remarks)}"
+            if remarks
+            else f", line {runs[-1].heading_line}: no row follows the heading"
         )
+        raise UsageError(name + why, "the run failed: look at the end of the file")
     return merged(rows, name), tuple(remarks)
 
 
@@ -236,11 +235,9 @@ class _RunParser:
             and table.is_table
         ):
             _add_row(table, number, row)
-            table.nranks, table.library, table.settings = (
-                table.nranks or self.nranks,
-                table.library or self.library,
-                self.settings,
-            )
+            table.nranks = table.nranks or self.nranks
+            table.library = table.library or self.library
+            table.settings = self.settings
         elif (ours := _RCCL.match(whole.strip())) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         elif "NCCL" in line:
@@ -265,14 +262,6 @@ class _RunParser:
             self.settings[match[1]] = match[2]
         elif match := _LIBRARY_NAMED.search(line):
             self.library = match[1]
-
-
-def _runs(text: str) -> list[_Run]:
-    """One for every table, and for every start of a program, in the order of their first lines."""
-    lines = _RunParser()
-    for number, whole in lines_of(text):
-        lines.take(number, whole)
-    return lines.runs
 
 
 def _add_comment(run: _Run, number: int, line: str) -> None:
@@ -319,11 +308,8 @@ def _add_row(run: _Run, number: int, match: re.Match[str]) -> None:
     cells = match[4].split()
     # Versions before 2.11 leave the reduction blank where there is none.
     redop = cells.pop(0) if cells and cells[0].isalpha() and cells[0] not in ("nan", "inf") else ""
-    root = (
-        cells.pop(0)
-        if "root" in columns and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
-        else "0"
-    )
+    has_root = "root" in columns and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
+    root = cells.pop(0) if has_root else "0"
     parts = []
     for placement, start in zip(run.placements, starts, strict=False):
         part = cells[start - starts[0] : start - starts[0] + 4]
@@ -409,5 +395,4 @@ def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> 
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
             versions=library,
-            timestamp="",
         )

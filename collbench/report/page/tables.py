@@ -85,13 +85,11 @@ def glance(summary: Summary) -> str:
         meaning.append("effect: time of the slowest value over that of the fastest, the rest fixed")
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
     heads = [HtmlCell(text="what"), *[HtmlCell(text=_FACT_NAMES.get(name, name)) for name in order]]
-    return (
-        section(
+    if rows:
+        return section(
             "glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")
         )
-        if rows
-        else ""
-    )
+    return ""
 
 
 def best_of_sizes(summary: Summary) -> str:
@@ -175,17 +173,15 @@ def knobs(maps: Sequence[HeatMap]) -> str:
         " the fastest as measured, certain or not.",
         class_="hint",
     )
-    return (
-        section(
+    if figures:
+        return section(
             "knobs",
             "The effect of each choice",
             FOLLOWS,
             hint,
             f'<div class="maps">{"".join(figures)}</div>',
         )
-        if figures
-        else ""
-    )
+    return ""
 
 
 def _share(share: float) -> HtmlCell:

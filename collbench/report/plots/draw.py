@@ -29,16 +29,14 @@ _PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY, _DARK = "#BBBBBB", "#555555"
 _PAGE_W, _LEFT, _AXES, _AXES_GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
-_TITLE_H, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
-    0.42,
-    3.0,
-    0.5,
-    0.22,
-    0.32,
-    1.3,
-    0.24,
-    0.2,
-)
+_TITLE_H = 0.42
+_CURVES = 3.0
+_TICKS = 0.5
+_CAPTION = 0.22
+_FOOT = 0.32
+_RATIO = 1.3
+_ROW = 0.24
+_SPACE = 0.2
 _HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
@@ -151,10 +149,8 @@ def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
 
 def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[Axes, Axes]:
     """Bandwidth on the left, time on the right."""
-    rate, time = (
-        page.axes(_LEFT, _AXES, _CURVES),
-        page.axes(_LEFT + _AXES + _AXES_GAP, _AXES, _CURVES),
-    )
+    rate = page.axes(_LEFT, _AXES, _CURVES)
+    time = page.axes(_LEFT + _AXES + _AXES_GAP, _AXES, _CURVES)
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
     # before there are points: without any the limits of a linear axis would stay, below zero
@@ -225,10 +221,8 @@ def _plot(
     """A curve into both axes, with the bounds of its times where they are known."""
     points = [point for point in curve.points if point.bytes > 0]
     sizes = [point.bytes for point in points]
-    rates, times = (
-        [point.busbw_gbs if is_bus else point.algbw_gbs for point in points],
-        [point.time_us for point in points],
-    )
+    rates = [point.busbw_gbs if is_bus else point.algbw_gbs for point in points]
+    times = [point.time_us for point in points]
     rate.plot(sizes, rates, **style)
     time.plot(sizes, times, **style)
     if not has_band:

@@ -34,14 +34,11 @@ def lines(
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
     summary = summary_lines(changes, titles, columns, is_colored=is_colored)
-    return (
-        summary
-        + _table(
+    if len(changes.rows):
+        return summary + _table(
             changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored
         )
-        if len(changes.rows)
-        else summary
-    )
+    return summary
 
 
 def summary_lines(

@@ -156,10 +156,8 @@ def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) ->
 
 def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
     """The speedup over a library's own choice, over all sizes."""
-    low, high = (
-        min(ratios, key=lambda size: ratios[size].median),
-        max(ratios, key=lambda size: ratios[size].median),
-    )
+    low = min(ratios, key=lambda size: ratios[size].median)
+    high = max(ratios, key=lambda size: ratios[size].median)
     slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
     level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in ratios.values())
     text = (

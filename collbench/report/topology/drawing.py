@@ -247,11 +247,9 @@ class _Panel:
     def _gpu_text(self, node: Node) -> str:
         """Under a GPU's number: its model if the host has several, else where it is."""
         is_one_model = len({gpu.name for gpu in self.one.gpus}) == 1
-        return (
-            node.address.removeprefix("0000:")
-            if is_one_model
-            else node.name.removeprefix("NVIDIA ")
-        )
+        if is_one_model:
+            return node.address.removeprefix("0000:")
+        return node.name.removeprefix("NVIDIA ")
 
     def _bar(self, rect: Rect, kind: str, label: str, description: str) -> Iterator[str]:
         """A wide box: its name, and beside it or below it what it is, as far as there is room."""
@@ -316,11 +314,9 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
 def _meaning(topology: Topology, link: Link) -> str:
     if drawing_links.is_between_gpus(topology, link) and drawing_links.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
-        return (
-            f"one NVLink {link.generation or '?'}, {one} GB/s"
-            if one[0].isdigit()
-            else "one NVLink, rate unknown"
-        )
+        if one[0].isdigit():
+            return f"one NVLink {link.generation or '?'}, {one} GB/s"
+        return "one NVLink, rate unknown"
     if link.kind == "socket" and drawing_links.has_all_sockets(topology):
         return f"{link_text(link)}, every two CPUs"
     return link_text(link).replace("network,", "NIC to the network,")

@@ -263,14 +263,12 @@ class _Placing:
         flips: frozenset[str],
         pairs: Mapping[tuple[str, str], int],
     ) -> None:
-        self._one, self._bars, self._feeds, self._rows, self._flips, self._pairs = (
-            one,
-            bars,
-            feeds,
-            rows,
-            flips,
-            pairs,
-        )
+        self._one = one
+        self._bars = bars
+        self._feeds = feeds
+        self._rows = rows
+        self._flips = flips
+        self._pairs = pairs
         self._is_mesh = is_mesh = bool(pairs)
         self._gap, self._lane = (_MESH_GAP, _LANE) if is_mesh else (_COLUMN_GAP, 0.0)
         self._places: dict[str, Rect] = {}
@@ -339,11 +337,9 @@ class _Placing:
         return sum(widths) + sum(self._between(a, b) for a, b in pairwise(items))
 
     def _wide(self, item: Column | Bar) -> float:
-        return (
-            self._width(item)
-            if isinstance(item, Bar)
-            else item.width + (self._lane if any(item.gpus) else 0)
-        )
+        if isinstance(item, Bar):
+            return self._width(item)
+        return item.width + (self._lane if any(item.gpus) else 0)
 
     def _between(self, a: Column | Bar, b: Column | Bar) -> float:
         return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap

@@ -94,11 +94,9 @@ def _entry(layout: HostLayout, gpu: Rect) -> float:
         for name, rect in layout.places.items()
         if name not in layout.rows and name in layout.feeds
     ]
-    return (
-        gpu.x + 10
-        if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics)
-        else gpu.middle
-    )
+    if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics):
+        return gpu.x + 10
+    return gpu.middle
 
 
 def _between_bars(layout: HostLayout, bars: Sequence[Bar], colours: Colours) -> Iterator[str]:

@@ -102,11 +102,9 @@ def _short(topology: Topology, node: Node) -> str:
             return node.id.upper() if node.id.removeprefix(node.kind).isdecimal() else node.id
         return f"{node.kind.upper()}{node.index}"
     if node.kind == "nvswitch":
-        return (
-            "NVSwitch"
-            if len(topology.of_kind("nvswitch")) == 1
-            else f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
-        )
+        if len(topology.of_kind("nvswitch")) == 1:
+            return "NVSwitch"
+        return f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
     if node.kind == "net":
         return node.name or "network"
     return f"{'PCIe switch' if node.kind == 'pci' else 'host bridge'} {node.address or node.id}"
@@ -222,11 +220,9 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
 
 def link_text(link: Link) -> str:
     """A link in words with what it carries."""
-    return (
-        f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s"
-        if link.usable_gbs is not None
-        else f"{link_label(link)}, rate unknown"
-    )
+    if link.usable_gbs is not None:
+        return f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s"
+    return f"{link_label(link)}, rate unknown"
 
 
 def near_cpus(topology: Topology, name: str) -> tuple[Node, ...]:

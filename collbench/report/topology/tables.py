@@ -102,15 +102,13 @@ def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) ->
             there = min(others, key=lambda host: (host < here, host))
             a, b = (firsts[host].id for host in sorted((here, there)))
             ways.setdefault((a, b), path(topology, a, b))
-    return (
-        [
+    if ways:
+        return [
             "",
             "Between hosts, for one GPU of each:",
             *_rate_lines(topology, list(ways.values()), paint),
         ]
-        if ways
-        else []
-    )
+    return []
 
 
 def _rate_lines(
@@ -307,15 +305,13 @@ def rings(
         f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}",
         *_orders("ring", orders, columns),
     ]
-    return (
-        [
+    if trees:
+        return [
             *lines,
             f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees",
             *_orders("chain", trees, columns),
         ]
-        if trees
-        else lines
-    )
+    return lines
 
 
 def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[str]:
