@@ -24,6 +24,7 @@ from collbench.report.tables.summary import (
     busbw_text,
     counts,
     facts,
+    kinds_text,
     legend,
     next_text,
     percent_text,
@@ -211,8 +212,6 @@ def odd(summary: Summary) -> str:
                 "None: data right, times on smooth curves, repeats agree as far as there are any.",
             ),
         )
-    tally = Counter(one.kind for one in strange)
-    text = ", ".join(f"{tally[kind]} {name}" for kind, name in KIND_NAMES.items() if tally[kind])
     more = (
         f"; the first {SUSPECTS_ON_PAGE} are shown, collbench compare --all shows the others"
         if len(strange) > SUSPECTS_ON_PAGE
@@ -241,7 +240,7 @@ def odd(summary: Summary) -> str:
     return section(
         "odd",
         "Rows that look wrong",
-        element("p", f"{text}{more}."),
+        element("p", f"{kinds_text(strange)}{more}."),
         table(heads, rows, kind="sortable", label="Rows that look wrong"),
     )
 

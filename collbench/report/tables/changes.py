@@ -173,15 +173,11 @@ def by_change(rows: pd.DataFrame) -> pd.DataFrame:
 def _not_compared(changes: Changes, columns: int) -> list[str]:
     if not changes.not_compared:
         return []
-    text = "not compared: " + ", ".join(
-        f"{count} {why}" for why, count in changes.not_compared.items()
-    )
-    failed = (
-        f"; {changes.new_failures} that were right in base are wrong or failed"
-        if changes.new_failures
-        else ""
-    )
-    return wrapped(text + failed, columns)
+    counts = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
+    text = f"not compared: {counts}"
+    if changes.new_failures:
+        text += f"; {changes.new_failures} that were right in base are wrong or failed"
+    return wrapped(text, columns)
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:

@@ -26,7 +26,8 @@ from collbench.analysis.rows import (
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
-from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
+from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
 from collbench.util.units import format_rate, format_size, format_time_us
 
@@ -84,15 +85,9 @@ def doubt_lines(summary: Summary, columns: int) -> list[str]:
 def counts(rows: Sequence[Row]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
-    known = [
-        f"{count[status]} {status}"
-        for status in ("ok", "wrong", "waived", "error")
-        if count[status]
-    ]
-    devices = sorted({row.device for row in rows if row.device})
-    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (
-        f"; {', '.join(devices)}" if devices else ""
-    )
+    known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
+    devices = ", ".join(sorted({row.device for row in rows if row.device}))
+    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
 
 
 def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
@@ -105,14 +100,10 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     parts: dict[str, Sequence[str]] = {}
     if peak.busbw_gbs is not None:
         percent = f", {peak.percent:.0f}% of the ceiling" if peak.percent is not None else ""
-        parts["peak busbw"] = (
-            f"{format_rate(peak.busbw_gbs)} GB/s at {format_size(peak.row.size_bytes)}"
-            f"{_by(peak, summary)}{percent}"
-        ).split(" ")
-    parts["lowest latency"] = (
-        f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-        f"{_by(least, summary)}"
-    ).split(" ")
+        text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
+        parts["peak busbw"] = text.split(" ")
+    text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+    parts["lowest latency"] = text.split(" ")
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
         drawn = sparkline(rates, bars)
@@ -139,9 +130,10 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
     return parts
 
 
-def _by(best: Best, summary: Summary) -> str:
-    """Which configuration it is, if that may be claimed."""
-    return f" by {best_label(best, summary.knobs)}" if best.is_certain else ""
+def _configuration(best: Best, summary: Summary) -> str:
+    """The size, and the configuration if that may be claimed."""
+    by = f" by {best_label(best, summary.knobs)}" if best.is_certain else ""
+    return format_size(best.row.size_bytes) + by
 
 
 def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
@@ -160,17 +152,13 @@ def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
     high = max(ratios, key=lambda size: ratios[size].median)
     slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
     level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in ratios.values())
-    text = (
-        f"speedup {ratios[low].median:.2f} ({format_size(low)})"
-        + (f" to {ratios[high].median:.2f} ({format_size(high)})" if low != high else "")
-        + ":"
-    )
-    parts = [
-        f"faster at {len(ratios) - slower - level}",
-        *([f"level at {level}"] if level else []),
-        *([f"slower at {slower}"] if slower else []),
+    ends = [
+        f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
     ]
-    return [text, f"{', '.join(parts)} of {len(ratios)} sizes"]
+    parts = [f"faster at {len(ratios) - slower - level}"]
+    parts += [f"level at {level}"] if level else []
+    parts += [f"slower at {slower}"] if slower else []
+    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios)} sizes"]
 
 
 def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
@@ -190,23 +178,21 @@ def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effec
     return effect_of(rows, best.row, summary.knobs, knob)
 
 
+def kinds_text(strange: Sequence[Suspect]) -> str:
+    """How many rows look wrong in which way."""
+    count = Counter(one.kind for one in strange)
+    return ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind])
+
+
 def _suspicious(
     summary: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
 ) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        agree = (
-            ", repeats agree"
-            if any(len(row.times_us) > 1 for row in summary.rows)
-            else "; no repeats to compare"
-        )
-        return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
-    count = Counter(one.kind for one in strange)
-    lines = [
-        "",
-        "Look wrong: "
-        + ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind]),
-    ]
+        has_repeats = any(len(row.times_us) > 1 for row in summary.rows)
+        repeats = ", repeats agree" if has_repeats else "; no repeats to compare"
+        return ["", f"No row looks wrong: data right, times on smooth curves{repeats}."]
+    lines = ["", f"Look wrong: {kinds_text(strange)}"]
     shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
     for one in shown:
         line = (
@@ -350,26 +336,18 @@ def _effect_table(summary: Summary, workload: Workload) -> list[str]:
     knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
     if not knobs:
         return []
-    cells = {
-        (size, knob): _effect_cell(one[knob], knob) if knob in one else "-"
-        for size, one in effects.items()
-        for knob in knobs
-    }
-    names = {knob: KNOB_NAMES.get(knob, knob) for knob in knobs}
-    widths = {
-        knob: max(len(names[knob]), *(len(cells[size, knob]) for size in sizes)) for knob in knobs
-    }
-    lines = [
+    rows = [
+        (
+            format_size(size),
+            *[_effect_cell(here[knob], knob) if knob in here else "-" for knob in knobs],
+        )
+        for size, here in effects.items()
+    ]
+    return [
         "",
         "effect of a knob: slowest value over fastest, the rest as in the best configuration",
         "(in brackets: its fastest value; ~: the repeats do not separate them)",
-        "  ".join([f"{'size':>6}", *[f"{names[knob]:<{widths[knob]}}" for knob in knobs]]).rstrip(),
-    ]
-    return lines + [
-        "  ".join(
-            [f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]
-        ).rstrip()
-        for size in sizes
+        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, right=(0,)),
     ]
 
 
@@ -381,36 +359,17 @@ def _effect_cell(effect: Effect, knob: str) -> str:
 
 def _every_row(summary: Summary, workload: Workload) -> list[str]:
     """All rows of a workload, the fastest of each size first."""
-    rows = summary.workloads[workload]
-    has_backend = len({row.backend for here in rows.values() for row in here}) > 1
-    names = {
-        id(row): label(row, summary.knobs, has_backend=has_backend)
-        for here in rows.values()
-        for row in here
-    }
-    width = max(map(len, names.values()))
-    lines = [
-        "",
-        "all rows",
-        "  ".join(
-            [
-                f"{'size':>6}",
-                f"{'configuration':<{width}}",
-                f"{'time us':>8}",
-                f"{'busbw':>7}",
-                "notes",
-            ]
-        ),
+    rows = [row for here in summary.workloads[workload].values() for row in here]
+    has_backend = len({row.backend for row in rows}) > 1
+    cells = [
+        (
+            format_size(row.size_bytes),
+            label(row, summary.knobs, has_backend=has_backend),
+            format_time_us(median_time(row.times_us)),
+            format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-",
+            row.notes,
+        )
+        for row in sorted(rows, key=lambda row: (row.size_bytes, median_time(row.times_us)))
     ]
-    for size, here in rows.items():
-        for row in sorted(here, key=lambda row: median_time(row.times_us)):
-            busbw = format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-"
-            cells = [
-                f"{format_size(size):>6}",
-                f"{names[id(row)]:<{width}}",
-                f"{format_time_us(median_time(row.times_us)):>8}",
-                f"{busbw:>7}",
-                row.notes,
-            ]
-            lines.append("  ".join(cells).rstrip())
-    return lines
+    heads = ("  size", "configuration", " time us", "  busbw", "notes")
+    return ["", "all rows", *table(heads, cells, right=(0, 2, 3))]

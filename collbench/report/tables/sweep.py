@@ -13,6 +13,7 @@ from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
 from collbench.report.tables.summary import busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
+from collbench.report.tables.text import table as columns_of
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
@@ -184,9 +185,6 @@ def best_lines(
         return []
     peers = sorted({peer for _, best in shown for peer in best.peers})
     outer = [name for name in _OUTER if len({getattr(one, name) for one, _ in shown}) > 1]
-    widths = {
-        name: max(len(name), *(len(str(getattr(one, name))) for one, _ in shown)) for name in outer
-    }
     ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
     knobs = [
         knob
@@ -195,29 +193,26 @@ def best_lines(
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
-    names = [
-        best_text([_configuration(row, knobs) for row in best.leaders], best.certainty)
-        for _, best in shown
-    ]
-    width = max(4, *map(len, names))
     has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
-    heading = [f"{'size':>6}", *[f"{name:<{widths[name]}}" for name in outer]]
-    heading += [f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
-    heading += [f"{'auto':>6}"] * has_choice
-    heading += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
-    lines = [*doubt_lines(summary, columns), "  ".join(heading)]
-    for (workload, best), name in zip(shown, names, strict=True):
-        cells = [
-            f"{format_size(best.row.size_bytes):>6}",
-            *[f"{getattr(workload, title)!s:<{widths[title]}}" for title in outer],
-            f"{name:<{width}}",
-            f"{format_time_us(best.time_us):>8}",
-            f"{busbw_text(best):>7}",
-        ]
-        cells += [f"{_excess_text(best):>6}"] * has_choice
-        cells += [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    heads = ["  size", *outer, "best", " time us", "  busbw", *["  auto"] * has_choice]
+    numbers = {0, *range(len(outer) + 2, len(heads))}
+    heads += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
+    rows = []
+    for workload, best in shown:
+        names = [_configuration(row, knobs) for row in best.leaders]
+        speedups = [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
+        rows.append(
+            [
+                format_size(best.row.size_bytes),
+                *[str(getattr(workload, name)) for name in outer],
+                best_text(names, best.certainty),
+                format_time_us(best.time_us),
+                busbw_text(best),
+                *[_excess_text(best)] * has_choice,
+                *speedups,
+            ]
+        )
+    return [*doubt_lines(summary, columns), *columns_of(heads, rows, right=numbers)]
 
 
 def _excess_text(best: Best) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
+from collbench.report.tables.text import table
 from collbench.report.topology.labels import (
     UNKNOWN,
     Alike,
@@ -29,28 +30,9 @@ from collbench.report.topology.labels import (
 if TYPE_CHECKING:
     from collbench.machine.discovery import LinkRow
 
-_GAP = "  "
 _NO_SOURCE = "?"
 _MEANINGS = {**P2P_MEANINGS, _NO_SOURCE: "unknown"}
 _MANY = 6  # pairs; more that are all alike need no line each
-
-
-def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
-) -> list[str]:
-    """Columns as wide as they need, those numbered in `right` set to the right.
-
-    >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
-    ['pair         GB/s', 'GPU0 - GPU1  12.0']
-    """
-    wide = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-    return [
-        _GAP.join(
-            f"{cell:>{wide[place]}}" if place in right else f"{cell:<{wide[place]}}"
-            for place, cell in enumerate(row)
-        ).rstrip(" ")
-        for row in (heads, *rows)
-    ]
 
 
 def rates(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -133,8 +115,8 @@ def _rate_lines(
 
 def _in_colour(line: str, text: str, way: Path, paint: Paint) -> str:
     """The line with its class painted, which stands after the pair."""
-    place = line.index(f"{_GAP}{text}") + len(_GAP)
-    return line[:place] + paint(text, way.kind) + line[place + len(text) :]
+    before, _, after = line.partition(f"  {text}")
+    return f"{before}  {paint(text, way.kind)}{after}"
 
 
 def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -173,7 +155,7 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
 def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
     names = [labels(one)[node.id] for node in one.gpus]
     lead = max(len(what), *map(len, names))
-    lines = [_GAP.join([f"{what:<{lead}}", *names])]
+    lines = ["  ".join([f"{what:<{lead}}", *names])]
     for name, row in zip(names, one.gpus, strict=True):
         cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
         shown |= set(cells)
@@ -181,7 +163,7 @@ def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list
             paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip()))
             for cell, of in zip(cells, names, strict=True)
         ]
-        lines.append(_GAP.join([f"{name:<{lead}}", *painted]).rstrip(" "))
+        lines.append("  ".join([f"{name:<{lead}}", *painted]).rstrip(" "))
     return lines
 
 
