@@ -75,8 +75,8 @@ def glance(summary: Summary) -> str:
         (
             "",
             [
-                HtmlCell(text=named[workload]),
-                *[HtmlCell(text=" ".join(one.get(name, ("",))), kind="wrap") for name in order],
+                HtmlCell(named[workload]),
+                *[HtmlCell(" ".join(one.get(name, ("",))), kind="wrap") for name in order],
             ],
         )
         for workload, one in known.items()
@@ -84,8 +84,10 @@ def glance(summary: Summary) -> str:
     meaning = [line.removesuffix(".") for line in legend(summary) if line.startswith("vs ")]
     if "effect" in names:
         meaning.append("effect: time of the slowest value over that of the fastest, the rest fixed")
+    if not rows:
+        return ""
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
-    heads = [HtmlCell(text="what"), *[HtmlCell(text=_FACT_NAMES.get(name, name)) for name in order]]
+    heads = [HtmlCell("what"), *[HtmlCell(_FACT_NAMES.get(name, name)) for name in order]]
     if rows:
         return section(
             "glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")
@@ -111,15 +113,15 @@ def best_of_sizes(summary: Summary) -> str:
         columns["auto"] = lambda best: _cell(auto_text(best), _median(best.excess))
     for peer in summary.peers:
         columns[f"vs {peer}"] = partial(_speedup_cell, peer)
-    heads = [HtmlCell(text="what"), HtmlCell(text="size", kind="num"), HtmlCell(text="best")]
-    heads += [HtmlCell(text=name, kind="num") for name in columns]
+    heads = [HtmlCell("what"), HtmlCell("size", kind="num"), HtmlCell("best")]
+    heads += [HtmlCell(name, kind="num") for name in columns]
     has_backend = len({best.row.backend for best in every}) > 1
     rows = [
         (
             workload.op,
             [
-                HtmlCell(text=named[workload], kind="tight"),
-                HtmlCell(text=format_size(size), sort=size, kind="num"),
+                HtmlCell(named[workload], kind="tight"),
+                HtmlCell(format_size(size), sort=size, kind="num"),
                 HtmlCell(
                     text=best_label(best, summary.knobs, has_backend=has_backend), kind="name"
                 ),
@@ -144,7 +146,7 @@ def _median(ratio: Interval | None) -> float | None:
 
 def _cell(text: str, value: float | None) -> HtmlCell:
     """A number; what is not known sorts last."""
-    return HtmlCell(text=text, sort=math.nan if value is None else value, kind="num")
+    return HtmlCell(text, sort=math.nan if value is None else value, kind="num")
 
 
 def _speedup_cell(peer: str, best: Best) -> HtmlCell:
@@ -159,9 +161,9 @@ def knobs(maps: Sequence[HeatMap]) -> str:
     """Heat maps as tables: how much of the best speed each value of a knob reaches."""
     figures = []
     for one in maps:
-        heads = [HtmlCell(text=one.knob), *[HtmlCell(text=format_size(size)) for size in one.sizes]]
+        heads = [HtmlCell(one.knob), *[HtmlCell(format_size(size)) for size in one.sizes]]
         rows = [
-            ("", [HtmlCell(text=value), *map(_share, shares)])
+            ("", [HtmlCell(value), *map(_share, shares)])
             for value, shares in zip(one.values, one.share, strict=True)
         ]
         label = f"{one.group.title}: {one.knob}"
@@ -187,8 +189,8 @@ def knobs(maps: Sequence[HeatMap]) -> str:
 
 def _share(share: float) -> HtmlCell:
     if share != share:
-        return HtmlCell(text="")
-    return HtmlCell(text=f"{100 * share:.0f}", kind=f"h{step(share)}")
+        return HtmlCell("")
+    return HtmlCell(f"{100 * share:.0f}", kind=f"h{step(share)}")
 
 
 def step(share: float) -> int:
@@ -218,21 +220,21 @@ def odd(summary: Summary) -> str:
         else ""
     )
     heads = [
-        HtmlCell(text="what"),
-        HtmlCell(text="size", kind="num"),
-        HtmlCell(text="configuration"),
-        HtmlCell(text="kind"),
-        HtmlCell(text="why"),
+        HtmlCell("what"),
+        HtmlCell("size", kind="num"),
+        HtmlCell("configuration"),
+        HtmlCell("kind"),
+        HtmlCell("why"),
     ]
     rows = [
         (
             "",
             [
-                HtmlCell(text=one.row.op),
-                HtmlCell(text=format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
-                HtmlCell(text=label(one.row, summary.knobs, has_backend=True), kind="name"),
-                HtmlCell(text=KIND_NAMES[one.kind], kind="tight"),
-                HtmlCell(text=one.why, kind="wrap"),
+                HtmlCell(one.row.op),
+                HtmlCell(format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
+                HtmlCell(label(one.row, summary.knobs, has_backend=True), kind="name"),
+                HtmlCell(KIND_NAMES[one.kind], kind="tight"),
+                HtmlCell(one.why, kind="wrap"),
             ],
         )
         for one in strange[:SUSPECTS_ON_PAGE]
@@ -291,7 +293,7 @@ def matrix(topology: Topology) -> str:
     top = max((way.usable_gbs or 0.0 for row in paths for way in row), default=0.0)
     rows, seen = [], set()
     for node, line in zip(nodes, paths, strict=True):
-        cells = [HtmlCell(text=named[node.id])]
+        cells = [HtmlCell(named[node.id])]
         for way in line:
             text, rate = way.label, way.usable_gbs
             seen.add("NV#" if way.kind == "NVL" else text)
@@ -307,7 +309,7 @@ def matrix(topology: Topology) -> str:
                 )
             )
         rows.append(("", cells))
-    heads = [HtmlCell(text=""), *[HtmlCell(text=named[node.id]) for node in nodes]]
+    heads = [HtmlCell(""), *[HtmlCell(named[node.id]) for node in nodes]]
     classes = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
     slow = {
         hop(topology, way)

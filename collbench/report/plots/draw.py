@@ -10,8 +10,8 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -41,6 +41,9 @@ _HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
+T = TypeVar("T")
+# Any: the arguments and settings of matplotlib have many types.
+LineStyle: TypeAlias = dict[str, Any]
 _STYLE: dict[Any, Any] = {
     "font.size": 8.5,
     "axes.titlesize": 9.5,
@@ -100,21 +103,15 @@ def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending:
     """The picture of one file; ending: png or svg. Two calls with the same curves give the same
     bytes.
     """
-    blocks = _grouped(curves)
-    known = {group: [one for one in maps if one.group == group] for group in blocks}
-    height = sum(
-        _TITLE_H + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks
-    )
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        page = _Page(heading, height)
-        for group, here in blocks.items():
-            page.title(group.title)
-            _curves(page, here)
-            _heat_maps(page, known[group])
-            page.skip(_SPACE)
-        return page.bytes_as(ending)
+    blocks = _grouped(curves, lambda curve: curve.group)
+    maps_of = {group: [one for one in maps if one.group == group] for group in blocks}
+    height = sum(_CURVES + _TICKS + _maps_height(maps_of[group]) for group in blocks)
+
+    def fill(page: _Page, group: CurveGroup) -> None:
+        _curves(page, blocks[group])
+        _heat_maps(page, maps_of[group])
+
+    return _filled(heading, list(blocks), height, fill, ending)
 
 
 def draw_pairs(
@@ -123,27 +120,39 @@ def draw_pairs(
     """The picture of two files, named new and base: both curves, and the ratio of their times
     beneath.
     """
-    blocks: dict[CurveGroup, list[CurvePair]] = {}
-    for pair in pairs:
-        blocks.setdefault(pair.new.group, []).append(pair)
-    blocks = dict(list(blocks.items())[:MOST_GROUPS])
+    blocks = _grouped(pairs, lambda pair: pair.new.group)
+    height = len(blocks) * (_CURVES + _TICKS + _RATIO + _TICKS)
+
+    def fill(page: _Page, group: CurveGroup) -> None:
+        _both(page, blocks[group], names)
+
+    return _filled(heading, list(blocks), height, fill, ending)
+
+
+def _filled(
+    heading: str,
+    groups: Sequence[CurveGroup],
+    height: float,
+    fill: Callable[[_Page, CurveGroup], None],
+    ending: str,
+) -> bytes:
+    """The picture: a block a group, under its title. height: of all blocks without titles."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        page = _Page(
-            heading, len(blocks) * (_TITLE_H + _CURVES + _TICKS + _RATIO + _TICKS + _SPACE)
-        )
-        for group, here in blocks.items():
+        page = _Page(heading, height + len(groups) * (_TITLE_H + _SPACE))
+        for group in groups:
             page.title(group.title)
-            _both(page, here, names)
+            fill(page, group)
             page.skip(_SPACE)
         return page.bytes_as(ending)
 
 
-def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
-    groups: dict[CurveGroup, list[Curve]] = {}
-    for curve in curves:
-        groups.setdefault(curve.group, []).append(curve)
+def _grouped(items: Sequence[T], group_of: Callable[[T], CurveGroup]) -> dict[CurveGroup, list[T]]:
+    """The items of each group, of as many groups as a picture shows."""
+    groups: dict[CurveGroup, list[T]] = {}
+    for item in items:
+        groups.setdefault(group_of(item), []).append(item)
     return dict(list(groups.items())[:MOST_GROUPS])
 
 
@@ -241,7 +250,7 @@ def _plot(
             )
 
 
-def _style(line: Line) -> dict[str, Any]:
+def _style(line: Line) -> LineStyle:
     if line.role == "other":
         return {"color": _GREY, "linewidth": 0.7, "linestyle": "--" if line.curve.is_peer else "-"}
     if line.role == "best":
@@ -302,7 +311,7 @@ def _curves(page: _Page, here: Sequence[Curve]) -> None:
     page.skip(_CURVES + _TICKS)
 
 
-def _entry(name: str, style: dict[str, Any]) -> Line2D:
+def _entry(name: str, style: LineStyle) -> Line2D:
     return Line2D([], [], label=textwrap.fill(name, _COLUMN), **style)
 
 
@@ -393,7 +402,7 @@ def _ratio_axis(axes: Axes) -> None:
         axes.set_ylim(min(low, 0.95), max(high, 1.05))
 
 
-def _base(hue: str) -> dict[str, Any]:
+def _base(hue: str) -> LineStyle:
     """How a base is drawn: dashes, and marks that stay visible around those of the new file."""
     return {
         "color": hue,
@@ -424,55 +433,18 @@ def _both(page: _Page, here: Sequence[CurvePair], names: tuple[str, str]) -> Non
     below.axhline(1, color="black", linewidth=0.8)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
     for pair in others:
-        known = ratios(pair)
-        below.plot(
-            [size for size, *_ in known],
-            [ratio for _, ratio, *_ in known],
-            color=_GREY,
-            linewidth=0.6,
-        )
+        sizes, values, _, _ = zip(*ratios(pair), strict=True)
+        below.plot(sizes, values, color=_GREY, linewidth=0.6)
     for place, pair in enumerate(picked):
         hue, mark = _HUES[place % len(_HUES)], _MARKS[place % len(_MARKS)]
         _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, **_base(hue), marker=mark)
-        _plot(
-            rate,
-            time,
-            pair.new,
-            is_bus=is_bus,
-            has_band=True,
-            color=hue,
-            linewidth=1.5,
-            marker=mark,
-            markersize=4,
-        )
-        known = ratios(pair)
-        sizes = [size for size, *_ in known]
-        below.plot(
-            sizes,
-            [ratio for _, ratio, *_ in known],
-            color=hue,
-            linewidth=1.5,
-            marker=mark,
-            markersize=4,
-        )
-        below.vlines(
-            sizes,
-            [low for *_, low, _ in known],
-            [high for *_, high in known],
-            color=hue,
-            alpha=0.45,
-            linewidth=2.5,
-        )
-        entries.append(
-            _entry(
-                (
-                    pair.new.name
-                    if pair.new.name == pair.base.name
-                    else f"{pair.new.name} | {pair.base.name}"
-                ),
-                {"color": hue, "marker": mark},
-            )
-        )
+        style: LineStyle = {"color": hue, "linewidth": 1.5, "marker": mark, "markersize": 4}
+        _plot(rate, time, pair.new, is_bus=is_bus, has_band=True, **style)
+        sizes, values, low, high = zip(*ratios(pair), strict=True)
+        below.plot(sizes, values, **style)
+        below.vlines(sizes, low, high, color=hue, alpha=0.45, linewidth=2.5)
+        name = " | ".join(dict.fromkeys((pair.new.name, pair.base.name)))
+        entries.append(_entry(name, {"color": hue, "marker": mark}))
     if others:
         entries.append(_entry(_count(others), {"color": _GREY, "linewidth": 0.7}))
     _ratio_axis(below)

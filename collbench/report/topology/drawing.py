@@ -107,13 +107,9 @@ def _caption(group: Alike, topology: Topology) -> str:
     """What stands above a host's drawing."""
     many = len(group.hosts)
     hosts = [name for name in group.names if name]
-    which = (
-        f"{many} such hosts, one of them drawn"
-        if many > 1
-        else hosts[0]
-        if hosts and hosts[0] != topology.name
-        else ""
-    )
+    which = hosts[0] if hosts and hosts[0] != topology.name else ""
+    if many > 1:
+        which = f"{many} such hosts, one of them drawn"
     return f"{which}: {gpus_text(group.part)}" if which else gpus_text(group.part)
 
 
@@ -215,13 +211,7 @@ class _Panel:
             if width_of(below, _SMALL) > room and node.kind == "nic":
                 below = below.split()[0]
             middle = rect.y + rect.h / 2
-            yield text_at(
-                rect.middle,
-                middle + (-2 if below else 5),
-                fitted(label, room, _NAME_SIZE - 1, is_bold=True),
-                _NAME_SIZE - 1,
-                is_bold=True,
-            )
+            yield _name(rect.middle, middle + (-2 if below else 5), label, room)
             if below:
                 yield text_at(
                     rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT
@@ -230,19 +220,11 @@ class _Panel:
         if node.kind == "cpu":
             parts = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
             text = ", ".join(part for part in parts if part)
-            yield from self._bar(
-                rect,
-                "cpu",
-                label,
-                text if width_of(text, _SMALL) <= rect.w - 16 or not node.name else node.name,
-            )
+            is_fitting = width_of(text, _SMALL) <= rect.w - 16 or not node.name
+            yield from self._bar(rect, "cpu", label, text if is_fitting else node.name)
         else:
-            yield from self._bar(
-                rect,
-                node.kind,
-                "PCIe switch" if node.kind == "pci" else "host bridge",
-                node.address,
-            )
+            name = "PCIe switch" if node.kind == "pci" else "host bridge"
+            yield from self._bar(rect, node.kind, name, node.address)
 
     def _gpu_text(self, node: Node) -> str:
         """Under a GPU's number: its model if the host has several, else where it is."""
@@ -257,13 +239,7 @@ class _Panel:
         room = rect.w - 16
         beside = room - width_of(f"{label}  ", _NAME_SIZE, is_bold=True)
         if description and width_of(description, _SMALL + 1) > beside:
-            yield text_at(
-                rect.middle,
-                rect.y + 15,
-                fitted(label, room + 6, _NAME_SIZE - 1, is_bold=True),
-                _NAME_SIZE - 1,
-                is_bold=True,
-            )
+            yield _name(rect.middle, rect.y + 15, label, room + 6)
             yield text_at(
                 rect.middle, rect.y + 28, fitted(description, room, _SMALL), _SMALL, colour=FAINT
             )
@@ -277,13 +253,13 @@ class _Panel:
                 f' font-size="{number(_NAME_SIZE)}" text-anchor="middle" fill="{INK}">{text}</text>'
             )
         else:
-            yield text_at(
-                rect.middle,
-                rect.y + rect.h / 2 + 5,
-                fitted(label, room + 6, _NAME_SIZE - 1, is_bold=True),
-                _NAME_SIZE - 1,
-                is_bold=True,
-            )
+            yield _name(rect.middle, rect.y + rect.h / 2 + 5, label, room + 6)
+
+
+def _name(x: float, y: float, label: str, room: float) -> str:
+    """The name of a box, in bold letters."""
+    size = _NAME_SIZE - 1
+    return text_at(x, y, fitted(label, room, size, is_bold=True), size, is_bold=True)
 
 
 def _above_links(bars: Sequence[Bar]) -> Iterator[Link]:
@@ -324,15 +300,12 @@ def _meaning(topology: Topology, link: Link) -> str:
 
 def _left_out(links: int, switches: int) -> list[str]:
     """What the drawing does not show of the topology."""
-    remarks = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
-    return [
-        *remarks,
-        *(
-            [f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."]
-            if switches
-            else []
-        ),
-    ]
+    remarks = []
+    if links:
+        remarks.append(f"{links} further link{'s are' if links > 1 else ' is'} not drawn.")
+    if switches:
+        remarks.append(f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn.")
+    return remarks
 
 
 def _legend(

@@ -179,6 +179,19 @@ def _leaves(bars: tuple[Bar, ...], rows: int, flips: frozenset[str]) -> Iterator
                 yield item
 
 
+def _gpu_places(
+    bars: tuple[Bar, ...], rows: int, flips: frozenset[str]
+) -> tuple[list[Column], dict[str, tuple[int, int]]]:
+    """All columns from left to right, and the column and row of every GPU."""
+    columns = list(_leaves(bars, rows, flips))
+    return columns, {
+        gpu: (place, row)
+        for place, column in enumerate(columns)
+        for row, gpu in enumerate(column.gpus)
+        if gpu
+    }
+
+
 def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> frozenset[str]:
     """Which bars to mirror and which columns to turn over, so that links between GPUs are short and
     pass over few others: by descent.
@@ -223,13 +236,7 @@ def _cost(
     """How bad an order is: lengths of the links, and more for each that has to go around a GPU or
     crosses many others.
     """
-    columns = list(_leaves(bars, 2, flips))
-    at = {
-        gpu: (place, row)
-        for place, column in enumerate(columns)
-        for row, gpu in enumerate(column.gpus)
-        if gpu
-    }
+    columns, at = _gpu_places(bars, 2, flips)
     cost = 0.0
     for a, b in pairs:
         (one, row), (other, other_row) = at[a], at[b]
@@ -308,13 +315,7 @@ class _Placing:
 
     def _arcs(self) -> tuple[float, float]:
         """Room above the first row and below the last for arcs over GPUs between."""
-        columns = list(_leaves(self._bars, self._rows, self._flips))
-        at = {
-            gpu: (place, row)
-            for place, column in enumerate(columns)
-            for row, gpu in enumerate(column.gpus)
-            if gpu
-        }
+        columns, at = _gpu_places(self._bars, self._rows, self._flips)
         most = [0, 0]
         for a, b in self._pairs:
             (one, row), (other, other_row) = sorted((at[a], at[b]))

@@ -72,16 +72,8 @@ def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
         if name not in layout.lanes:
             yield line([(end.middle, start), (end.middle, end.y)], colour, 2, dash)
         elif layout.is_mesh:
-            yield line(
-                [
-                    (layout.lanes[name], start),
-                    (layout.lanes[name], end.y + _TAP),
-                    (end.x, end.y + _TAP),
-                ],
-                colour,
-                2,
-                dash,
-            )
+            x, tap = layout.lanes[name], end.y + _TAP
+            yield line([(x, start), (x, tap), (end.x, tap)], colour, 2, dash)
         else:
             x = _entry(layout, end)
             yield line([(x, start), (x, end.y)], colour, 2, dash)
@@ -136,21 +128,8 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
                     height + (shift if height > 0 else -shift),
                     NVLINK,
                 )
-            marks += (
-                [
-                    text_at(
-                        (x1 + x2) / 2,
-                        (y1 - height) + 4,
-                        f"x{link.count}",
-                        11,
-                        has_halo=True,
-                        colour=NVLINK,
-                        is_bold=True,
-                    )
-                ]
-                if not is_few(link)
-                else []
-            )
+            if not is_few(link):
+                marks.append(_count_mark((x1 + x2) / 2, y1 - height, link))
             continue
         is_level = layout.rows[a] == layout.rows[b]
         # Lines end on the edge that they leave from; slanting ones lie nearer to each other than
@@ -164,18 +143,13 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
             yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
-            marks.append(
-                text_at(
-                    x1 + (x2 - x1) * share,
-                    y1 + (y2 - y1) * share + 4,
-                    f"x{link.count}",
-                    11,
-                    has_halo=True,
-                    colour=NVLINK,
-                    is_bold=True,
-                )
-            )
+            marks.append(_count_mark(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, link))
     yield from marks
+
+
+def _count_mark(x: float, y: float, link: Link) -> str:
+    """The number of bonded links, on their lines."""
+    return text_at(x, y + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True)
 
 
 def _shifts(count: int) -> list[float]:
@@ -232,20 +206,10 @@ def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
         for shift in _shifts(min(count, 3)):
-            yield line(
-                [(rect.middle - 8 + shift, rect.bottom), (rect.middle - 8 + shift, bar.y)],
-                NVLINK,
-                2.4,
-            )
-        yield text_at(
-            rect.middle + 4,
-            (rect.bottom + bar.y) / 2 + 4,
-            f"x{count}",
-            12,
-            anchor="start",
-            colour=NVLINK,
-            is_bold=True,
-        )
+            x = rect.middle - 8 + shift
+            yield line([(x, rect.bottom), (x, bar.y)], NVLINK, 2.4)
+        x, y = rect.middle + 4, (rect.bottom + bar.y) / 2 + 4
+        yield text_at(x, y, f"x{count}", 12, anchor="start", colour=NVLINK, is_bold=True)
 
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
@@ -260,11 +224,9 @@ def switch_bundles(one: Topology) -> dict[str, Link]:
 
 
 def _together(one: Link, other: Link) -> Link:
-    gbs = (
-        None
-        if one.usable_gbs is None or other.usable_gbs is None
-        else one.usable_gbs + other.usable_gbs
-    )
+    gbs = None
+    if one.usable_gbs is not None and other.usable_gbs is not None:
+        gbs = one.usable_gbs + other.usable_gbs
     return replace(one, count=one.count + other.count, usable_gbs=gbs)
 
 
@@ -289,21 +251,13 @@ def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
         if link.kind != "socket" or not {link.a, link.b} <= set(order):
             continue
         a, b = sorted((link.a, link.b), key=order.index)
-        one_box, other = layout.places[a], layout.places[b]
+        left, right = layout.places[a], layout.places[b]
         if (a, b) in near:
-            yield line(
-                [(one_box.right, one_box.y + one_box.h / 2), (other.x, one_box.y + one_box.h / 2)],
-                SOCKET,
-                3.2,
-            )
+            level = left.y + left.h / 2
+            yield line([(left.right, level), (right.x, level)], SOCKET, 3.2)
         else:
-            yield arc(
-                (one_box.right - 20, one_box.y),
-                (other.x + 20, other.y),
-                8 + 7 * (order.index(b) - order.index(a)),
-                SOCKET,
-                2.4,
-            )
+            height = 8 + 7 * (order.index(b) - order.index(a))
+            yield arc((left.right - 20, left.y), (right.x + 20, right.y), height, SOCKET, 2.4)
 
 
 def has_all_sockets(one: Topology) -> bool:
