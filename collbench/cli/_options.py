@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 from collbench.util.units import parse_size
 
 Item = TypeVar("Item")
+Parameter: TypeAlias = click.Parameter | None
+Context: TypeAlias = click.Context | None
 F = TypeVar("F", bound=Callable[..., object] | click.Command)
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
@@ -41,9 +43,7 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Item, ...]:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> tuple[Item, ...]:
         if isinstance(value, tuple):
             return value
         text = str(value)
@@ -56,7 +56,7 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
                 raise _bad(param, f"'{item}' is given twice", "give it once")
         return tuple(dict.fromkeys(values))
 
-    def _read(self, item: str, param: click.Parameter | None) -> Item:
+    def _read(self, item: str, param: Parameter) -> Item:
         try:
             value = self._parse(item.lower() if self._choices else item)
         except CollbenchError as error:
@@ -69,9 +69,7 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
 class OneOf(click.Choice):  # type: ignore[type-arg]
     """One of some names, in any case."""
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         if str(value).lower() not in self.choices:
             raise _not_allowed(param, str(value), self.choices)
         return str(value).lower()
@@ -83,9 +81,7 @@ class Profile(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, name: str, names: Callable[[], Iterable[str]]) -> None:
         self.name, self._names = name, names
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         name = str(value).lower()
         return name if name in self._names() else str(value)
 
@@ -95,9 +91,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     name = "size"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> int:
         if isinstance(value, int):
             return value
         try:
@@ -110,7 +104,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 class Whole(click.IntRange):
     """A whole number in a range."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -120,9 +114,7 @@ class Whole(click.IntRange):
 class Finite(click.FloatRange):
     """A number in a range; `nan`, which compares with nothing, and `inf` are none."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
         with suppress(click.BadParameter):
             number = float(super().convert(value, param, ctx))
             if math.isfinite(number):
@@ -163,11 +155,11 @@ def flag(param: click.Parameter) -> str:
     return max(param.opts, key=len)
 
 
-def _bad(param: click.Parameter | None, message: str, hint: str) -> UsageError:
+def _bad(param: Parameter, message: str, hint: str) -> UsageError:
     return UsageError(f"{flag(param)}: {message}" if param is not None else message, hint)
 
 
-def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[str]) -> UsageError:
+def _not_allowed(param: Parameter, value: str, choices: Sequence[str]) -> UsageError:
     """The error for a value that is none of the choices."""
     return _bad(
         param,
@@ -177,10 +169,7 @@ def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[st
 
 
 def _out_of_range(
-    param: click.Parameter | None,
-    value: object,
-    what: str,
-    limits: click.IntRange | click.FloatRange,
+    param: Parameter, value: object, what: str, limits: click.IntRange | click.FloatRange
 ) -> UsageError:
     """The error for a number that is none, or outside of its limits."""
     allowed = f"{what} from {limits.min:g}" + (
@@ -189,27 +178,26 @@ def _out_of_range(
     return _bad(param, f"'{value}' is not {allowed}", f"for example {limits.min:g}")
 
 
+def _whole(text: str, least: int, most: float, what: str, hint: str) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise UsageError(f"'{text}' is not a {what}", hint)
+    return int(text)
+
+
 def natural(text: str) -> int:
     """A whole number from 0 on. Raises UsageError."""
-    if not text.isdecimal():
-        raise UsageError(f"'{text}' is not a whole number from 0 on", "for example 0 or 2")
-    return int(text)
+    return _whole(text, 0, math.inf, "whole number from 0 on", "for example 0 or 2")
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on. Raises UsageError."""
-    if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"'{text}' is not a whole number from 1 on", "for example 1 or 8")
-    return int(text)
+    return _whole(text, 1, math.inf, "whole number from 1 on", "for example 1 or 8")
 
 
 def rank_count(text: str) -> int:
     """A number of ranks. Raises UsageError."""
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
-        raise UsageError(
-            f"'{text}' is not a number of ranks from 1 to {MAX_RANKS}", "for example 4"
-        )
-    return int(text)
+    what = f"number of ranks from 1 to {MAX_RANKS}"
+    return _whole(text, 1, MAX_RANKS, what, "for example 4")
 
 
 def some_bytes(text: str) -> int:

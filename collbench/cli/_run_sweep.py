@@ -138,15 +138,13 @@ def _drive(
 def _leave_known_out(measurement: Measurement, csv: Path) -> None:
     """Drop the points whose rows are in the file already; says how many."""
     points = measurement.points
-    known = known_keys(
-        [
-            row
-            for row in read(csv)
-            if row.backend != MODEL
-            or row.status == "waived"
-            or row.host == host_of(measurement.settings.machine)
-        ]
-    )
+    host = host_of(measurement.settings.machine)
+    rows = [
+        row
+        for row in read(csv)
+        if row.backend != MODEL or row.status == "waived" or row.host == host
+    ]
+    known = known_keys(rows)
     measurement.points = [point for point in points if measurement.key_of(point) not in known]
     remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
 
@@ -158,11 +156,9 @@ def _measure(
     writer = Writer(csv if isinstance(csv, Path) else sys.stdout) if csv is not None else None
     try:
         measurement.open()
-        for headline in dict.fromkeys(
-            session.headline for session in measurement.sessions.values()
-        ):
-            if headline:
-                remark(headline)
+        headlines = dict.fromkeys(session.headline for session in measurement.sessions.values())
+        for headline in filter(None, headlines):
+            remark(headline)
         records = show_rows(measurement, writer, table, out, color)
     finally:
         measurement.close()
@@ -178,14 +174,8 @@ def _measure(
 
 def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
     """Say where more ranks than cores run on CPUs, and what that does to the times."""
-    ranks = max(
-        (
-            point.case.ranks
-            for point in points
-            if point.case.backend in _ON_CPUS and not point.waived
-        ),
-        default=0,
-    )
+    live = [point.case for point in points if not point.waived]
+    ranks = max((case.ranks for case in live if case.backend in _ON_CPUS), default=0)
     is_local = group.kind == "local"
     here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
     cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
@@ -212,21 +202,14 @@ def _remark_on_peer(
             if knobs[name] and value not in (*knobs[name], "auto")
         ]
         lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
-    sets = len(
-        {
-            point.session
-            for point in points
-            if point.case.backend == peer and forced_by(point.case) and not point.waived
-        }
-    )
-    remarks = (
-        [
+    live = [point for point in points if point.case.backend == peer and not point.waived]
+    sets = len({point.session for point in live if forced_by(point.case)})
+    remarks = []
+    if sets:
+        remarks.append(
             f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
             f" {', '.join(KNOB[name].flag for name in forced)}"
-        ]
-        if sets
-        else []
-    )
+        )
     if lost:
         remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
     if remarks:

@@ -12,7 +12,9 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._files import named_in_errors, write_document
 from collbench.cli._options import (
+    Context,
     ListOf,
+    Parameter,
     Profile,
     bars,
     color_option,
@@ -40,9 +42,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
     name = "percent"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> float:
         number = -1.0
         with suppress(ValueError):
             number = float(str(value).strip().removesuffix("%"))

@@ -222,17 +222,10 @@ def _table(
     rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool
 ) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
-    shown = [
-        verdict
-        for verdict in ("worse", "better", "cannot tell", "same")
-        if show_all or verdict != "same"
-    ]
+    shown = ("worse", "better", "cannot tell", *(["same"] if show_all else []))
     parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
-    parts = [
-        (verdict, part if show_all else part.head(ROWS_OF_A_VERDICT))
-        for verdict, part in parts
-        if len(part)
-    ]
+    most = None if show_all else ROWS_OF_A_VERDICT
+    parts = [(verdict, part[:most]) for verdict, part in parts if len(part)]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
     # then the algorithm shows the backend, a library's name its own choice

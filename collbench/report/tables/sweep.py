@@ -142,27 +142,21 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
     """The highest ceiling of every collective and number of ranks, the link that sets it, and the
     bandwidth of the best row.
     """
-    best_rows: dict[tuple[str, int], Record] = {}
-    highest: dict[tuple[str, int], Record] = {}
-    for record in records:
-        if (
-            record.ceiling_gbs is not None
-            and record.busbw_gbs is not None
-            and not is_peer(record.backend)
-        ):
-            key = record.op, record.ranks
-            best_rows[key] = max(
-                best_rows.get(key, record), record, key=lambda row: row.busbw_gbs or 0.0
-            )
-            highest[key] = max(
-                highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0
-            )
-    return [
-        f"{op} of {ranks} ranks: ceiling {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s"
-        f" by the links ({highest[op, ranks].limit}); best {format_rate(row.busbw_gbs or 0.0)}"
-        + (_BEYOND if row.transport == "ce" and (row.percent or 0.0) > 100.0 else "")
-        for (op, ranks), row in best_rows.items()
-    ]
+    rows_of: dict[tuple[str, int], list[Record]] = {}
+    for row in records:
+        if None not in (row.ceiling_gbs, row.busbw_gbs) and not is_peer(row.backend):
+            rows_of.setdefault((row.op, row.ranks), []).append(row)
+    lines = []
+    for (op, ranks), rows in rows_of.items():
+        top = max(rows, key=lambda row: row.ceiling_gbs or 0.0)
+        best = max(rows, key=lambda row: row.busbw_gbs or 0.0)
+        is_beyond = best.transport == "ce" and (best.percent or 0.0) > 100.0
+        lines.append(
+            f"{op} of {ranks} ranks: ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by the"
+            f" links ({top.limit}); best {format_rate(best.busbw_gbs or 0.0)}"
+            f"{_BEYOND if is_beyond else ''}"
+        )
+    return lines
 
 
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
