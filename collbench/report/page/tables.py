@@ -263,14 +263,10 @@ def links(loaded: "ResultFile") -> str:
             " GPUs."
         )
         return section("wires", "Links", element("p", unknown, class_="note"), *parts)
-    same = (
-        "has GPUs of that name and number"
-        if near.is_same
-        else "has GPUs of that model, though not the same machine"
-    )
+    same = "name and number" if near.is_same else "model, though not the same machine"
     origin_text = (
         "The results do not describe the links. This is the described machine"
-        f" {near.name} ({near.topology.name}), which {same}."
+        f" {near.name} ({near.topology.name}), which has GPUs of that {same}."
         " collbench topo describes the real one."
     )
     notes = [
@@ -330,13 +326,11 @@ def matrix(topology: Topology) -> str:
 def origin(loaded: "ResultFile", summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
-    columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
-    one = {
-        name: ", ".join(
-            sorted({str(value) for value in frame[name].unique() if value not in ("", 0)})
-        )
-        for name in columns
+    values = {
+        name: sorted({str(value) for value in frame[name].unique() if value not in ("", 0)})
+        for name in ("device", "host", "ranks", "hosts", "group", "run", "dtype")
     }
+    one = {name: ", ".join(texts) for name, texts in values.items()}
     times = sorted(text for text in frame["timestamp"].unique() if text)
     known = [
         ("File", f"{Path(loaded.name).name}, {loaded.kind}"),
@@ -348,10 +342,7 @@ def origin(loaded: "ResultFile", summary: Summary) -> str:
         ("Processes", one["group"]),
         ("Element types", one["dtype"]),
         ("Runs", one["run"]),
-        (
-            "Measured",
-            " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "not in the file",
-        ),
+        ("Measured", " to ".join(dict.fromkeys((*times[:1], *times[-1:]))) or "not in the file"),
     ]
     versions = [(name, ", ".join(sorted(values))) for name, values in versions_of(frame).items()]
     remarks = [element("p", f"Note: {text}.", class_="note") for text in loaded.remarks]

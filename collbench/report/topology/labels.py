@@ -156,14 +156,9 @@ def alike(topology: Topology) -> tuple[Alike, ...]:
 def heading(group: Alike) -> str:
     """Which hosts these are, and what GPUs they have: one line."""
     names = [name for name in group.names if name]
-    many = len(group.hosts) > 1
-    which = (
-        f"{len(group.hosts)} hosts alike: {_short_list(names)}"
-        if many
-        else names[0]
-        if names
-        else group.part.name
-    )
+    which = names[0] if names else group.part.name
+    if len(group.hosts) > 1:
+        which = f"{len(group.hosts)} hosts alike: {_short_list(names)}"
     return ": ".join(text for text in (which, gpus_text(group.part)) if text)
 
 
@@ -201,20 +196,11 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
         for node in topology.gpus:
             if node.host != start.host:
                 way = path(topology, start.id, node.id)
-                limit = (
-                    f", {rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})"
-                    if way.limit is not None
-                    else ", rate unknown"
-                    if way.links
-                    else ""
-                )
-                texts[
-                    (
-                        f"Between hosts: {way.label}{limit}"
-                        if way.links
-                        else "Between some hosts: DIS, no way is known"
-                    )
-                ] = None
+                rate = "rate unknown"
+                if way.limit is not None:
+                    rate = f"{rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})"
+                text = f"Between hosts: {way.label}, {rate}"
+                texts[text if way.links else "Between some hosts: DIS, no way is known"] = None
     return list(texts)
 
 

@@ -105,18 +105,12 @@ def _rate_lines(
         )
         for way in ways
     ]
-    lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
+    head, *lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
     painted = [
-        _in_colour(line, row[1], way, paint)
-        for line, row, way in zip(lines[1:], rows, ways, strict=True)
+        line.replace(f"  {way.label}", f"  {paint(way.label, way.kind)}", 1)
+        for line, way in zip(lines, ways, strict=True)
     ]
-    return [*([f"{first} {rows[0][0]}:"] if first else []), lines[0], *painted]
-
-
-def _in_colour(line: str, text: str, way: Path, paint: Paint) -> str:
-    """The line with its class painted, which stands after the pair."""
-    before, _, after = line.partition(f"  {text}")
-    return f"{before}  {paint(text, way.kind)}{after}"
+    return [*([f"{first} {rows[0][0]}:"] if first else []), head, *painted]
 
 
 def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -206,15 +200,12 @@ def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
     """
     heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
     room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
-    lines = table(heads, [row if len(row[0]) <= room else ("", *row[1:]) for row in rows], right)
-    return [
-        lines[0],
-        *[
-            text
-            for row, line in zip(rows, lines[1:], strict=True)
-            for text in (*([row[0]] if len(row[0]) > room else []), line)
-        ],
-    ]
+    short = [row if len(row[0]) <= room else ("", *row[1:]) for row in rows]
+    head, *lines = table(heads, short, right)
+    output = [head]
+    for row, line in zip(rows, lines, strict=True):
+        output += [row[0], line] if len(row[0]) > room else [line]
+    return output
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
@@ -243,20 +234,15 @@ def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
             row.version or UNKNOWN,
             row.remote or UNKNOWN,
             rate_text(row.speed_gbs),
-            *[
-                UNKNOWN if count is None else str(count)
-                for count in (row.replay, row.recovery, row.crc)
-            ],
+            *[UNKNOWN if n is None else str(n) for n in (row.replay, row.recovery, row.crc)],
         )
         for row in rows
     ]
-    lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
+    head, *lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
+    pairs = zip(lines, rows, strict=True)
     return [
-        lines[0],
-        *[
-            paint(line, "not OK") if row.is_active is False else line
-            for line, row in zip(lines[1:], rows, strict=True)
-        ],
+        head,
+        *[paint(line, "not OK") if row.is_active is False else line for line, row in pairs],
     ]
 
 
