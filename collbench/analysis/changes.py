@@ -36,6 +36,7 @@ from collbench.analysis.noise import (
     t_of_z,
     z_of_t,
 )
+from collbench.results.frame import texts_of
 from collbench.util.errors import UsageError
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
@@ -110,16 +111,10 @@ def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     """Why two files are not of like machines; empty if they are, as far as they show."""
     reasons = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
-        ours, theirs = (
-            {value for value in frame[name].unique() if value not in ("", 0)}
-            for frame in (new, base)
-        )
-        differ = ours != theirs if name == "device" else not ours & theirs
+        ours, theirs = (texts_of(frame, name) for frame in (new, base))
+        differ = ours != theirs if name == "device" else not set(ours) & set(theirs)
         if ours and theirs and differ:
-            reasons.append(
-                f"the {title} differ: {', '.join(map(str, sorted(ours)))} and"
-                f" {', '.join(map(str, sorted(theirs)))}"
-            )
+            reasons.append(f"the {title} differ: {', '.join(ours)} and {', '.join(theirs)}")
     return tuple(reasons)
 
 

@@ -83,6 +83,10 @@ class Curve:
     points: tuple[CurvePoint, ...]
     knobs: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def sizes(self) -> set[int]:
+        return {point.bytes for point in self.points}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
@@ -120,11 +124,8 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     """
     from collbench.analysis.join import is_reduction, match_mode, names_to_match
 
-    names = [
-        name
-        for name in names_to_match(new, base, match_mode(new, base))
-        if name in Workload._fields
-    ]
+    matched = names_to_match(new, base, match_mode(new, base))
+    names = [name for name in matched if name in Workload._fields]
     summaries = [summarise(frame) for frame in (new, base)]
     # of both, so that a configuration has one name
     knobs = distinguishing_knobs(by_workload([row for one in summaries for row in one.rows]))
@@ -144,9 +145,7 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
         known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
         for curve in ours:
             other = known.get(key(curve, is_envelope=is_envelope))
-            if other is not None and {point.bytes for point in curve.points} & {
-                point.bytes for point in other.points
-            }:
+            if other is not None and curve.sizes & other.sizes:
                 pairs_of.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
     return tuple(pair for group in pairs_of.values() for pair in group)
 

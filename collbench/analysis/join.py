@@ -16,6 +16,7 @@ import pandas as pd
 
 from collbench.analysis.noise import Array, Sides, median_variance
 from collbench.analysis.rows import DISTURBED
+from collbench.results.frame import texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
@@ -316,8 +317,11 @@ def differences(
     """What differs around the numbers, and in the columns that may: name, of the new file, of the
     base.
     """
-    texts = [(name, *_texts(new, base, name)) for name in (*across, "host", "device")]
-    rows = [text for text in texts if text[1] != text[2]]
+    rows = []
+    for name in (*across, "host", "device"):
+        ours, theirs = (", ".join(texts_of(frame, name)) or "-" for frame in (new, base))
+        if ours != theirs:
+            rows.append((name, ours, theirs))
     versions = [versions_of(frame) for frame in (new, base)]
     # what another tool does not record is no difference
     is_comparable = is_foreign(new) == is_foreign(base)
@@ -342,14 +346,6 @@ def differences(
         if counts[0] != counts[1]:
             rows.append((f"rows with {note}", str(counts[0]), str(counts[1])))
     return tuple(rows)
-
-
-def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
-    ours, theirs = (
-        ", ".join(sorted({str(value) for value in frame[name].unique() if value})) or "-"
-        for frame in (new, base)
-    )
-    return ours, theirs
 
 
 def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:

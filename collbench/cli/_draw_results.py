@@ -42,15 +42,14 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """
     from collbench.analysis.curves import curves, heat_maps, pairs
     from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
+    from collbench.results.frame import texts_of
 
     # a name may be no text
     names = [
         "".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name)
         for side in sides
     ]
-    devices = sorted(
-        {device for side in sides for device in side.frame["device"].unique() if device}
-    )
+    devices = sorted({device for side in sides for device in texts_of(side.frame, "device")})
     heading = ", ".join([" and ".join(names), *devices])
     if len(sides) == 1:
         known = curves(sides[0].frame)

@@ -53,6 +53,11 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
     return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
+def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
+    """The values of a column in order, as texts, without those that stand for nothing."""
+    return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
+
+
 def read_frame(name: str, data: bytes) -> "pd.DataFrame":
     """The rows of our CSV, whose lines all have their ends. Raises UsageError with the place of
     what is broken.

@@ -26,6 +26,7 @@ from collbench.report.page import tables
 from collbench.report.page.changes import changed
 from collbench.report.page.html import element, section
 from collbench.report.tables.summary import counts
+from collbench.results.frame import texts_of
 from collbench.spec.knobs import UNASKED
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: b
 
 def _title(loaded: "ResultFile") -> str:
     """What was measured on what."""
-    devices = sorted({str(device) for device in loaded.frame["device"].unique() if device})
+    devices = texts_of(loaded.frame, "device")
     ops = list(dict.fromkeys(loaded.frame["op"].tolist()))
     title = ops[0] if len(ops) == 1 else f"{len(ops)} collectives"
     return f"{title} on {', '.join(devices)}" if devices else title

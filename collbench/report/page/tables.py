@@ -32,6 +32,7 @@ from collbench.report.tables.summary import (
     time_text,
 )
 from collbench.report.topology.labels import CLASSES, ends, hop, labels, rate_text
+from collbench.results.frame import texts_of
 from collbench.results.statistics import Interval
 from collbench.util.units import format_size
 
@@ -326,12 +327,9 @@ def matrix(topology: Topology) -> str:
 def origin(loaded: "ResultFile", summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
-    values = {
-        name: sorted({str(value) for value in frame[name].unique() if value not in ("", 0)})
-        for name in ("device", "host", "ranks", "hosts", "group", "run", "dtype")
-    }
-    one = {name: ", ".join(texts) for name, texts in values.items()}
-    times = sorted(text for text in frame["timestamp"].unique() if text)
+    columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
+    one = {name: ", ".join(texts_of(frame, name)) for name in columns}
+    times = texts_of(frame, "timestamp")
     known = [
         ("File", f"{Path(loaded.name).name}, {loaded.kind}"),
         ("Rows", counts(summary.rows).partition(";")[0]),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
 from collbench.report.tables.text import NARROW_COLUMNS, wrapped
+from collbench.results.frame import texts_of
 from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
@@ -61,12 +62,9 @@ def verdict_lines(
 
 def _origin(frame: "pd.DataFrame") -> str:
     """Machine, date and versions of a reference, from its rows."""
-    devices = (
-        ", ".join(sorted({str(device) for device in frame["device"].unique() if device}))
-        or "an unknown machine"
-    )
-    dates = sorted({str(time)[:10] for time in frame["timestamp"].unique() if time})
-    when = (dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}") if dates else "no date"
+    devices = ", ".join(texts_of(frame, "device")) or "an unknown machine"
+    dates = [time[:10] for time in texts_of(frame, "timestamp")]
+    when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))) or "no date"
     # of a library itself, which are the ones that matter most
     own = frame[frame["algo"] == UNASKED["algo"]]["versions"]
     versions = (own if len(own) else frame["versions"]).mode().iloc[0]
@@ -75,10 +73,9 @@ def _origin(frame: "pd.DataFrame") -> str:
 
 def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     """The file's machine, where it is called otherwise."""
-    ours, theirs = (
-        {str(device) for device in one["device"].unique() if device} for one in (frame, against)
-    )
-    return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
+    ours, theirs = (texts_of(one, "device") for one in (frame, against))
+    is_other = ours and not set(ours) & set(theirs)
+    return f"; the file is of {', '.join(ours)}" if is_other else ""
 
 
 def _listed(keys: Iterable[CurveKey]) -> str:

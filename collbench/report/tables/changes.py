@@ -136,15 +136,8 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
         if value not in ("", "0", "auto")
     ]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
-        parts += [
-            "vs",
-            row["backend_base"],
-            *(
-                row[f"{name}_base"]
-                for name in ("algo", "proto")
-                if row[f"{name}_base"] not in ("", "library")
-            ),
-        ]
+        base = [row[f"{name}_base"] for name in ("algo", "proto")]
+        parts += ["vs", row["backend_base"], *(one for one in base if one not in ("", "library"))]
     return " ".join(parts)
 
 
@@ -165,9 +158,8 @@ def varying(rows: pd.DataFrame) -> list[str]:
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows that changed most first."""
-    return rows.iloc[
-        np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")
-    ]
+    change = np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64)))
+    return rows.iloc[np.argsort(-change, kind="stable")]
 
 
 def _not_compared(changes: Changes, columns: int) -> list[str]:
@@ -182,18 +174,16 @@ def _not_compared(changes: Changes, columns: int) -> list[str]:
 
 def _precision(changes: Changes, columns: int) -> list[str]:
     """How fine the comparison sees, and what it attributes to drift."""
-    parts = [f"`same` means within {100 * changes.resolution:.0f}%"]
-    parts.append(
-        "no repeats: spread taken from other rows"
-        if math.isnan(changes.repeat_spread)
-        else f"repeats spread {100 * changes.repeat_spread:.1f}%"
+    spread = f"repeats spread {100 * changes.repeat_spread:.1f}%"
+    if math.isnan(changes.repeat_spread):
+        spread = "no repeats: spread taken from other rows"
+    shift, drift = percent(math.exp(changes.shift)), 100 * abs(changes.drift)
+    text = (
+        f"`same` means within {100 * changes.resolution:.0f}%; {spread};"
+        f" {100 * changes.between_spread:.1f}% more between runs; the middle row changed by"
+        f" {shift}, of which {drift:.1f}% may be drift"
     )
-    parts.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    parts.append(
-        f"the middle row changed by {percent(math.exp(changes.shift))}, of which"
-        f" {100 * abs(changes.drift):.1f}% may be drift"
-    )
-    return wrapped("; ".join(parts), columns)
+    return wrapped(text, columns)
 
 
 def _remarks(changes: Changes, columns: int) -> list[str]:
@@ -229,51 +219,37 @@ def _table(
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
     # then the algorithm shows the backend, a library's name its own choice
-    if not rows.groupby("algo")["backend"].nunique().gt(1).any():
+    has_backend = bool(rows.groupby("algo")["backend"].nunique().gt(1).any())
+    if not has_backend:
         parts = [
             (
                 verdict,
-                part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"])),
+                part.assign(algo=part["algo"].mask(part["algo"] == "library", part["backend"])),
             )
             for verdict, part in parts
         ]
-        columns_named = [name for name in NAME_COLUMNS if name != "backend"]
-    else:
-        columns_named = list(NAME_COLUMNS)
-    named = [
-        *(name for name in columns_named if name == "algo" or rows[name].nunique() > 1),
-        *knobs,
-    ]
+    named = [name for name in NAME_COLUMNS if name == "algo" or rows[name].nunique() > 1]
+    named = [name for name in (*named, *knobs) if name != "backend" or has_backend]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
         str(rows[name].iloc[0])
         for name in NAME_COLUMNS
         if name not in named and rows[name].nunique() == 1
     )
-    width = max(
-        12,
-        min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED),
-    )
-    report = [
-        "",
-        (
-            f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7} "
-            f" {'interval':>15}"
-        ),
-    ]
+    longest = max(len(constant), *(len(name) for part in names for name in part))
+    width = max(12, min(longest, columns - _FIXED))
+    heads = f"{'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"
+    report = ["", f"{'size':>6}  {_cut(constant, width)}  {heads}"]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
-        report.append(
-            f"{verdict}: {every} rows"
-            + (f", {len(part)} shown (--all)" if len(part) < every else "")
-        )
+        cut = f", {len(part)} shown (--all)" if len(part) < every else ""
+        report.append(f"{verdict}: {every} rows{cut}")
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"
             numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
-            row_lines = named_lines(
-                format_size(int(row["size_bytes"])), title, width, numbers, columns
-            )
+            size = format_size(int(row["size_bytes"]))
+            row_lines = named_lines(size, title, width, numbers, columns)
             report += [_paint(line, verdict, is_colored=is_colored) for line in row_lines]
     return report
 
