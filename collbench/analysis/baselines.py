@@ -52,9 +52,7 @@ RateCurve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSpan:
-    """Sizes in a row with one verdict: the least and the largest share of the reference's rate they
-    reach.
-    """
+    """Neighbouring sizes with one verdict, and the range of their shares of a rate."""
 
     first: int
     last: int
@@ -114,9 +112,7 @@ def _named(label: str, file: Path) -> ResultFile:
 def curve_verdicts(
     frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND_SHARE
 ) -> list[CurveVerdict]:
-    """Every curve of the frame that the reference has, with where it falls behind: below that share
-    of the reference's rate.
-    """
+    """Compare every curve that the reference has too; below that share of its rate is behind."""
     theirs = best_rates(against)
     verdicts = []
     for key, curve in best_rates(frame).items():
@@ -154,9 +150,7 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
 
 
 def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
-    """The best rate of every backend at each size; of a library its own choice, where it has rows
-    of that.
-    """
+    """The best rate of every backend at each size; libraries count with their own choice."""
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
     rates: dict[CurveKey, RateCurve] = {}
     own_rates: dict[CurveKey, RateCurve] = {}

@@ -253,9 +253,7 @@ def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
 
 
 def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
-    """The repeats to compare on: those held out, or all that both have where the other has none of
-    those.
-    """
+    """The repeats to compare on: those held out, or all if the other row has none of them."""
     if any(k < len(other.times_us) for k in repeats):
         return repeats
     return range(min(len(other.times_us), len(row.times_us)))
@@ -346,9 +344,7 @@ def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:
 
 
 def configurations(summary: Summary) -> dict[tuple[object, ...], list[Row]]:
-    """Rows of every workload and configuration, sizes ascending: the curves that time against size
-    makes.
-    """
+    """The rows of every workload and configuration by size: the curves of time against size."""
     curves: dict[tuple[object, ...], list[Row]] = {}
     for workload, sizes in summary.workloads.items():
         for rows in sizes.values():

@@ -95,9 +95,7 @@ class Changes:
         return int((self.rows["verdict"] == verdict).sum())
 
     def is_worse_by(self, percent: float) -> bool:
-        """Whether a row or a group is worse, and by more than so many percent of its time; rows
-        that went wrong are.
-        """
+        """Whether a row or a group is slower by more than so many percent, or went wrong."""
         least = 1 + percent / 100
         rows = (self.rows["verdict"] == "worse") & (self.rows["ratio"] > least)
         return (
@@ -223,9 +221,7 @@ def _between_groups(middles: Array, errors: Array, noise_of: Noise) -> float:
 
 
 def _groups(rows: pd.DataFrame, change: Array, noise_of: Noise) -> tuple[Change, ...]:
-    """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows
-    show what one cannot.
-    """
+    """Judge every algorithm, also by operation and protocol, by the median of its rows."""
     names: list[tuple[str, ...]] = []
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []

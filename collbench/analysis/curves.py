@@ -199,9 +199,7 @@ def _with_answer(
 
 
 def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Of each group the best configuration at every size, as one curve, "best of ours" or of a
-    library; a point's note is the answer.
-    """
+    """The best configuration of each group at every size, as one curve; notes hold the answers."""
     envelopes = _combined(
         curves,
         "",
@@ -219,9 +217,7 @@ def _envelope_name(curve: Curve) -> str:
 
 
 def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Of each group that has one, what the tool itself would choose at every size, as one curve; a
-    point's note names the configuration.
-    """
+    """The tool's own choice in each group, as one curve; notes hold the configurations."""
     return _combined(
         curves,
         "automatic choice",
@@ -231,9 +227,7 @@ def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
 
 
 def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
-    """Of each group every knob that took two values or more, as rows of ours have it (of the
-    library, where there are none of ours).
-    """
+    """A map for every knob of each group that took two values or more."""
     summary = summarise(frame)
     groups = _groups(summary)
     maps = [
@@ -252,9 +246,7 @@ def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
 
 
 def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
-    """A configuration's short label, as in the tables; libraries by their name first, and by it
-    alone where they choose by themselves.
-    """
+    """The short label of a configuration, as in the tables; libraries stand first by their name."""
     if row.is_own_choice:
         return row.backend
     return label(row, summary.knobs, has_backend=has_backend or row.is_library)
@@ -325,9 +317,7 @@ def _combined(
 
 
 def _heat_map(summary: Summary, workload: Workload, group: CurveGroup, knob: str) -> HeatMap | None:
-    """The map of one knob; None where it took fewer than two values. A knob that follows from the
-    others has none.
-    """
+    """The map of a knob that took two values or more and does not follow from others, or None."""
     times: dict[object, dict[int, float]] = {}
     for size, rows in summary.workloads[workload].items():
         for row in candidates(rows):

@@ -30,9 +30,7 @@ class Doubt:
 
 
 def doubt(summary: Summary) -> Doubt | None:
-    """The doubt about a whole summary; None where at least some size is decided and most rows are
-    not noise.
-    """
+    """The doubt about a summary; None if some size is decided and most rows are not noise."""
     timed = [row for row in summary.rows if row.status == "ok" and row.times_us]
     noise = [row for row in timed if row.is_noise]
     if not timed or (

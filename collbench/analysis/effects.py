@@ -27,9 +27,7 @@ class Effect:
 def effect_of(
     rows: Sequence[Row], best: Row, knobs: Mapping[str, Sequence[str]], name: str
 ) -> Effect | None:
-    """The effect of a knob at one workload and size, the rest as in the best row; None where it
-    took one value there.
-    """
+    """The effect of a knob beside the best row; None if the knob took one value there."""
     names = ("algo", "proto", *knobs.get(best.backend, ()))
     if name not in names:
         return None

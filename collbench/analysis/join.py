@@ -207,9 +207,7 @@ def _one_a_key(
 
 
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """A frame without rows that measure what a row before them does, whose repeats go to that row;
-    and how many those were.
-    """
+    """A frame in which repeated rows are one row with all repeats, and how many were merged."""
     if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
         return frame, 0
     kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
@@ -263,9 +261,7 @@ def _numbers(compared: pd.DataFrame) -> Sides:
 
 
 def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
-    """How many repeats, the median of their logarithms and the squared deviations from the mean;
-    rows of as many repeats at once.
-    """
+    """The number of repeats, the median of their logarithms, and their squared deviations."""
     count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
     times = (
         np.log(np.array(";".join(texts).split(";"), dtype=np.float64))
@@ -314,9 +310,7 @@ def _few(values: Sequence[object]) -> str:
 def differences(
     new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame, across: Collection[str] = ()
 ) -> tuple[tuple[str, str, str], ...]:
-    """What differs around the numbers, and in the columns that may: name, of the new file, of the
-    base.
-    """
+    """What differs beside the numbers: its name, the value in the new file and in the base."""
     rows = []
     for name in (*across, "host", "device"):
         ours, theirs = (", ".join(texts_of(frame, name)) or "-" for frame in (new, base))

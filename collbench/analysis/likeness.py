@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """A described machine. is_same: it has as many GPUs, of the name in the rows; otherwise
-    only their model is the same.
-    """
+    """A described machine. is_same: its GPUs have the name and number of those in the rows."""
 
     name: str
     topology: Topology

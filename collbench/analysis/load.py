@@ -101,9 +101,7 @@ def holds_results(file: Path) -> bool:
 
 
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
-    """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given
-    twice.
-    """
+    """The rows of each file. Raises UsageError if one cannot be read or is given twice."""
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")

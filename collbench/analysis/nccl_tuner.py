@@ -73,9 +73,7 @@ class Setting(NamedTuple):
 
     @property
     def is_for_tuner(self) -> bool:
-        """Whether a line of the plugin can express it: an algorithm, a protocol and channels. It
-        has no column for a buffer.
-        """
+        """Whether a line of the plugin can express it: it has no column for a buffer."""
         return (
             self.algo in _TUNER_ALGORITHMS
             and self.proto in _TUNER_PROTOCOLS
@@ -170,9 +168,7 @@ def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workloa
 
 
 def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
-    """Settings that were measured in every workload in which NCCL's own choice was, none without
-    that; None if it never was.
-    """
+    """The gains of settings measured in every workload beside NCCL's own choice, or None."""
     options: list[dict[Setting, tuple[Row, Row]]] = []
     for rows in cells:
         own = next((row for row in rows if row.is_own_choice), None)
@@ -214,9 +210,7 @@ def _is_better(row: Row, other: Row) -> bool:
 
 
 def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
-    """The setting that gains most among those that are shown to be better; of equals the one that
-    forces least.
-    """
+    """The setting with the largest proven gain; of equal ones the one that forces least."""
     better = [
         one for one in options if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
     ]
@@ -343,9 +337,7 @@ def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
 
 
 def _limits(ranges_of: Sequence[Range]) -> list[tuple[Range, int, int]]:
-    """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the
-    largest, without a gap.
-    """
+    """Ranges with the bounds that the plugin takes: from 0 to the largest size, without gaps."""
     last = [
         min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
         for one, after in pairwise(ranges_of)
@@ -422,9 +414,7 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
 
 
 def _everywhere(measured: Gains) -> list[str]:
-    """The setting for a process that does everything that was measured: it gains somewhere and
-    loses nowhere.
-    """
+    """The setting for a whole process: it gains at some size and loses at none."""
     cells = [
         (match, size, {one.setting: one for one in here})
         for match, sizes in measured.items()

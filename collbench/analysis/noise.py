@@ -179,9 +179,7 @@ def _without_groups(rest: Array, groups: Places) -> Array:
 
 
 def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
-    """Rows of one backend and like size, and for every row the number of its window. A backend with
-    few rows uses those of all.
-    """
+    """Rows of one backend (of all, if it has few) and similar size; the window of each row."""
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
     everyone = np.argsort(sizes, kind="stable")
@@ -206,9 +204,7 @@ def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
 
 
 def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Array, Array]:
-    """Variance of a repeat for every row, drawn towards its window's, and its degrees of freedom;
-    NaN where nobody has repeats.
-    """
+    """The variance of a repeat, drawn towards its window's, and its degrees of freedom."""
     has_repeats = sides.freedom > 0
     floored = np.maximum(sides.variance, _TINY**2)
     # the median of chi square over its mean (Wilson and Hilferty 1931)
@@ -234,9 +230,7 @@ def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Arr
 
 
 def _prior_freedom(ratio: Array, freedom: Array) -> float:
-    """The weight of the neighbours' spread, in degrees of freedom: little where rows' spreads
-    differ more than chance explains.
-    """
+    """The weight of the neighbours' spread, in degrees of freedom."""
     kinds, counts = np.unique(freedom, return_counts=True)
     expected = sum(
         _trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)

@@ -71,9 +71,7 @@ def _spread(row: Row) -> str:
 
 
 def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
-    """Places of rows that are far off the curve that the others make; sizes that occur twice end
-    the search, as they show no curve.
-    """
+    """The places of rows far off the curve of the others; none if a size occurs twice."""
     sizes = [row.size_bytes for row in line]
     if len(line) < 4 or len(set(sizes)) < len(sizes) or sizes[0] <= 0:
         return []

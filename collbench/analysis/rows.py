@@ -241,9 +241,7 @@ def ratio(
 
 
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
-    """Rows with times, of each workload and size; sizes ascending, workloads in the order of the
-    file.
-    """
+    """Rows with times by workload, in the order of the file, and by size, ascending."""
     workloads: dict[Workload, dict[int, list[Row]]] = {}
     for row in rows:
         if row.status == "ok" and row.times_us:
@@ -254,9 +252,7 @@ def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
 def distinguishing_knobs(
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
-    """Of each backend, the fewest knobs that tell rows of the same workload, size, algorithm and
-    protocol apart.
-    """
+    """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
     cells: dict[str, list[list[Row]]] = {}
     for sizes in workloads.values():
         for rows in sizes.values():

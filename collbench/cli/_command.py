@@ -12,9 +12,7 @@ from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 
 
 class StrictCommand(click.Command):
-    """A command that refuses an option given twice. former_names: the old name of an option and
-    its name now.
-    """
+    """A command that refuses repeated options. former_names: old names of options to new ones."""
 
     former_names: ClassVar[Mapping[str, str]] = {}
 

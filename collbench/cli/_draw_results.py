@@ -16,9 +16,7 @@ ENDINGS = ("png", "svg")
 
 
 def check_plot(target: Path, files: Sequence[Path]) -> None:
-    """Refuse before any work what could not be drawn or written after it. Raises UsageError and
-    UnavailableError.
-    """
+    """Refuse before the work what could not be drawn or written. Raises CollbenchError."""
     if _ending(target) not in ENDINGS:
         raise UsageError(
             "--plot draws png and svg, by the ending of the file, not"

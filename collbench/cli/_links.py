@@ -48,9 +48,7 @@ class RankLinks:
         return self._ceilings.get(case.backend)
 
     def orders(self, case: Case) -> Orders:
-        """The rank orders that the case's algorithm should follow; none where the numbering of the
-        ranks does.
-        """
+        """The rank orders of the case's algorithm; none if it follows the numbers of the ranks."""
         ceilings = self._ceilings.get(case.backend)
         return ceilings.orders_for(case) if ceilings is not None else ()
 
@@ -78,9 +76,7 @@ class RankLinks:
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
-    """The GPU of every rank: of its host, by the rank's number there, through the list of GPUs if
-    one is given.
-    """
+    """The GPU of every rank: by its number on its host, through the list of GPUs if given."""
     by_place = {(gpu.host, gpu.index): gpu.id for gpu in topology.gpus}
     if group.kind == "local":
         wanted = [

@@ -28,9 +28,7 @@ def with_preset(explicit: Options, params: Sequence[click.Parameter]) -> Options
 
 
 def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
-    """The options of a shipped preset, or of a file: a TOML table of option names. Raises
-    UsageError.
-    """
+    """The options of a shipped preset or of a TOML file. Raises UsageError."""
     loaded = catalog.load("sweeps", name)
     table = loaded.get("sweep")
     if not isinstance(table, dict) or len(loaded) > 1:

@@ -189,9 +189,7 @@ def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
 def _remark_on_peer(
     peer: str, sweep: Sweep, points: Sequence[SweepPoint], knobs_given: Sequence[str]
 ) -> None:
-    """Say which of our knobs a library is forced to, at what cost, and which of those given have no
-    effect on it.
-    """
+    """Print the knobs that a library is forced to, and those without effect on it."""
     knobs = knobs_of(peer)
     forced = [name for name in knobs_given if name in knobs and name in sweep.asked]
     lost = [KNOB[name].flag for name in knobs_given if name not in forced]

@@ -73,9 +73,7 @@ def show_rows(
 def _screen(
     out: IO[str], total_s: float, color: str
 ) -> Iterator[tuple[Callable[[str, Style], None], Callable[[float], None]]]:
-    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In
-    a terminal a bar stays below the lines.
-    """
+    """Functions that show a line in a style and advance the bar by estimated seconds."""
     has_colours = is_coloured(color, out)
 
     def styled(line: str, style: Style) -> str:
@@ -126,9 +124,7 @@ def _screen(
 def show_points(
     points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
 ) -> None:
-    """The dry run: every point, marked where it is in the file already, and how long the missing
-    ones should take.
-    """
+    """Print the points of a dry run, those in the file marked, and an estimate of the time."""
     wanted = set(map(id, missing))
     for point in points:
         mark = "" if id(point) in wanted else "; in the file already"

@@ -165,9 +165,7 @@ def _gathered() -> "list[Recording] | None":
 
 
 def _remark_on(topology: Topology, *, has_headline: bool) -> None:
-    """What machine this is, unless the views say it of several hosts, and what a reader must
-    know.
-    """
+    """Print the name of the machine, unless the views have it, and the notes."""
     if has_headline and len(topology.hosts) == 1:
         remark(heading(alike(topology)[0]))
     for note in topology.notes:
@@ -202,9 +200,7 @@ def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
 
 
 def _links(shown: ShownTopology, columns: int, paint: Paint) -> list[str]:
-    """NVLinks one by one where a recording has them, then the other links; else the links of
-    the model.
-    """
+    """NVLinks one by one where a recording has them, then the other links."""
     if not any(recording.gpus for recording in shown.recordings):
         return tables.links(shown.topology, columns=columns)
     from collbench.machine import discovery
@@ -231,9 +227,7 @@ def _painted(text: str, kind: str) -> str:
 
 
 def echo(lines: Sequence[str], out: TextIO, has_colours: bool) -> None:
-    """Lines to the screen; where it cannot show the branches of a tree, with letters that it
-    can.
-    """
+    """Print lines; characters that the screen cannot show are replaced."""
     text = "\n".join(lines)
     encoding = out.encoding or "utf-8"
     try:

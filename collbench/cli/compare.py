@@ -187,9 +187,7 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
 
 
 def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
-    """The files, with remarks about them on stderr; repeats that one file alone has in several rows
-    are taken together.
-    """
+    """The files, with remarks on stderr; repeated rows of a single file are merged."""
     from collbench.analysis.load import load_all
 
     loaded = load_all(files)
@@ -225,9 +223,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
 
 
 def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
-    """One file against a reference; with fail_below, exit code 1 if any size falls that far behind,
-    or any row is wrong or failed.
-    """
+    """Compare one file with a reference; exit code 1 with fail_below if it is behind or wrong."""
     from collbench.analysis.baselines import BEHIND_SHARE, curve_verdicts, reference
     from collbench.report.tables.baselines import verdict_lines
 

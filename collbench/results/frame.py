@@ -59,9 +59,7 @@ def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
 
 
 def read_frame(name: str, data: bytes) -> "pd.DataFrame":
-    """The rows of our CSV, whose lines all have their ends. Raises UsageError with the place of
-    what is broken.
-    """
+    """The rows of our CSV, which ends with a line end. Raises UsageError with the place."""
     import pandas as pd
 
     try:

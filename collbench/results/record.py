@@ -80,9 +80,7 @@ class Record(Knobs):
 
 
 def columns_of(schema: int) -> tuple[str, ...]:
-    """The columns of a file of a schema, in its order: the knobs stand behind op and backend, the
-    CTAs beside the threads.
-    """
+    """The columns of a file of a schema, in its order."""
     op, backend, ctas, *rest = (of.name for of in fields(Record) if of.name not in UNASKED)
     knobs = [knob.name for knob in KNOBS if knob.since <= schema]
     at = knobs.index("threads") + 1
@@ -149,9 +147,7 @@ def _cell(value: object) -> str:
 
 
 def from_cells(cells: Mapping[str, str]) -> Record:
-    """A row from its cells by column name. Raises ValueError if one is not what its column
-    holds.
-    """
+    """A row from its cells by column name. Raises ValueError for a wrong cell."""
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 

@@ -101,9 +101,7 @@ def is_mine(text: str) -> bool:
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
-    or if they cannot be told apart.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     parser = _RunParser()
     for number, line in lines_of(text):
         parser.take(number, line)
@@ -244,9 +242,7 @@ class _RunParser:
             self._add_library_line(line)
 
     def _run(self, tag: str, line: str) -> _Run:
-        """The run that a comment belongs to: a new one where a table lies behind and a program
-        starts.
-        """
+        """The run that a comment belongs to; a program that starts after a table is a new one."""
         run = self.current.get(tag)
         if run is None or (run.is_table and (_START.match(line) or _TABLE_HEADING.match(line))):
             if run is not None:

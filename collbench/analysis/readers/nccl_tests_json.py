@@ -33,9 +33,7 @@ _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if the text is no
-    such JSON, or is cut.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     whole = _parse(text, name)
     results = whole.get("results") if isinstance(whole, dict) else None
     if not isinstance(whole, dict) or not isinstance(results, list):

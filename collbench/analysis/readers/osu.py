@@ -64,9 +64,7 @@ def is_mine(text: str) -> bool:
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
-    or if S cannot be known.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     tables, remarks = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
     rows: list[tuple[int, int, Record]] = []
     for number, table in enumerate(tables, start=1):

@@ -125,9 +125,7 @@ def arc(
     colour: str,
     width: float = 2,
 ) -> str:
-    """A curve between two points that rises above them by `height`, or falls below if that is
-    negative.
-    """
+    """A curve that rises above two points by `height`, or falls below if that is negative."""
     (x1, y1), (x2, y2) = start, end
     lift = height * 4 / 3
     path = (

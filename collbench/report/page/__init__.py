@@ -64,9 +64,7 @@ class CurveEntry(TypedDict):
 
 
 class PageData(TypedDict):
-    """What the script reads. dims: what curves can be filtered by. color: the dimension that has
-    colours at first.
-    """
+    """The data of the script. dims: the filters. color: the filter that has colours at first."""
 
     dims: list[dict[str, str | list[str]]]
     color: str
@@ -78,9 +76,7 @@ class PageData(TypedDict):
 
 
 def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
-    """The page of one file, or of one and its base with what changed. is_forced: of unlike machines
-    too; otherwise raises UsageError for them.
-    """
+    """The page of one file, or of one and its base. Raises UsageError as compare does."""
     frame, summary = loaded.frame, summarise(loaded.frame)
     before = [tables.doubts(summary), tables.glance(summary)]
     parts = [tables.origin(loaded, summary)]

@@ -65,9 +65,7 @@ def doubts(summary: Summary) -> str:
 
 
 def glance(summary: Summary) -> str:
-    """Of every workload the peak bandwidth, the lowest latency, peers and crossovers, in the words
-    of the terminal.
-    """
+    """The facts of every workload, in the words of the terminal."""
     named = titles(summary.best)
     known = {workload: facts(summary, workload) for workload in summary.best}
     names = list(dict.fromkeys(name for one in known.values() for name in one))
@@ -249,9 +247,7 @@ def odd(summary: Summary) -> str:
 
 
 def links(loaded: "ResultFile") -> str:
-    """The link matrix of the machine that the rows seem to come from, and the links that limit
-    rows.
-    """
+    """The link matrix of the most similar machine, and the links that limit rows."""
     limits = Counter(limit for limit in loaded.frame["limit"].tolist() if limit)
     named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
     parts = (

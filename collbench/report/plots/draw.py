@@ -100,9 +100,7 @@ class _Page:
 
 
 def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending: str) -> bytes:
-    """The picture of one file; ending: png or svg. Two calls with the same curves give the same
-    bytes.
-    """
+    """The picture of one file, as png or svg. The same curves give the same bytes."""
     blocks = _grouped(curves, lambda curve: curve.group)
     maps_of = {group: [one for one in maps if one.group == group] for group in blocks}
     height = sum(_CURVES + _TICKS + _maps_height(maps_of[group]) for group in blocks)
@@ -117,9 +115,7 @@ def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending:
 def draw_pairs(
     pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
 ) -> bytes:
-    """The picture of two files, named new and base: both curves, and the ratio of their times
-    beneath.
-    """
+    """The picture of two files, new and base: both curves, and the ratio of their times."""
     blocks = _grouped(pairs, lambda pair: pair.new.group)
     height = len(blocks) * (_CURVES + _TICKS + _RATIO + _TICKS)
 
@@ -181,9 +177,7 @@ def _rates_from_zero(axes: Axes) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers, over a factor of ten at least: less would make noise
-    look like much.
-    """
+    """A logarithmic axis over a factor of ten at least, so that noise does not look large."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high / low < 10:
@@ -218,9 +212,7 @@ def _sizes(curves: Sequence[Curve]) -> list[int]:
 
 
 def _is_bus(curves: Sequence[Curve]) -> bool:
-    """Whether bus bandwidths are known; algorithm bandwidths always are, with the number of ranks
-    or without.
-    """
+    """Whether bus bandwidths are known; algorithm bandwidths are always known."""
     return any(not math.isnan(point.busbw_gbs) for curve in curves for point in curve.points)
 
 
@@ -340,9 +332,7 @@ def _row_height(row: Sequence[HeatMap]) -> float:
 
 
 def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
-    """Two in a row, under the curves; the scale in the legend's column, where there are too many
-    sizes to write numbers.
-    """
+    """Heat maps, two in a row; with a scale where the cells have no room for numbers."""
     for place in range(0, len(maps), 2):
         row = maps[place : place + 2]
         for column, one in enumerate(row):

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def verdict_lines(
     verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "ResultFile", behind: float
 ) -> list[str]:
-    """What is normal and what falls behind the reference, below that share of its rate; what of the
-    file the reference does not have.
-    """
+    """What is normal, what falls behind the reference, and what the reference does not have."""
     lines = wrapped(
         f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}",
         NARROW_COLUMNS,

@@ -81,9 +81,7 @@ def summary_lines(
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Algorithms that changed as a whole; a part of one that did only where it changed
-    otherwise.
-    """
+    """Algorithms that changed as a whole; a part only if it changed otherwise."""
     changed = [one for one in changes.groups if one.verdict in _WORDS]
     report = []
     for one in changed:
@@ -124,9 +122,7 @@ def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
-    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those
-    that are unknown are left out.
-    """
+    """A configuration as text: knobs by name and value, without those that are unknown."""
     values = [
         (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
     ]
@@ -142,9 +138,7 @@ def configuration(row: "pd.Series", knobs: list[str]) -> str:
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
-    """The knobs that distinguish rows of one size, operation, algorithm and protocol, fewest first;
-    more than needed are left out.
-    """
+    """The fewest knobs that distinguish rows of one size, operation, algorithm and protocol."""
     least = ["size_bytes", *NAME_COLUMNS]
     names = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
     cells = rows.groupby([*least, *names], sort=False).ngroup().to_numpy()

@@ -22,9 +22,7 @@ def lines(
     names: Sequence[str],
     expected: Mapping[tuple[int, int, str], float | None],
 ) -> list[str]:
-    """The matrices of all ways, each one way and both ways at once, and latency at the end. names:
-    of the ranks.
-    """
+    """The matrices of all ways, in one direction and in both, then latency."""
     grid: list[str] = []
     for way in WAYS:
         for is_both in (False, True):

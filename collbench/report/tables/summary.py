@@ -321,9 +321,7 @@ def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str
 
 
 def _effect_table(summary: Summary, workload: Workload) -> list[str]:
-    """The effect of each knob at each size, the rest as in the best configuration, and its best
-    value.
-    """
+    """The effect of each knob at each size, and its best value."""
     sizes = summary.best[workload]
     effects = {
         size: {

@@ -28,9 +28,7 @@ _BEYOND = ", by copy engines: links are rated by what stores get"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTable:
-    """The columns of one sweep; `asked` are the knobs that take several values because they were
-    asked to.
-    """
+    """The columns of one sweep. swept: the knobs for which several values were requested."""
 
     knobs: tuple[Knob, ...]
     swept: frozenset[str]
@@ -78,9 +76,7 @@ class SweepTable:
         return "  ".join([*cells, record.notes]).rstrip()
 
     def waived(self, records: Sequence[Record]) -> list[str]:
-        """Rows that were waived, a line for each reason: what its rows do not share is `*`, sizes
-        are from the smallest to the largest.
-        """
+        """A line for each reason of waived rows; `*` stands for values that differ."""
         by_reason: dict[str, list[Record]] = {}
         for record in records:
             by_reason.setdefault(record.reason, []).append(record)
@@ -107,9 +103,7 @@ class SweepTable:
 def table_of(
     requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False
 ) -> SweepTable:
-    """The columns for a sweep: knobs that differ between its points, those included that were
-    waived.
-    """
+    """The columns of a sweep: the knobs that differ between its points, waived ones included."""
 
     def varies(knob: Knob) -> bool:
         # what follows from the rest where the tool decides is shown only if it was asked for
@@ -139,9 +133,7 @@ def table_of(
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:
-    """The highest ceiling of every collective and number of ranks, the link that sets it, and the
-    bandwidth of the best row.
-    """
+    """The highest ceiling of every collective, the link that sets it, and the best row."""
     rows_of: dict[tuple[str, int], list[Record]] = {}
     for row in records:
         if None not in (row.ceiling_gbs, row.busbw_gbs) and not is_peer(row.backend):
@@ -165,9 +157,7 @@ _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
 def best_lines(
     records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
 ) -> list[str]:
-    """The best configuration of every workload and size, as analysis.best decides it, and the
-    speedup over libraries; doubts first.
-    """
+    """The best configuration of every workload and size, and its speedup over libraries."""
     summary = summarise_rows([row_of(record) for record in records])
     shown = [
         (workload, best)

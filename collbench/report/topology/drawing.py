@@ -152,9 +152,7 @@ class _Panel:
         )
 
     def _drawn(self) -> Iterator[Link]:
-        """What the legend explains: links that have a line, and those of NICs to the network, which
-        their boxes stand for.
-        """
+        """The links that the legend explains: those with a line, and those to the network."""
         yield from (link for link, bar in self._layout.feeds.values() if bar)
         yield from _above_links(self._layout.bars)
         yield from drawing_links.switch_bundles(self.one).values()
@@ -165,9 +163,7 @@ class _Panel:
         )
 
     def _links_left(self) -> int:
-        """Links that the drawing has no line for, such as a second way of a GPU to its
-        CPU.
-        """
+        """The number of links without a line, such as a second way of a GPU to its CPU."""
         places = self._layout.places
         pcie = [
             link
@@ -315,9 +311,7 @@ def _legend(
     wide: float,
     notes: Sequence[str],
 ) -> tuple[list[str], float]:
-    """What the lines mean, in rows as wide as the drawing, then the notes. Returns shapes and their
-    height.
-    """
+    """The meaning of the lines, then the notes: the shapes, and their height."""
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
     x, row = _EDGE, y + 22
     for link, text in entries:

@@ -233,9 +233,7 @@ def _all(bars: tuple[Bar, ...]) -> Iterator[Bar]:
 def _cost(
     bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]
 ) -> float:
-    """How bad an order is: lengths of the links, and more for each that has to go around a GPU or
-    crosses many others.
-    """
+    """The cost of an order: the lengths of the links, and more where a link crosses others."""
     columns, at = _gpu_places(bars, 2, flips)
     cost = 0.0
     for a, b in pairs:

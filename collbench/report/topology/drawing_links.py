@@ -60,9 +60,7 @@ def is_between_gpus(one: Topology, link: Link) -> bool:
 
 
 def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
-    """PCIe and C2C lines: bars to bars straight down, NICs up to their bar, GPUs through the lane
-    beside them.
-    """
+    """PCIe and C2C lines: straight between bars, and to GPUs through the lane beside them."""
     yield from _between_bars(layout, layout.bars, colours)
     for name, (link, bar) in layout.feeds.items():
         if bar not in layout.places or name not in layout.places:
@@ -200,9 +198,7 @@ class _Ports:
 
 
 def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
-    """Bundles of every GPU down to the bar that stands for the NVSwitches, each with its number of
-    links.
-    """
+    """The links of every GPU down to the bar of the NVSwitches, with their number."""
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
         for shift in _shifts(min(count, 3)):
@@ -231,9 +227,7 @@ def _together(one: Link, other: Link) -> Link:
 
 
 def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
-    """Links between CPUs: straight between neighbours, else over those between; one line to
-    all where every two are linked.
-    """
+    """Links between CPUs: straight lines, arcs, or one line to all if every two are linked."""
     order = sorted(
         (node.id for node in one.of_kind("cpu") if node.id in layout.places),
         key=lambda name: layout.places[name].x,

@@ -55,9 +55,7 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Hosts wired alike: their numbers, their names, and the first of them as a topology of its
-    own.
-    """
+    """Hosts wired alike: their numbers, their names, and the first one as a topology."""
 
     hosts: tuple[int, ...]
     names: tuple[str, ...]
@@ -212,9 +210,7 @@ def link_text(link: Link) -> str:
 
 
 def near_cpus(topology: Topology, name: str) -> tuple[Node, ...]:
-    """The NUMA nodes that are nearest to a device; several if they are equally near, none if no
-    source gives it.
-    """
+    """The NUMA nodes nearest to a device: several if equally near, none if unknown."""
     ways = [path(topology, name, node.id) for node in topology.of_kind("cpu")]
     ways = [way for way in ways if way.kind not in ("DIS", "SYS", "NET")]
     least = min((len(way.links) for way in ways), default=0)

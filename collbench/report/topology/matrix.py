@@ -119,9 +119,7 @@ def _painted(kind: str) -> str:
 def _affinities(
     names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int
 ) -> list[str]:
-    """CPUs and NUMA nodes of each device; devices that share them stand in one line, long
-    lists of CPUs wrap.
-    """
+    """The CPUs and NUMA nodes of each device; devices that share them have one line."""
     shared: dict[tuple[str, str], list[str]] = {}
     for name, near in zip(names, affinity, strict=True):
         shared.setdefault(near, []).append(name)

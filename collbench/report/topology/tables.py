@@ -57,9 +57,7 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
 
 
 def _rates_of(one: Topology, paint: Paint) -> list[str]:
-    """Pairs of GPUs, in one line if there are many and all are alike; then every GPU with every
-    NIC.
-    """
+    """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
     nics = [node for node in ends(one) if node.kind == "nic"]
     gpus = [path(one, a.id, b.id) for a, b in combinations(one.gpus, 2)]
     if not gpus and not (one.gpus and nics):
@@ -172,9 +170,7 @@ def _p2p_colour(code: str) -> str:
 
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
-    """Every link of the model: its ends, what it is, its raw and usable rates, and where
-    they come from. `without`: kinds left out.
-    """
+    """Every link: its ends, its kind, its rates and their source. without: kinds left out."""
     groups = alike(topology)
     lines: list[str] = []
     sources: dict[str, int] = {}
@@ -195,9 +191,7 @@ def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 8
 
 
 def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
-    """The table; where it is wider than the screen, ends with long names stand in a line of their
-    own.
-    """
+    """The table; on a narrow screen long names stand in a line of their own."""
     heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
     room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
     short = [row if len(row[0]) <= room else ("", *row[1:]) for row in rows]

@@ -128,9 +128,7 @@ class _Walk:
         return ", ".join(parts)
 
     def _aside(self, node: Node) -> list[str]:
-        """Links across the tree, those that are alike in one line; a network or a switch that
-        others name says what is in it.
-        """
+        """Links across the tree, those that are alike in one line."""
         same: dict[tuple[str, str, str], list[str]] = {}
         for link in self._one.links_of[node.id]:
             if link.kind in _ASIDE:
