@@ -41,7 +41,7 @@ _HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
-T = TypeVar("T")
+Plotted = TypeVar("Plotted")
 # Any: the arguments and settings of matplotlib have many types.
 LineStyle: TypeAlias = dict[str, Any]
 _STYLE: dict[Any, Any] = {
@@ -144,9 +144,11 @@ def _filled(
         return page.bytes_as(ending)
 
 
-def _grouped(items: Sequence[T], group_of: Callable[[T], CurveGroup]) -> dict[CurveGroup, list[T]]:
+def _grouped(
+    items: Sequence[Plotted], group_of: Callable[[Plotted], CurveGroup]
+) -> dict[CurveGroup, list[Plotted]]:
     """The items of each group, of as many groups as a picture shows."""
-    groups: dict[CurveGroup, list[T]] = {}
+    groups: dict[CurveGroup, list[Plotted]] = {}
     for item in items:
         groups.setdefault(group_of(item), []).append(item)
     return dict(list(groups.items())[:MOST_GROUPS])
