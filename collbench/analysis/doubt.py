@@ -29,28 +29,22 @@ class Doubt:
     remedies: tuple[str, ...]
 
 
-def doubt(found: Summary) -> Doubt | None:
-    """The doubt about a whole summary; None where at least some size is decided and most rows are
-    not noise.
-    """
-    timed = [row for row in found.rows if row.status == "ok" and row.times_us]
+def doubt(summary: Summary) -> Doubt | None:
+    """The doubt about a summary; None if some size is decided and most rows are not noise."""
+    timed = [row for row in summary.rows if row.status == "ok" and row.times_us]
     noise = [row for row in timed if row.is_noise]
     if not timed or (
-        any(best.is_certain for best in found.every_best) and len(noise) <= MOSTLY * len(timed)
+        any(best.is_certain for best in summary.every_best) and len(noise) <= MOSTLY * len(timed)
     ):
         return None
     share = f"all {len(timed)}" if len(noise) == len(timed) else f"{len(noise)} of {len(timed)}"
-    if any(best.is_certain for best in found.every_best):
+    if any(best.is_certain for best in summary.every_best):
         headline = f"Most rows are noise ({share}): few answers below are certain."
-    elif noise:
-        headline = (
-            f"Cannot tell which configuration is best: {share} rows are noise."
-            " No winner and no crossover is claimed."
-        )
     else:
+        why = f"{share} rows are noise" if noise else "there is one repeat of each row"
         headline = (
-            "Cannot tell which configuration is best: there is one repeat of each row."
-            " No winner and no crossover is claimed."
+            f"Cannot tell which configuration is best: {why}. No winner and no crossover is"
+            " claimed."
         )
     repeats = max(LEAST_REPEATS, MORE_REPEATS * max(len(row.times_us) for row in timed))
     more_repeats = f"measure more repeats (--repeats {repeats})"
@@ -93,12 +87,12 @@ def _spread(rows: Sequence[Row]) -> str:
 
 def _crowded(rows: Sequence[Row]) -> tuple[int, int] | None:
     """The most ranks on one host, and its cores, where they are no fewer; None if unknown."""
-    found = [
+    counts = [
         (row.ranks // max(1, row.hosts), int(cores[1]))
         for row in rows
         if (cores := _CORES.search(row.device)) is not None
     ]
-    return max((one for one in found if one[0] >= one[1]), default=None)
+    return max((one for one in counts if one[0] >= one[1]), default=None)
 
 
 def _disturbances(rows: Sequence[Row]) -> list[str]:

@@ -2,12 +2,10 @@
 choose how many channels to give to it.
 """
 
-from typing import Any
-
 import click
 
-from collbench.cli._command import Command, given
-from collbench.cli._options import Finite, ListOf, OneOf, Whole, natural, positive
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._options import Finite, ListOf, OneOf, Whole, csv_option, natural, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
@@ -111,16 +109,9 @@ _OPTIONS = (
         show_default=True,
         help="Seconds after which a wait for a GPU is given up, for example 60.",
     ),
-    click.option(
-        "--csv",
-        type=click.Path(dir_okay=False, allow_dash=True),
-        help=(
-            "File that every row is appended to as it is measured, for example out.csv; - is"
-            " stdout. Default: none."
-        ),
-    ),
+    csv_option(),
 )
-_RULES = (
+_OVERLAP_RULES = (
     Rule(
         options=("op",),
         when=lambda options: options["backend"] == ("copies",),
@@ -142,9 +133,9 @@ _RULES = (
 )
 
 
-@click.command(name="overlap", cls=Command)
+@click.command(name="overlap", cls=StrictCommand)
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> int:
+def command(context: click.Context, /, **_: object) -> int:
     """Measure how much communication slows computation down: matrix multiplications and a
     collective, each alone and both concurrently.
 
@@ -160,8 +151,8 @@ def command(context: click.Context, /, **options: Any) -> int:
     """
     from collbench.cli._run_overlap import run_overlap
 
-    refuse(_RULES, given(context), options)
-    return run_overlap(**options)
+    refuse(_OVERLAP_RULES, explicit_options(context), context.params)
+    return run_overlap(context.params)
 
 
 for _option in _OPTIONS:

@@ -16,12 +16,12 @@ _USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
 
-def heading(asked: Asked) -> list[str]:
+def heading(case: Asked) -> list[str]:
     """What is measured, in words, and the line above the rows."""
-    what = f"{asked.op} of {asked.ranks} ranks" if asked.ranks > 1 else "copies on one GPU"
+    what = f"{case.op} of {case.ranks} ranks" if case.ranks > 1 else "copies on one GPU"
     text = (
-        f"{what}, back to back on {_PRIORITIES[asked.priority]}, beside products of {asked.gemm} x"
-        f" {asked.gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
+        f"{what}, back to back on {_PRIORITIES[case.priority]}, beside products of {case.gemm} x"
+        f" {case.gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
         " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
         " computing lost, - where the loss is within the noise, by which products alone vary."
     )
