@@ -218,11 +218,14 @@ def _decision(
 def _unbeaten(rows: Sequence[Row]) -> list[Row]:
     """The rows that no other row beats. A single repeat beats nothing, unless it is a price."""
     bounds = [interval(row.times_us) for row in rows]
-    rivals = [
+    rivals: list[tuple[float, float]] = []
+    for high, least in sorted(
         (interval_of.high, LEAST_GAIN * interval_of.median)
         for row, interval_of in zip(rows, bounds, strict=True)
         if len(row.times_us) > 1 or row.is_price
-    ]
+    ):
+        if not rivals or least < rivals[-1][1]:  # the others beat nothing that these do not
+            rivals.append((high, least))
     return [
         row
         for row, interval_of in zip(rows, bounds, strict=True)

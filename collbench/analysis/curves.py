@@ -8,7 +8,7 @@ only rows that are ok and have a time count.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summarise
 from collbench.analysis.rows import (
@@ -152,20 +152,30 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
 
 def _curves(summary: Summary) -> tuple[Curve, ...]:
     groups = _groups(summary)
+    has_backends = {workload: _has_backends(summary, workload) for workload in groups}
+    answers = {
+        (workload, size): _answer(best, summary, has_backend=has_backends[workload])
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+    }
     curves = []
     for rows in configurations(summary).values():
         first, sizes = rows[0], _by_size(rows)
         best = summary.best[first.workload]
-        has_backend = _has_backends(summary, first.workload)
+        has_backend = has_backends[first.workload]
         curves.append(
             Curve(
                 group=groups[first.workload],
                 name=_name(first, summary, has_backend=has_backend),
                 backend=first.backend,
                 is_peer=first.is_library,
-                best=tuple(size for size, here in sizes.items() if _is_in(here, [best[size].row])),
+                best=tuple(
+                    size
+                    for size, here in sizes.items()
+                    if any(row is best[size].row for row in here)
+                ),
                 points=tuple(
-                    _with_answer(here, best[size], summary, has_backend=has_backend)
+                    _with_answer(here, answers[first.workload, size])
                     for size, here in sizes.items()
                 ),
                 knobs=tuple(
@@ -183,19 +193,27 @@ def _has_backends(summary: Summary, workload: Workload) -> bool:
     return len({row.backend for row in rows if not row.is_library}) > 1
 
 
-def _is_in(rows: Sequence[Row], others: Sequence[Row]) -> bool:
-    return any(row is other for row in rows for other in others)
+class _Answer(NamedTuple):
+    """What is best at a size, in words. leaders: the identities of the rows that lead."""
+
+    text: str
+    is_certain: bool
+    leaders: frozenset[int]
 
 
-def _with_answer(
-    rows: Sequence[Row], best: Best, summary: Summary, *, has_backend: bool
-) -> CurvePoint:
+def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
+    names = [_name(row, summary, has_backend=has_backend) for row in best.leaders]
+    return _Answer(
+        best_text(names, best.certainty), best.is_certain, frozenset(map(id, best.leaders))
+    )
+
+
+def _with_answer(rows: Sequence[Row], answer: _Answer) -> CurvePoint:
     """The point of a configuration at one size; where it leads or is tied, with the answer."""
     point = _point(fastest(rows))
-    if not _is_in(rows, best.leaders):
+    if answer.leaders.isdisjoint(map(id, rows)):
         return point
-    names = [_name(row, summary, has_backend=has_backend) for row in best.leaders]
-    return replace(point, answer=best_text(names, best.certainty), is_certain=best.is_certain)
+    return replace(point, answer=answer.text, is_certain=answer.is_certain)
 
 
 def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
