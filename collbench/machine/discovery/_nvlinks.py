@@ -66,22 +66,21 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
     An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch,
     as NCCL does.
     """
-    address = link.remote_address or ""
+    address, class_ = link.remote_address or "", link.remote_class or ""
     if link.remote_type == _SWITCH:
         return SWITCH
     if link.remote_type == _NPU:
         return CPU
     if address in gpu_addresses or (link.remote_type == _GPU and address):
         return address
-    if (link.remote_class or "").startswith("0x0680"):  # a bridge of no other kind: NVSwitches
+    if class_.startswith("0x0680"):  # a bridge of no other kind: NVSwitches
         return SWITCH
-    if (link.remote_class or "").startswith("0x0604"):  # the CPU's side on POWER
+    if class_.startswith("0x0604"):  # the CPU's side on POWER
         return CPU
-    if (link.remote_class or "").startswith("0x03"):
+    if class_.startswith("0x03"):
         return address
-    return (
-        SWITCH if address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff") else ""
-    )
+    is_hidden = address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff")
+    return SWITCH if is_hidden else ""
 
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
@@ -120,31 +119,28 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
 
 
 def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph; its rates are scaled where NVML reports a speed that is not
-    the generation's.
+    """A bundle as a link of the graph. Its rates are scaled where NVML reports another speed than
+    the generation has.
     """
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
-    speeds = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
+    speeds = [speed for speed in (speed_mbps(gpu, link) for link in links) if speed and speed > 0]
     if bundle.raw_gbs is None or not speeds:
         return bundle
-    share = min(speeds) / 1000 * len(links) / bundle.raw_gbs
+    raw, usable = bundle.raw_gbs, bundle.usable_gbs or 0.0
+    share = min(speeds) / 1000 * len(links) / raw
     if abs(share - 1) <= _TOLERANCE:
         return bundle
     source = f"NVML: {min(speeds) / 1000:g} GB/s a link; {bundle.source}"
-    return replace(
-        bundle,
-        raw_gbs=bundle.raw_gbs * share,
-        usable_gbs=(bundle.usable_gbs or 0.0) * share,
-        source=source,
-    )
+    return replace(bundle, raw_gbs=raw * share, usable_gbs=usable * share, source=source)
 
 
-def _speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
+def speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
+    """The speed of a link, or that of all links of the GPU, as NVML reports it."""
     return link.speed_mbps if link.speed_mbps is not None else gpu.common_speed_mbps
 
 
 def numbered(links: Sequence[int]) -> str:
-    """Links in words.
+    """The links of these numbers as text.
 
     >>> numbered([3]), numbered([0, 1, 2, 5])
     ('NVLink 3', 'NVLinks 0-2,5')

@@ -16,7 +16,7 @@ from collbench.machine.discovery.recording import C2c, Fabric, GpuRecord, NvLink
 from collbench.machine.gpus import as_sysfs
 from collbench.machine.topology.model import spans
 
-_MAX_LINKS = 64  # no GPU has so many; NVML says which is the last one
+_MAX_GPU_LINKS = 64  # no GPU has so many; NVML says which is the last one
 _AFFINITY_MASKS = 64  # of 64 CPUs each
 # Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions that we looked at.
 _P2P_CODES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
@@ -132,7 +132,7 @@ def _links(
         pynvml.NVMLError_NotSupported,
         pynvml.NVMLError_FunctionNotFound,
     )
-    for link in range(_MAX_LINKS if count is None else min(count, _MAX_LINKS)):
+    for link in range(_MAX_GPU_LINKS if count is None else min(count, _MAX_GPU_LINKS)):
         try:
             call("nvmlDeviceGetNvLinkState", handle, link)
         except past_the_end as error:
@@ -193,7 +193,7 @@ def _address(function: str, *args: object) -> str:
 
 def _c2c(handle: object, count: int) -> tuple[C2c, ...]:
     links = []
-    for link in range(min(count, _MAX_LINKS)):
+    for link in range(min(count, _MAX_GPU_LINKS)):
         values = reader()
         fields = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
         status, speed = _numbers(values, ("status", "max_mbps"), fields)
