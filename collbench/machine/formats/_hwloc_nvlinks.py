@@ -2,6 +2,7 @@
 whole bundle. Source: topology-nvml.c.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from collbench.machine.formats import _xml
@@ -33,25 +34,17 @@ def nvlinks(
                 value = values[row * len(at) + column]
                 if value and a.startswith("gpu") and b and a != b:
                     megabytes[a, b] = megabytes.get((a, b), 0) + value
+        totals: Counter[str] = Counter()
+        for (a, _), mbs in megabytes.items():
+            totals[a] += mbs
         for (a, b), mbs in megabytes.items():
             if (b, a) not in megabytes or a < b:
-                links.append(
-                    _link(
-                        nodes[a],
-                        a,
-                        b,
-                        mbs,
-                        sum(value for (end, _), value in megabytes.items() if end == a),
-                    )
-                )
-    notes = (
-        [f"{unknown} ends of NVLinks are not among the file's objects: left out"] if unknown else []
-    )
-    notes += (
-        ["how many NVLinks a bundle has is unknown: the GPUs' names tell no generation"]
-        if any(not link.count for link in links)
-        else []
-    )
+                links.append(_link(nodes[a], a, b, mbs, totals[a]))
+    notes = []
+    if unknown:
+        notes.append(f"{unknown} ends of NVLinks are not among the file's objects: left out")
+    if any(not link.count for link in links):
+        notes.append("how many NVLinks a bundle has is unknown: the GPUs' names tell no generation")
     return links, notes
 
 
