@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from collbench.launch.driver import ABORT_GRACE_S, results_of
+from collbench.launch.driver import ABORT_GRACE_S, RUNS, rank_lost, results_of
 from collbench.launch.group import RankContext, RankT, WorkerGroup
 from collbench.launch.server import MethodCall, Reply, perform
 from collbench.util.errors import RankLostError
@@ -59,10 +59,7 @@ class ThreadWorkerGroup(WorkerGroup[RankT]):
         silent = [rank for rank in range(n) if rank not in replies]
         if silent:
             self._is_lost = True
-            raise RankLostError(
-                f"rank {', '.join(map(str, silent))} does not answer",
-                "rows finished before are kept; run again with --resume to go on",
-            )
+            raise rank_lost([f"rank {', '.join(map(str, silent))} {RUNS}"])
         return results_of(replies)
 
     def close(self) -> None:

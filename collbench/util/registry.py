@@ -25,10 +25,8 @@ class Family:
 
     def names(self) -> tuple[str, ...]:
         """Names of all members, sorted."""
-        found = (
-            info.name for info in pkgutil.iter_modules(self._path) if not info.name.startswith("_")
-        )
-        return tuple(sorted(set(found) - self._helpers))
+        modules = {info.name for info in pkgutil.iter_modules(self._path)}
+        return tuple(sorted(name for name in modules - self._helpers if not name.startswith("_")))
 
     def load(self, name: str) -> ModuleType:
         """The member's module. Raises UsageError if there is none of that name."""

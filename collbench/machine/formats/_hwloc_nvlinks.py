@@ -49,22 +49,22 @@ def nvlinks(
 
 
 def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
-    ends = [word for element in matrix.of("indexes") for word in element.words]
+    ends = [text for element in matrix.of("indexes") for text in element.texts]
     if matrix.get("type"):
-        ends = [f"{matrix.get('type')}:{word}" for word in ends]
-    words = [word for element in matrix.of("u64values") for word in element.words]
+        ends = [f"{matrix.get('type')}:{end}" for end in ends]
+    texts = [text for element in matrix.of("u64values") for text in element.texts]
     if (
         len(ends) > _MAX_OBJECTS
         or matrix.number("nbobjs", -1) != len(ends)
-        or len(words) != len(ends) ** 2
+        or len(texts) != len(ends) ** 2
     ):
         raise UsageError(
-            f"{matrix.place}: {len(ends)} indexes and {len(words)} values are no matrix of"
+            f"{matrix.place}: {len(ends)} indexes and {len(texts)} values are no matrix of"
             f" {matrix.get('nbobjs')[:10] or '?'} objects"
         )
-    if not all(word.isdecimal() and len(word) < 13 for word in words):
+    if not all(text.isdecimal() and len(text) < 13 for text in texts):
         raise UsageError(f"{matrix.place}: a value of NVLinkBandwidth is no whole number of MB/s")
-    return ends, [int(word) for word in words]
+    return ends, [int(text) for text in texts]
 
 
 def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:

@@ -8,47 +8,23 @@ links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, get_args, get_type_hints
 
 from collbench.machine.formats._build import MAX_NODES
-from collbench.machine.topology.model import P2P, Link, LinkKind, Node, NodeKind, Topology
+from collbench.machine.topology.model import P2P, Facts, Link, LinkKind, Node, NodeKind, Topology
 from collbench.util.errors import UsageError
 
 FORMAT, VERSION = "collbench-topology", 1
 _FORMAT_KEY = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
 _MAX_LINKS = 1 << 16
 _MAX_JSON_CHARS = 24 << 20  # of as many nodes and links as are allowed
-_NODE_FIELDS = {
-    "id": str,
-    "kind": str,
-    "name": str,
-    "index": int,
-    "address": str,
-    "host": int,
-    "affinity": str,
-    "facts": dict,
-}
-_LINK_FIELDS = {
-    "a": str,
-    "b": str,
-    "kind": str,
-    "count": int,
-    "generation": int,
-    "raw_gbs": float,
-    "usable_gbs": float,
-    "source": str,
-    "note": str,
-}
-_TOPOLOGY_FIELDS = {
-    "format": str,
-    "version": int,
-    "name": str,
-    "hosts": list,
-    "notes": list,
-    "nodes": list,
-    "links": list,
-    "p2p": list,
-}
+# Types of the model's fields that are others in JSON.
+_JSON_TYPES: dict[object, type] = {NodeKind: str, LinkKind: str, float | None: float, Facts: dict}
+_NODE_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Node).items()}
+_LINK_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Link).items()}
+_TOPOLOGY_FIELDS = {"format": str, "version": int, "name": str} | dict.fromkeys(
+    ("hosts", "notes", "nodes", "links", "p2p"), list
+)
 _P2P_FIELDS = {"a": str, "b": str, "what": str, "status": str}
 _JSON_TYPE_NAMES = {
     str: "a string",
