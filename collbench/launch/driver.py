@@ -119,9 +119,7 @@ def results_of(replies: Mapping[int, Reply]) -> list[object]:
 
 
 def hang_error(errors: Sequence[CollbenchError]) -> HangError:
-    """One error of several ranks' waits, which begins with the rank at the root where that is
-    known.
-    """
+    """One error of several ranks' waits, which begins with the rank at the root if known."""
     suspects = [
         error.suspect
         for error in errors

@@ -63,9 +63,7 @@ class ThreadWorkerGroup(WorkerGroup[RankT]):
         return results_of(replies)
 
     def close(self) -> None:
-        """Let every rank give its memory back; one that is lost keeps its thread, which ends with
-        the process.
-        """
+        """Let every rank free its memory; a lost one keeps its thread until the process ends."""
         if not self._is_lost:
             # what ended the sweep says more than that a GPU does not give its memory back
             with suppress(RankLostError):

@@ -82,9 +82,7 @@ class Watchdog:
         self._heartbeat = Heartbeat(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
-        """What became of a rank's process; one on another host seems to run while its heartbeat
-        comes.
-        """
+        """What became of a rank's process; a remote one seems to run while its heartbeat comes."""
         if self.hosts[rank] == self.hosts[self.rank]:
             return fate(self.pids[rank], None)
         silence_s = self._heartbeat.silence_s(rank)

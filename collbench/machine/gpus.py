@@ -204,9 +204,7 @@ def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
 
 
 def _by_index(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
-    """The GPU of CUDA's number; CUDA reads what starts the entry, as C's strtol does, and skips the
-    rest.
-    """
+    """The GPU of CUDA's number: what starts the entry, as C's strtol reads it."""
     number = re.match(r"\s*[+-]?[0-9]+", entry)
     place = int(number[0]) if number else -1
     return gpus[place] if 0 <= place < len(gpus) else None

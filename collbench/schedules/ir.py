@@ -30,9 +30,7 @@ class Operand(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A connection to a peer. A port has one sending track on one side and one receiving track on
-    the other.
-    """
+    """A connection to a peer. Only one track sends on a port, only one receives on it."""
 
     peer: int
     port: str
@@ -81,9 +79,7 @@ Program = tuple[Track, ...]
 
 
 class At(NamedTuple):
-    """A place in a schedule: `program` is a rank, or 0 for all of them where the schedule is
-    symmetric.
-    """
+    """A place in a schedule: `program` is a rank, or 0 for all ranks of a symmetric schedule."""
 
     program: int
     track: int
@@ -91,18 +87,14 @@ class At(NamedTuple):
 
 
 class PendingPull(NamedTuple):
-    """A pulled message of the same track, sent in `round` along `edge`, which the peer may still be
-    reading.
-    """
+    """A pulled message, sent in `round` along `edge`, which the peer may still be reading."""
 
     round: int
     edge: Edge
 
 
 class Message(NamedTuple):
-    """One message of a loop as one of its ends sees it: what the round at `at` sends, or receives,
-    along `edge`.
-    """
+    """One message of a loop, as what the round at `at` sends, or receives, along `edge`."""
 
     at: At
     edge: Edge
@@ -149,9 +141,7 @@ class Schedule:
         return self._absolute(self.pulled.get(at, frozenset()), rank)
 
     def pushed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
-        """The edges of that round whose message the peer writes into the rank's output,
-        absolute.
-        """
+        """The edges of that round whose message the peer writes into the output, absolute."""
         at = self._at(rank, track, round_index)
         return self._absolute(self.pushed.get(at, frozenset()), rank)
 
@@ -271,9 +261,7 @@ def mapped(
 
 
 def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) -> Program:
-    """The program with every peer, and every chunk of a buffer of n chunks, moved by `by` modulo
-    n.
-    """
+    """The program with every peer, and every chunk of n-chunk buffers, moved by `by` modulo n."""
     if by % n == 0:
         return program
 

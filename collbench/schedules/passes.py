@@ -57,9 +57,7 @@ def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
 def message_indices(
     steps: Round,
 ) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
-    """For every step and edge, which chunk of the round's message it sends, and which it
-    receives.
-    """
+    """For every step and edge, which chunk of its message the step sends, and receives."""
     return _indices(step.send for step in steps), _indices(step.recv for step in steps)
 
 

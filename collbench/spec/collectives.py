@@ -37,9 +37,7 @@ _SPELLINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """One block that must come out: the reduction, over `ranks`, of their input block
-    `in_block`.
-    """
+    """One block of the output: the reduction, over `ranks`, of their input block `in_block`."""
 
     out_block: int
     ranks: tuple[int, ...]
@@ -83,9 +81,7 @@ class Collective:
 
     @property
     def has_in_place(self) -> bool:
-        """False where in place has no meaning: every rank sends what it would overwrite (alltoall,
-        sendrecv).
-        """
+        """False where in place has no meaning: every rank sends what it would overwrite."""
         return self.name not in ("alltoall", "sendrecv")
 
     def blocks(self, buffer: Literal["in", "out"], n: int, root: int, rank: int) -> int:
@@ -94,9 +90,7 @@ class Collective:
         return 0 if who == "root" and rank != root else (n if how_many == "n" else 1)
 
     def block_count(self, size_bytes: int, item_bytes: int, n: int) -> int:
-        """Elements of one block: S rounded down to whole elements, and to equal blocks where S is n
-        of them.
-        """
+        """Elements of one block: S rounded down to whole elements and to equal blocks."""
         return size_bytes // (item_bytes * (n if self.size_in_blocks else 1))
 
     def size_bytes(self, block_count: int, item_bytes: int, n: int) -> int:

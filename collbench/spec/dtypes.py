@@ -74,13 +74,11 @@ class Dtype:
         return _numpy_dtype(self.name)
 
     def accumulator(self) -> "np.dtype[np.generic]":
-        """The type in which one step of a schedule accumulates: float32 for floats of 16 and of 8
-        bits.
-        """
+        """The type in which one step accumulates: float32 for floats of 16 and of 8 bits."""
         return _numpy_dtype("float32" if self.is_float and self.item_bytes <= 2 else self.name)
 
 
-_BY_NAME = {
+_DTYPE_OF = {
     one.name: one
     for one in (
         Dtype(name="int8", item_bytes=1, exact_up_to=127),
@@ -103,7 +101,7 @@ def dtype(name: DtypeName) -> Dtype:
     >>> dtype("bfloat16").item_bytes
     2
     """
-    return _BY_NAME[name]
+    return _DTYPE_OF[name]
 
 
 @cache

@@ -187,9 +187,7 @@ def _gpu_node(draft: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: 
 
 
 def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
-    """One node for each PCI function that is a NIC: RDMA devices first, each with its network
-    interfaces.
-    """
+    """One node for each PCI function that is a NIC: RDMA devices first, with their interfaces."""
     by_address: dict[str, list[Nic]] = {}
     for nic in sorted(draft.recording.nics, key=lambda one: not one.is_rdma):
         if not nic.is_virtual:
@@ -419,13 +417,13 @@ def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host
                 down |= dead & set(of_gpu[number].get("", _nvlinks.Bundle()).down)
             note = f"{_nvlinks.numbered(sorted(down))} of GPU {number} down" if down else ""
             other = number_of.get(end)
-            if end == _nvlinks.SWITCH:
+            if end == _nvlinks.FAR_SWITCH:
                 if all(node.id != switch for node in draft.nodes):
                     draft.nodes.append(
                         Node(id=switch, kind="nvswitch", name="NVSwitch", host=switch_host)
                     )
                 draft.links.append(_nvlinks.bundle_link(id_, switch, gpu, bundle.up, note))
-            elif end == _nvlinks.CPU:  # coherent, and no path from GPU to GPU: as C2C
+            elif end == _nvlinks.FAR_CPU:  # coherent, and no path from GPU to GPU: as C2C
                 cpu = draft.cpu_above(id_)
                 link = _nvlinks.bundle_link(cpu, id_, gpu, bundle.up, note)
                 draft.links.append(replace(link, kind="c2c"))

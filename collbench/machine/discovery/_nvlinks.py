@@ -23,7 +23,7 @@ VERSIONS = {
     7: ("5.0", 5),
     8: ("6.0", 6),
 }
-SWITCH, CPU = "switch", "processor"  # far ends that are no GPU's address
+FAR_SWITCH, FAR_CPU = "switch", "processor"  # far ends that are no GPU's address
 _GPU, _NPU, _SWITCH = 0, 1, 2  # NVML_NVLINK_DEVICE_TYPE_GPU, _IBMNPU, _SWITCH
 _ARCH_BY_FIELDS = 90  # from Hopper on the state of a link is a field value
 # The tolerance between NVML's speed and the table of rates: NVML's includes the line code (26.562
@@ -60,7 +60,7 @@ def version_of(link: NvLink) -> int | None:
 
 
 def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
-    """What a link leads to: a GPU's address, SWITCH, PROCESSOR, or empty if NVML does not report
+    """What a link leads to: a GPU's address, FAR_SWITCH, FAR_CPU, or empty if NVML does not report
     it.
 
     An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch,
@@ -68,25 +68,23 @@ def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
     """
     address, class_ = link.remote_address or "", link.remote_class or ""
     if link.remote_type == _SWITCH:
-        return SWITCH
+        return FAR_SWITCH
     if link.remote_type == _NPU:
-        return CPU
+        return FAR_CPU
     if address in gpu_addresses or (link.remote_type == _GPU and address):
         return address
     if class_.startswith("0x0680"):  # a bridge of no other kind: NVSwitches
-        return SWITCH
+        return FAR_SWITCH
     if class_.startswith("0x0604"):  # the CPU's side on POWER
-        return CPU
+        return FAR_CPU
     if class_.startswith("0x03"):
         return address
     is_hidden = address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff")
-    return SWITCH if is_hidden else ""
+    return FAR_SWITCH if is_hidden else ""
 
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
-    """Links of a GPU by their far ends; links without a known far end stand under the empty
-    name.
-    """
+    """Links of a GPU by their far ends; links without a known far end have the empty name."""
     known = {one.address: one for one in recording.gpus if one.address}
     by_far_end: dict[str, Bundle] = {}
     for link in gpu.links:
@@ -99,9 +97,7 @@ def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
 
 
 def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
-    """Links that are down here and up on another GPU of that name, on a GPU that uses NVLink at
-    all.
-    """
+    """Links that are down here but up on another GPU of that name, if this GPU uses NVLink."""
     if not any(is_up(link, gpu.arch) for link in gpu.links):
         return []
     elsewhere = {

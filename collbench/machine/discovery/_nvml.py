@@ -19,7 +19,7 @@ from collbench.machine.topology.model import spans
 _MAX_GPU_LINKS = 64  # no GPU has so many; NVML says which is the last one
 _AFFINITY_MASKS = 64  # of 64 CPUs each
 # Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions that we looked at.
-_P2P_CODES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
+_P2P_CAPS = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
 _ERROR_COUNTERS = {"replay": 0, "recovery": 1, "crc": 2}
 # NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE, _VERSION: of a
@@ -115,7 +115,7 @@ def pair(a: int, b: int, first: object, second: object) -> PairRecord:
     ancestor = values.read("ancestor", call, "nvmlDeviceGetTopologyCommonAncestor", first, second)
     status = {
         name: values.read(name, call, "nvmlDeviceGetP2PStatus", first, second, code)
-        for name, code in _P2P_CODES.items()
+        for name, code in _P2P_CAPS.items()
     }
     return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=values.unknown)
 
@@ -211,9 +211,7 @@ def _numbers(
 
 
 def _fields(handle: object, requests: Sequence[tuple[int, int | None]]) -> list[int | str]:
-    """The values of fields, each with the link that it belongs to; a reason where one is
-    missing.
-    """
+    """The values of fields, each of a link or of the GPU; a reason where one is missing."""
     import pynvml
 
     if not requests:
@@ -235,9 +233,7 @@ def _fields(handle: object, requests: Sequence[tuple[int, int | None]]) -> list[
 
 
 def _fabric(handle: object) -> Fabric:
-    """The fabric, by the newest structure that binding and driver share. Raises NVMLError or
-    ValueError.
-    """
+    """The fabric, by the newest structure that binding and driver share. Raises NVMLError."""
     import pynvml
 
     values = reader()

@@ -87,9 +87,7 @@ def _nvml_part(root: Path, values: ValueReader) -> _NvmlPart:
 
 
 def shown_gpus() -> tuple[int, ...]:
-    """NVML's numbers of the GPUs that CUDA shows to this process. Raises NVMLError or
-    ValueError.
-    """
+    """NVML's numbers of the GPUs that CUDA shows this process. Raises NVMLError or ValueError."""
     try:
         return tuple(gpu.index for gpu in gpus.visible())
     except UnavailableError as error:

@@ -87,9 +87,7 @@ def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
 
 
 def real_path(root: Path, link: Path) -> str:
-    """Where a link of /sys leads, relative to /sys. Raises OSError if it leads nowhere, or out of
-    /sys.
-    """
+    """The target of a link of /sys, relative to /sys. Raises OSError if it is not below /sys."""
     target, base = link.resolve(strict=True), (root / "sys").resolve()
     if not target.is_relative_to(base):
         raise FileNotFoundError(2, "it leads out of /sys")
@@ -184,9 +182,7 @@ def _with_speed(nic: Nic, folder: Path) -> Nic:
 
 
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
-    """Links inside split switches, each once: reported by Broadcom's module, by addresses of
-    upstream ports.
-    """
+    """Links inside split switches, each once, by the addresses that Broadcom's module reports."""
     links = {
         (min(folder.name, peer.name), max(folder.name, peer.name))
         for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links")
@@ -213,9 +209,7 @@ def _port(folder: Path) -> Port:
 
 
 def _speed(file: Path) -> int:
-    """Mb/s of an interface. The kernel writes -1, or that as unsigned, where the device does not
-    report it.
-    """
+    """Mb/s of an interface. The kernel writes -1, signed or unsigned, for an unknown speed."""
     speed = number(file)
     if speed in (-1, 0xFFFFFFFF, 0):
         raise ValueError(f"the kernel says {speed}")

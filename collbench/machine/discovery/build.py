@@ -15,7 +15,7 @@ from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, Node, Topology
 from collbench.util.errors import UsageError
 
-_P2P_CODES = tuple(P2P_MEANINGS)
+_P2P_STATUSES = tuple(P2P_MEANINGS)
 
 
 def topology_of(recordings: Sequence[Recording]) -> Topology:
@@ -109,8 +109,8 @@ def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, 
         if pair.a in gpu_ids and pair.b in gpu_ids:
             for what in P2P:
                 status: int | None = getattr(pair, what)
-                is_known = status is not None and 0 <= status < len(_P2P_CODES)
-                code = _P2P_CODES[status] if status is not None and is_known else "U"
+                is_known = status is not None and 0 <= status < len(_P2P_STATUSES)
+                code = _P2P_STATUSES[status] if status is not None and is_known else "U"
                 if code == "OK" and {pair.a, pair.b} & divided:
                     code = "NS"
                 statuses[gpu_ids[pair.a], gpu_ids[pair.b], what] = code

@@ -25,9 +25,7 @@ class LinkRow:
 
 
 def links_table(recording: Recording) -> list[LinkRow]:
-    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs where that is not
-    known.
-    """
+    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs if that is unknown."""
     if recording.cuda is None:
         shown = [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
     else:
@@ -35,7 +33,7 @@ def links_table(recording: Recording) -> list[LinkRow]:
         shown = [by_index[index] for index in recording.cuda]
     known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
-    names |= {_nvlinks.SWITCH: "NVSwitch", _nvlinks.CPU: "CPU"}
+    names |= {_nvlinks.FAR_SWITCH: "NVSwitch", _nvlinks.FAR_CPU: "CPU"}
     rows = []
     for number, gpu in enumerate(shown):
         for link in gpu.links:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collbench.machine._json import parse_json
 from collbench.machine.discovery._codec import decode, encode
 from collbench.util.errors import UsageError
 
@@ -55,9 +56,7 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciDevice:
-    """A PCI function. path: its real path under /sys, parents included; speeds as in 16.0 GT/s
-    PCIe.
-    """
+    """A PCI function. path: its real path under /sys. Speeds are texts such as 16.0 GT/s PCIe."""
 
     address: str
     path: str
@@ -77,9 +76,7 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, as text of the kernel: rate 400 Gb/sec (4X NDR), state 4:
-    ACTIVE.
-    """
+    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE."""
 
     number: int
     rate: str | None = None
@@ -248,19 +245,7 @@ def loads(text: str, name: str) -> list[Recording]:
     Traceback (most recent call last):
     collbench.util.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
     """
-    if len(text) > _MAX_CHARS:
-        raise UsageError(
-            f"{name} has {len(text) >> 20} MB; a recording has less than {_MAX_CHARS >> 20}"
-        )
-    try:
-        data = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}",
-            "is the file cut off?",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: not a recording: {error}") from None
+    data = parse_json(text, name, _MAX_CHARS)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(
             f"{name}: not a recording: its format is not {FORMAT}",
@@ -278,10 +263,6 @@ def loads(text: str, name: str) -> list[Recording]:
         _checked(decode(Recording, host, f"{name}: hosts[{number}]"), f"{name}: hosts[{number}]")
         for number, host in enumerate(hosts)
     ]
-
-
-def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _is_at_its_address(device: PciDevice) -> bool:

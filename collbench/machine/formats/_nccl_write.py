@@ -11,7 +11,14 @@ from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
 from collbench.machine.formats._build import cpus_mask
-from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
+from collbench.machine.formats._nccl_attributes import (
+    CPU_ATTRIBUTES,
+    GPU_ATTRIBUTES,
+    NET_ATTRIBUTES,
+    NO_BUS,
+    PCI_ATTRIBUTES,
+    bus_key,
+)
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
 from collbench.machine.topology.rates import pcie_speed
 from collbench.util.errors import UsageError
@@ -44,9 +51,7 @@ def write(topology: Topology) -> str:
 
 
 class _NcclWriter:
-    """One file in the making: the tree of PCIe links below the CPUs, with the other links at
-    their GPUs.
-    """
+    """One file: the tree of PCIe links below the CPUs, with the other links at their GPUs."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -76,7 +81,7 @@ class _NcclWriter:
         return _element("system", {"version": 1}, cpus)
 
     def cpu(self, cpu: Node) -> list[str]:
-        attributes = _attributes(cpu, CPU, "xml:")
+        attributes = _attributes(cpu, CPU_ATTRIBUTES, "xml:")
         derived = {"numaid": cpu.index, "affinity": cpus_mask(cpu.affinity)}
         return _element("cpu", _missing(derived, attributes) | attributes, self.children(cpu))
 
@@ -125,7 +130,7 @@ class _NcclWriter:
             "link_speed": pcie_speed(link.generation),
             "link_width": link.count or "",
         }
-        attributes = _attributes(first, PCI, "xml-pci:")
+        attributes = _attributes(first, PCI_ATTRIBUTES, "xml-pci:")
         missing = _missing(derived, attributes)
         return _element("pci", {"busid": self.address(first)} | attributes | missing, inner)
 
@@ -150,7 +155,7 @@ class _NcclWriter:
         ]
         if gpu.fact("numbered") and not inner:  # not by CUDA: better no number than a wrong one
             return []
-        attributes = _attributes(gpu, GPU, "xml:")
+        attributes = _attributes(gpu, GPU_ATTRIBUTES, "xml:")
         return _element("gpu", _missing({"dev": gpu.index}, attributes) | attributes, inner)
 
     def link(self, gpu: Node, link: Link) -> list[str]:
@@ -180,7 +185,7 @@ class _NcclWriter:
         nets = []
         for nic in nics:
             if nic.name:
-                attributes = _attributes(nic, NET, "xml:")
+                attributes = _attributes(nic, NET_ATTRIBUTES, "xml:")
                 nets += _element("net", _missing({"name": nic.name}, attributes) | attributes)
         return _element("nic", {}, nets) if nets else []
 

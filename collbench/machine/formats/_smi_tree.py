@@ -33,9 +33,7 @@ class Device:
 
 
 def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> Topology:
-    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: of the matrix, for
-    messages.
-    """
+    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: for messages."""
     tree = _ClassTree(devices, cells)
     cpus = [node for node in tree.nodes if node.kind == "cpu"]
     limit_cpus(cpus, place)
@@ -146,9 +144,7 @@ def _node(device: Device) -> Node:
 def _groups(
     devices: Sequence[Device], is_near: Callable[[Device, Device], bool]
 ) -> list[list[Device]]:
-    """Devices that are near, or near to one that is, and so on: in the order in which they first
-    come.
-    """
+    """Devices that are near each other, directly or through others, in their order."""
     left, groups = list(devices), []
     while left:
         group, left = [left[0]], left[1:]
@@ -185,9 +181,7 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
 
 
 def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> list[str]:
-    """A remark if the constructed machine has other classes than the matrix, which then fits no
-    tree.
-    """
+    """A remark if the machine has other classes than the matrix, which then fits no tree."""
     wrong = []
     for a, b in combinations(devices, 2):
         cell, built = cells[a.label, b.label], path(plain, a.id, b.id).label

@@ -26,9 +26,7 @@ _DOCTYPES = {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd"), ("topology",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """An element: its attributes in their order, its children, the texts between them, and where it
-    stands.
-    """
+    """An element: its attributes in order, its children, the texts between them, its place."""
 
     tag: str
     attributes: dict[str, str]

@@ -31,7 +31,7 @@ _SOURCE = "hwloc's pci_link_speed"
 _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one for all generations
 # osdev_type by the file's version: network and OpenFabrics, numbered in hwloc 2, bits in hwloc 3.
 _NETWORKS = {"2": (("2", "3"), ("3",)), "3": (("16", "32", "48"), ("32", "48"))}
-_NVIDIA = "10de"
+_NVIDIA_ID = "10de"
 _CPU_FACTS = (
     ("vendor", "CPUVendor"),
     ("familyid", "CPUFamilyNumber"),
@@ -60,9 +60,7 @@ def read(text: str, name: str) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Near:
-    """Where an object stands: the CPUs of the last object that has some, and that object's
-    package.
-    """
+    """Where an object stands: the CPUs and the package of the last object that has some."""
 
     cpus: int
     package: _xml.Element | None
@@ -145,9 +143,7 @@ class _HwlocReader:
                 )
 
     def mark_relevant(self, element: _xml.Element) -> bool:
-        """Note NVSwitches, what is left out, and which elements hold a GPU or a NIC; whether this
-        one does.
-        """
+        """Note NVSwitches and what is left out; whether the element holds a GPU or a NIC."""
         kind = (
             _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
         )
@@ -353,12 +349,12 @@ def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     if (
         any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems)
         or class_ == "0302"
-        or (class_[:2] == "03" and vendor == _NVIDIA)
+        or (class_[:2] == "03" and vendor == _NVIDIA_ID)
     ):
         return "gpu"
     if class_[:2] == "02" or any(system.get("osdev_type") in networks for system in systems):
         return "nic"
-    is_nvswitch = vendor == _NVIDIA or device.get("subtype") == "NVSwitch"
+    is_nvswitch = vendor == _NVIDIA_ID or device.get("subtype") == "NVSwitch"
     return "nvswitch" if class_ == "0680" and is_nvswitch else "other"
 
 

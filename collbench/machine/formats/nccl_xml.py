@@ -2,10 +2,10 @@
 | c2c, and pci > nic > net.
 
 An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
-link_width and others (see PCI) of the PCI device, dev, sm, rank and gdr of the GPU, dev, speed and
-so on of the NIC, arch, vendor, familyid and modelid of a CPU. Unknown ones are kept as xml:NAME,
-those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write). Source: NCCL's xml.cc
-and topo.cc, and dumps of 2.11 to 2.28.
+link_width and so on of the PCI device, dev, sm, rank and gdr of the GPU, dev, speed and so on of
+the NIC, arch, vendor, familyid and modelid of a CPU (_nccl_attributes has all). Unknown ones are
+kept as xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write).
+Source: NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
 """
 
 from collections import Counter
@@ -21,7 +21,14 @@ from collbench.machine.formats._build import (
     renamed,
     socket_links,
 )
-from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
+from collbench.machine.formats._nccl_attributes import (
+    CPU_ATTRIBUTES,
+    GPU_ATTRIBUTES,
+    NET_ATTRIBUTES,
+    NO_BUS,
+    PCI_ATTRIBUTES,
+    bus_key,
+)
 from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import Facts, Link, Node, Topology
@@ -98,7 +105,7 @@ class _NcclReader:
             index=max(numa, -1),
             host=self.hosts.index(hash_),
             affinity=near,
-            facts=_facts(cpu, CPU, "xml:"),
+            facts=_facts(cpu, CPU_ATTRIBUTES, "xml:"),
         )
         self.nodes.append(node)
         self.above = node
@@ -130,7 +137,7 @@ class _NcclReader:
             address=address,
             host=parent.host,
             affinity=self.above.affinity,
-            facts=_facts(pci, PCI, "xml-pci:"),
+            facts=_facts(pci, PCI_ATTRIBUTES, "xml-pci:"),
         )
         if not gpus and of_class.startswith("0x03"):
             implied = {"numbered": "by order of appearance"}
@@ -138,7 +145,7 @@ class _NcclReader:
         for gpu in gpus:
             # Numbered when all are known: those without a number get what is left.
             id_ = f"?{len(self.gpus)}"
-            facts = (*common.facts, *_facts(gpu, (*GPU, "numbered"), "xml:"))
+            facts = (*common.facts, *_facts(gpu, (*GPU_ATTRIBUTES, "numbered"), "xml:"))
             self.nodes.append(replace(common, id=id_, kind="gpu", facts=facts))
             self.gpus.append((id_, gpu))
             self.cpu_of[id_] = self.above.id
@@ -160,7 +167,7 @@ class _NcclReader:
 
     def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
         dev = net.number("dev", -1)
-        facts = *node.facts, *_facts(net, NET, "xml:")
+        facts = *node.facts, *_facts(net, NET_ATTRIBUTES, "xml:")
         node = replace(
             node,
             id=self.ids.take("nic", dev),
@@ -210,9 +217,7 @@ class _NcclReader:
         self.gpus = [(ids[id_], gpu) for id_, gpu in self.gpus]
 
     def nvlinks(self) -> list[str]:
-        """Add bundles: both GPUs of a pair list theirs; all NVSwitches are one, as for NCCL.
-        Returns remarks.
-        """
+        """Add bundles, which both GPUs list; NVSwitches are one, as for NCCL. Returns remarks."""
         by_id = {node.id: node for node in self.nodes}
         by_bus = {
             (node.host, bus_key(node.address)): node.id
@@ -274,9 +279,7 @@ class _NcclReader:
         return "nvs0" if class_.startswith("0x0680") or is_hidden else None
 
     def pcilinks(self, system: _xml.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which Broadcom's switches report; both ends
-        list it.
-        """
+        """Links between PCIe switches beside the tree, which both Broadcom switches list."""
         by_bus = {
             bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
         }

@@ -8,8 +8,9 @@ links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
+from collbench.machine._json import parse_json
 from collbench.machine.formats._build import MAX_NODES
 from collbench.machine.topology.model import P2P, Facts, Link, LinkKind, Node, NodeKind, Topology
 from collbench.util.errors import UsageError
@@ -80,7 +81,7 @@ def read(text: str, name: str) -> Topology:
     """The topology of a file. Raises UsageError with line and column, or the path of the value,
     such as nodes[3].kind.
     """
-    value = _parsed(text, name)
+    value = parse_json(text, name, _MAX_JSON_CHARS)
     try:
         return _topology(value)
     except _WrongError as error:
@@ -89,26 +90,6 @@ def read(text: str, name: str) -> Topology:
 
 class _WrongError(Exception):
     """A value is not what it must be."""
-
-
-def _parsed(text: str, name: str) -> object:
-    def no_number(constant: str) -> NoReturn:
-        raise UsageError(f"{name}: {constant} is no number of JSON")
-
-    if len(text) > _MAX_JSON_CHARS:
-        raise UsageError(
-            f"{name}: more than {_MAX_JSON_CHARS >> 20} Mi characters: no topology is that large"
-        )
-    try:
-        return json.loads(text, parse_constant=no_number)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
-        ) from None
-    except RecursionError:
-        raise UsageError(f"{name}: nests too deep") from None
-    except ValueError:
-        raise UsageError(f"{name}: a number has too many digits") from None
 
 
 def _topology(value: object) -> Topology:

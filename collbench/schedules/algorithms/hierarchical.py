@@ -80,9 +80,7 @@ def _overlapped(gives: Sequence[Round], turns: Sequence[Round], takes: Sequence[
 
 
 def allreduce(world: World, rank: int) -> Program:
-    """Shard l is of the ranks with number l, its part h is complete at host h: chunk l * hosts +
-    h.
-    """
+    """Number l reduces shard l; part h of it is complete at host h: chunk l * hosts + h."""
     at = _Spot(world, rank)
     part = [(at.h - 1 - k) % at.hosts for k in range(2 * at.hosts - 1)]
     own, last = at.hosts - 1, 2 * at.hosts - 2
@@ -136,9 +134,7 @@ def reducescatter(world: World, rank: int) -> Program:
 
 
 def allgather(world: World, rank: int) -> Program:
-    """Blocks of number l go round the ring of those ranks; each that comes by is broadcast inside
-    the host.
-    """
+    """Blocks of number l go round the ring of those ranks; each is broadcast inside the host."""
     at = _Spot(world, rank)
     last = at.hosts - 1
     turns = [
