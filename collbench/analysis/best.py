@@ -8,7 +8,8 @@ plots and pages show its answer.
    best of many is not flattered.
 3. A row is beaten if the repeats of another row separate the two and it takes LEAST_GAIN times as
    long. One row that is not beaten is the winner; several are tied, and the simplest leads.
-4. Where all rows are noise, or the fastest has one repeat only, nothing is decided.
+4. Where all rows are noise, or the fastest has one repeat only, nothing is decided. Noise has no
+   ratios either: the fastest row stands alone, with the median of all its repeats.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,6 +90,11 @@ class Best:
         return self.leaders[0]
 
     @property
+    def is_flattered(self) -> bool:
+        """Whether the repeat that chose the row is the only one that gives its time."""
+        return self.rows > 1 and len(self.row.times_us) == 1
+
+    @property
     def is_certain(self) -> bool:
         """Whether the answer may be claimed, be it a tie."""
         return self.certainty != UNCERTAIN
@@ -158,7 +164,8 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
     row = leaders[0]
     others = [other for other in able if other is not row]
     runner_up = fastest(others) if others else None
-    is_held_out = len(able) > 1 and len(row.times_us) > 1
+    is_noise = all(row.is_noise for row in able)
+    is_held_out = len(able) > 1 and len(row.times_us) > 1 and not is_noise
     repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
     time_us = median_time(row.times_us, repeats)
     busbw = (
@@ -171,8 +178,10 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
     )
 
     def slowdown(other: Row | None) -> Interval | None:
-        """The time of another row over that of the leader."""
-        return other and ratio(other.times_us, row.times_us, _common(other, row, repeats))
+        """The time of another row over that of the leader; None of noise."""
+        if other is None or is_noise:
+            return None
+        return ratio(other.times_us, row.times_us, _common(other, row, repeats))
 
     peers = {
         other.backend: slowdown_of_peer

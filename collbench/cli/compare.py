@@ -182,7 +182,9 @@ def _show_one(loaded: "ResultFile", options: Options) -> int:
     if has_derived:
         _derive(loaded.frame, options)
     if options["against"] is not None:
-        return _judge(loaded.frame, options["against"], options["fail_below"])
+        is_noise = _print_doubt(loaded)
+        code = _judge(loaded.frame, options["against"], options["fail_below"])
+        return max(code, _gate_on_noise([loaded.name] * is_noise, options["fail_below"]))
     return 0 if has_derived else _summarise(loaded, options)
 
 
@@ -220,6 +222,26 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     if options["plot"] is not None:
         plot(options["plot"], [loaded])
     return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
+
+
+def _print_doubt(loaded: "ResultFile") -> bool:
+    """Say that most rows of a file are noise, why, and what to do; whether it is so."""
+    from collbench.analysis.doubt import doubt_of_changes
+    from collbench.analysis.rows import rows_of
+    from collbench.report.tables.summary import lines_of
+
+    lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(sys.stdout))
+    for line in lines:
+        click.echo(line)
+    return bool(lines)
+
+
+def _gate_on_noise(noisy: Sequence[str], fail_below: float | None) -> int:
+    """The exit code of a gate that had noise to judge."""
+    if not noisy or fail_below is None:
+        return 0
+    click.echo(f"cannot judge: most rows of {' and of '.join(noisy)} are noise", err=True)
+    return CHANGED_CODE
 
 
 def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
@@ -300,6 +322,7 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
     has_colours = is_coloured(options["color"], sys.stdout)
     if place:
         click.echo()
+    noisy = [one.name for one in (new, base) if _print_doubt(one)]
     for line in lines(
         changes,
         (new.name, base.name),
@@ -313,7 +336,8 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
     if options["plot"] is not None:
         plot(options["plot"], [new, base])
     limit = options["fail_below"]
-    return 0 if limit is None else _gate(changes, new.name, base.name, limit)
+    code = 0 if limit is None else _gate(changes, new.name, base.name, limit)
+    return max(code, _gate_on_noise(noisy, limit))
 
 
 def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:

@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 import pytest
@@ -188,8 +189,9 @@ def test_where_all_rows_are_noise_nothing_is_claimed(
     plain = " ".join(said.split())
     assert plain.startswith(
         "Cannot tell which configuration is best: all 9 rows are noise. No winner and no crossover"
-        " is claimed. why repeats of one row differ by 91% of its time in the median"
+        " is claimed. why "
     )
+    assert "repeats of one row differ by 91% of its time in the median" in plain
     for words in reasons + remedies:
         assert words in plain
     assert re.search(r"\n  (algorithm|protocol|effect) ", said) is None
@@ -211,6 +213,27 @@ def test_mostly_noise_is_said_first_and_the_rest_is_answered() -> None:
         "cannot tell"
     ]
     assert "algorithm       ring to 8, cannot tell from 1K" in said
+
+
+def test_noise_has_the_median_of_all_repeats_and_no_ratio() -> None:
+    """Half of its repeats would be as much luck as all of them."""
+    best = decided(row(NOISE, notes="auto"), row(NOISE, algo="tree"))
+    assert best.time_us == median(NOISE) and not best.is_held_out
+    assert best.gain is best.excess is None and best.peers == {}
+
+
+def test_one_configuration_of_each_size_can_be_noise_too() -> None:
+    given = frame(*[row(NOISE, size_bytes=size) for size in (1024, 4096)])
+    assert text_of(given).startswith("The times are noise (all 2 rows): none of them is certain.")
+
+
+def test_repeats_that_agree_beside_other_processes_name_these() -> None:
+    """More repeats do not help there, nor where there are many already."""
+    given = frame(*[row((10.0,) * 9, algo=algo, notes="noisy") for algo in ("ring", "tree")])
+    found = doubt(summarise(given))
+    assert found is not None
+    assert found.reasons == ("other processes were busy in 2 rows",)
+    assert found.remedies == ("end other processes (top shows them)",)
 
 
 def test_some_noise_is_not_said_first() -> None:
@@ -307,7 +330,8 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
     }
     # The closing table of the sweep that wrote the file, which has no pandas frame but records.
     table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), swept=frozenset({"proto"}), is_wide=False)
-    heading, *lines = best_lines(list(record.read(H200)), table)
+    legend, about_auto, heading, *lines = best_lines(list(record.read(H200)), table)
+    assert legend.startswith("Best of each size") and about_auto.startswith("auto:")
     assert heading.split()[:3] == ["size", "op", "best"] and "vs nccl" in heading
     assert [re.split(r" {2,}", line.strip())[:3] for line in lines] == [
         [
@@ -341,6 +365,8 @@ def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
 def test_the_speedup_of_what_is_not_decided_is_marked() -> None:
     peer = row((50.0, 50.0, 50.0), backend="nccl")
     noise = [row(NOISE), row(NOISE, algo="tree")]
-    assert "vs nccl" in text_of(frame(*noise, peer)) and "~2.50" in text_of(frame(*noise, peer))
+    assert "vs nccl" not in text_of(frame(*noise, peer))
+    alone = [row((20.0,)), row((21.0,), algo="tree"), row((50.0,), backend="nccl")]
+    assert "vs nccl" in text_of(frame(*alone)) and "~2.50" in text_of(frame(*alone))
     clear = [row((10.0, 20.0, 10.0), algo="tree"), row((20.0, 20.0, 20.0))]
     assert "~2.50" not in text_of(frame(*clear, peer)) and " 2.50" in text_of(frame(*clear, peer))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise
-from collbench.analysis.doubt import doubt
+from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
 from collbench.analysis.rows import (
@@ -70,7 +70,11 @@ def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str
 
 def doubt_lines(summary: Summary, columns: int) -> list[str]:
     """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    known = doubt(summary)
+    return lines_of(doubt(summary), columns)
+
+
+def lines_of(known: Doubt | None, columns: int) -> list[str]:
+    """A doubt as text; nothing where there is none."""
     if known is None:
         return []
     indent = " " * 14
@@ -115,7 +119,8 @@ def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Seq
             if best.is_certain and peer in best.peers
         }
         if ratios:
-            parts[f"vs {peer}"] = _speedup(ratios)
+            unclear = sum(not best.is_certain for best in sizes.values())
+            parts[f"vs {peer}"] = _speedup(ratios, unclear)
     for knob in ("proto", "algo"):
         if where := spans(sizes, rows, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
@@ -146,8 +151,8 @@ def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) ->
     return lines
 
 
-def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
-    """The speedup over a library's own choice, over all sizes."""
+def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
+    """The speedup over a library's own choice, over all sizes. unclear: sizes without an answer."""
     low = min(ratios, key=lambda size: ratios[size].median)
     high = max(ratios, key=lambda size: ratios[size].median)
     slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
@@ -158,7 +163,8 @@ def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
     parts = [f"faster at {len(ratios) - slower - level}"]
     parts += [f"level at {level}"] if level else []
     parts += [f"slower at {slower}"] if slower else []
-    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios)} sizes"]
+    parts += [f"cannot tell at {unclear}"] if unclear else []
+    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios) + unclear} sizes"]
 
 
 def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
@@ -218,7 +224,7 @@ def legend(summary: Summary) -> list[str]:
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
     lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in summary.peers]
-    if any(not best.is_held_out and best.rows > 1 for best in every):
+    if any(best.is_flattered for best in every):
         lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
 
@@ -273,7 +279,7 @@ def _peer_heading(peer: str, *, is_wide: bool) -> str:
 
 def time_text(best: Best) -> str:
     """The time, marked where the repeat that chose it gives it."""
-    mark = "*" if not best.is_held_out and best.rows > 1 else ""
+    mark = "*" if best.is_flattered else ""
     return format_time_us(best.time_us) + mark
 
 

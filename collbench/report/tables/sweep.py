@@ -165,8 +165,9 @@ def best_lines(
         for size, best in sizes.items()
         if len(summary.workloads[workload][size]) > 1 and not best.row.is_library
     ]
+    doubts = doubt_lines(summary, columns)
     if not shown:
-        return []
+        return doubts[:-1]  # without the empty line at the end
     peers = sorted({peer for _, best in shown for peer in best.peers})
     outer = [name for name in _OUTER if len({getattr(one, name) for one, _ in shown}) > 1]
     ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
@@ -196,7 +197,20 @@ def best_lines(
                 *speedups,
             ]
         )
-    return [*doubt_lines(summary, columns), *columns_of(heads, rows, right=numbers)]
+    legend = _legend([best for _, best in shown], has_choice=has_choice)
+    return [*doubts, *legend, *columns_of(heads, rows, right=numbers)]
+
+
+def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
+    """How the closing table differs from the rows above it."""
+    lines = []
+    if any(best.is_held_out for best in every):
+        lines.append("Best of each size: half of its repeats chose it, the other half are shown.")
+    if any(not best.is_certain for best in every):
+        lines.append("?: cannot tell; the row that was fastest, by chance or not.")
+    if has_choice:
+        lines.append("auto: how much longer the tool's own choice takes.")
+    return lines
 
 
 def _excess_text(best: Best) -> str:
