@@ -217,8 +217,8 @@ def test_every_knob_is_told_everywhere(knob: str) -> None:
 def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
     given = frame(
         *[
-            row(three(time_us), transport=road, channels=channels, chunk=chunk)
-            for road, channels, chunk, time_us in (
+            row(three(time_us), transport=transport, channels=channels, chunk=chunk)
+            for transport, channels, chunk, time_us in (
                 ("p2p", 24, 1 << 19, 10.0),
                 ("shm", 8, 1 << 17, 20.0),
                 ("net", 2, 1 << 18, 30.0),

@@ -1,4 +1,4 @@
-"""The driver's side of GPU backends with a crew that is made up: what ranks are asked, and how long
+"""The driver's side of GPU backends with a made-up worker group: what ranks are asked, and how long
 they may take.
 """
 

@@ -1,5 +1,5 @@
-"""The road of messages: who takes it, what a plan says of it, and every algorithm over it, between
-ranks that are threads with mail of their own.
+"""The transport of messages: who takes it, what a plan says of it, and every algorithm over it,
+between ranks that are threads with mail of their own.
 """
 
 import sys
@@ -254,8 +254,8 @@ def test_a_connection_that_mpi_loses_is_named() -> None:
 def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Under a launcher shared memory and messages are one crew's, which forgets plans when both
-    together are too many.
+    """Under a launcher shared memory and messages are one worker group's, which forgets plans when
+    both together are too many.
     """
     monkeypatch.setattr(cpu, "MAX_LOADED_PLANS", 6)
     plans = [

@@ -1,5 +1,5 @@
-"""GPUs over messages of MPI: which road a case takes, that both ends lie apart from all else, and
-every collective, on GPUs made of NumPy arrays.
+"""GPUs over messages of MPI: which transport a case takes, that both ends lie apart from all else,
+and every collective, on GPUs made of NumPy arrays.
 """
 
 import struct

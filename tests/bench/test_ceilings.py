@@ -1,4 +1,4 @@
-"""Ceilings from traffic and wires, against figures worked out by hand."""
+"""Ceilings from traffic and links, against figures worked out by hand."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -85,9 +85,9 @@ def test_host_memory_is_reached_over_pcie_whatever_else_joins_the_gpus() -> None
     case = Case(op="allreduce", algo="ring", backend="cuda", ranks=4, size_bytes=1 << 28)
     ceilings = Ceilings(machine_topology("h200x4-vm"), [f"gpu{k}" for k in range(4)])
     found = {}
-    for road in ("p2p", "shm"):
-        chosen = resolve(replace(case, transport=road), Limits())
-        found[road] = ceilings.of(chosen.case, chosen.plan)
+    for transport in ("p2p", "shm"):
+        chosen = resolve(replace(case, transport=transport), Limits())
+        found[transport] = ceilings.of(chosen.case, chosen.plan)
     assert found["p2p"] is not None
     assert found["shm"] is not None
     assert found["p2p"].gbs == pytest.approx(364.5, rel=0.01)

@@ -1,4 +1,4 @@
-"""Machine profiles: what each says of its wires, by hand, and what a wrong one is told."""
+"""Machine profiles: what each says of its links, by hand, and what a wrong one is told."""
 
 import copy
 import os
@@ -111,7 +111,7 @@ def test_every_pair_of_gpus_has_a_rate_and_every_rate_a_source(name: str) -> Non
 
 @pytest.mark.parametrize("name", FACTS)
 def test_profiles_hold_no_figure_that_they_are_judged_by(name: str) -> None:
-    """Rates of collectives are what the wires are judged by; here stand wires, and every table says
+    """Rates of collectives are what the links are judged by; here are links, and every table says
     where it is from.
     """
     found = catalog.load("machines", name)["topology"]

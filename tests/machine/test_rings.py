@@ -1,4 +1,4 @@
-"""Rings and chains from the wires: permutations that use each link once, as many as there can be,
+"""Rings and chains from the links: permutations that use each link once, as many as there can be,
 and the same ones every time.
 """
 
@@ -25,11 +25,13 @@ WIRED = tuple(
 Order = tuple[int, ...]
 
 
-def mesh(wires: dict[tuple[int, int], int], n: int) -> Topology:
+def mesh(link_counts: dict[tuple[int, int], int], n: int) -> Topology:
     """GPUs with NVLinks between some of them, and a PCIe switch above all."""
     gpus = tuple(Node(id=f"gpu{rank}", kind="gpu", index=rank) for rank in range(n))
     links = [
-        nvlink_link(f"gpu{a}", f"gpu{b}", 2, count) for (a, b), count in wires.items() if count
+        nvlink_link(f"gpu{a}", f"gpu{b}", 2, count)
+        for (a, b), count in link_counts.items()
+        if count
     ]
     return Topology(
         name="mesh",
@@ -243,8 +245,8 @@ def most_rings(free: Counter[tuple[int, int]], n: int) -> int:
 @given(st.lists(st.integers(0, 2), min_size=6, max_size=6))
 def test_four_gpus_get_as_many_rings_as_there_can_be(counts: list[int]) -> None:
     topology = mesh(dict(zip(combinations(range(4), 2), counts, strict=True)), 4)
-    wires = wires_of(topology)
-    most = most_rings(wires, 4)
+    link_counts = wires_of(topology)
+    most = most_rings(link_counts, 4)
     found = rings(topology)
     if not most:
         assert len(found) == 1
@@ -253,7 +255,7 @@ def test_four_gpus_get_as_many_rings_as_there_can_be(counts: list[int]) -> None:
     each = 2 if set(counts) <= {0, 2} and len(found) < most else 1
     assert len(found) * each == most
     used = Counter(hop for ring in found for hop in hops(ring))
-    assert all(used[hop] * each <= wires[hop] for hop in used)
+    assert all(used[hop] * each <= link_counts[hop] for hop in used)
 
 
 @settings(max_examples=40)
@@ -262,10 +264,10 @@ def test_rings_of_any_mesh_share_no_link(n: int, data: st.DataObject) -> None:
     pairs = list(combinations(range(n), 2))
     counts = data.draw(st.lists(st.integers(0, 3), min_size=len(pairs), max_size=len(pairs)))
     topology = mesh(dict(zip(pairs, counts, strict=True)), n)
-    wires, found = wires_of(topology), rings(topology)
+    link_counts, found = wires_of(topology), rings(topology)
     assert all(sorted(ring) == list(range(n)) for ring in (*found, *trees(topology)))
     used = Counter(hop for ring in found for hop in hops(ring))
-    assert len(found) == 1 or all(used[hop] <= wires[hop] for hop in used)
+    assert len(found) == 1 or all(used[hop] <= link_counts[hop] for hop in used)
 
 
 @pytest.mark.parametrize(

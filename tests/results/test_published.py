@@ -1,4 +1,4 @@
-"""What the wires of described machines allow a ring allreduce, beside what was published of such
+"""What the links of described machines allow a ring allreduce, beside what was published of such
 machines; no profile knows these figures.
 
 Figures are bus bandwidths in GB/s of large messages without multicast. Sources: NVIDIA/nccl issues

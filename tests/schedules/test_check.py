@@ -239,8 +239,8 @@ def test_scratch_overwritten_by_the_next_loop() -> None:
 
 
 def test_a_loan_overwritten_too_early() -> None:
-    """Without the wait that passes.lend puts there, an in-place two-shot would overwrite what peers
-    still read.
+    """Without the wait that pull_zero_copy puts there, an in-place two-shot would overwrite what
+    peers still read.
     """
     from dataclasses import replace
 

@@ -291,10 +291,10 @@ class TwoHosts(LocalGroup):
 
 def test_the_group_tells_schedules_their_hosts() -> None:
     group = TwoHosts()
-    wires = RankLinks(["reference"], None, group, (), None)
+    links = RankLinks(["reference"], None, group, (), None)
     case = Case(op="allreduce", backend="reference", ranks=4, size_bytes=1 << 20)
-    assert wires.has_hosts and wires.hosts(case) == ()  # none but the group's
-    (point,) = plan_points([case], group, hosts=wires.hosts)
+    assert links.has_hosts and links.hosts(case) == ()  # none but the group's
+    (point,) = plan_points([case], group, hosts=links.hosts)
     assert point.case.algo == "hierarchical" and point.is_choice and point.plan is not None
     assert between_hosts(point.plan.schedule, (0, 0, 1, 1)) == 1
 
@@ -362,9 +362,9 @@ def test_on_two_described_hosts_it_beats_all_others(
 
 
 def test_hosts_on_one_nvlink_switch_are_one() -> None:
-    wires = RankLinks(["model"], "gb200-nvl72", LocalGroup(), (), None)
-    assert not wires.has_hosts
-    assert wires.hosts(Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)) == ()
+    links = RankLinks(["model"], "gb200-nvl72", LocalGroup(), (), None)
+    assert not links.has_hosts
+    assert links.hosts(Case(op="allreduce", backend="model", ranks=16, size_bytes=1 << 20)) == ()
 
 
 def test_algos_tells_what_leaves_a_host(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Hosts that do not exist: trees of /sys and /proc written into a folder, and the driver's library
 that goes with each.
 
-Wires follow public descriptions (NVIDIA's DGX guides, public outputs of nvidia-smi topo -m);
+Links follow public descriptions (NVIDIA's DGX guides, public outputs of nvidia-smi topo -m);
 addresses and cores are made up.
 """
 

@@ -76,7 +76,7 @@ class Card:
                     break
 
 
-def meeting(outside: Outside) -> Iterator[bool]:
+def barrier(outside: Outside) -> Iterator[bool]:
     """As barrier.cu."""
     words, at = outside.words, BARRIER_AT // 8
     count = words[at + 2] + 1
@@ -138,7 +138,7 @@ def main(
             self.card = card
 
         def __call__(self, stream: int) -> None:
-            self.card.queue(lambda: meeting(outside))
+            self.card.queue(lambda: barrier(outside))
 
     def queue(number: int, stream: int) -> None:
         def kernel() -> Iterator[bool]:

@@ -259,7 +259,7 @@ def links(loaded: "ResultFile") -> str:
             "The results do not describe the links of the machine, and no described machine has its"
             " GPUs."
         )
-        return section("wires", "Links", element("p", unknown, class_="note"), *parts)
+        return section("links", "Links", element("p", unknown, class_="note"), *parts)
     same = "name and number" if near.is_same else "model, though not the same machine"
     origin_text = (
         "The results do not describe the links. This is the described machine"
@@ -270,7 +270,7 @@ def links(loaded: "ResultFile") -> str:
         element("p", f"Of {near.name}: {note}.", class_="hint") for note in near.topology.notes
     ]
     return section(
-        "wires",
+        "links",
         "Links",
         element("p", origin_text, class_="note"),
         matrix(near.topology),
