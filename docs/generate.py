@@ -432,15 +432,30 @@ def _man_of(command: click.Command, context: click.Context) -> str:
     pieces = _roff(" ".join(command.collect_usage_pieces(context)))
     return _man_page(
         name,
-        " ".join(paragraphs[0].split()).rstrip("."),
+        " ".join(paragraphs[0].split()).partition(". ")[0].rstrip("."),
         [
             f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{pieces}\n",
             ".SH DESCRIPTION\n" + "\n.PP\n".join(map(_roff, paragraphs)) + "\n",
             _man_options(command, context),
             f".SH EXAMPLES\n.nf\n{_roff(examples)}\n.fi\n",
-            ".SH SEE ALSO\n.BR collbench (1)\n",
+            _man_codes(),
+            ".SH SEE ALSO\n" + _man_names(context.command_path),
         ],
     )
+
+
+def _man_codes() -> str:
+    """The exit codes, from the page that lists them."""
+    rows = re.findall(r"^\| (\d+) \| (.*?) \| (.*?) \|$", codes(), re.MULTILINE)
+    lines = [f".TP\n.B {code}\n{_roff(meaning.replace('`', ''))}\n" for code, _, meaning in rows]
+    return ".SH EXIT STATUS\n" + "".join(lines)
+
+
+def _man_names(path: str) -> str:
+    """The other pages."""
+    names = ["collbench", *(f"collbench-{name}" for name in cli.list_commands(click.Context(cli)))]
+    others = [name for name in names if name != path.replace(" ", "-")]
+    return "".join(f".BR {_roff(name)} (1){',' * (name != others[-1])}\n" for name in others)
 
 
 def completion(shell: str) -> str:

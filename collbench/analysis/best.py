@@ -271,8 +271,9 @@ def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
     return range(min(len(other.times_us), len(row.times_us)))
 
 
-def best_text(names: Sequence[str], certainty: Certainty) -> str:
+def best_text(names: Sequence[str], certainty: Certainty, most: int = LEADERS_SHOWN) -> str:
     """The configurations that lead, in words; those that differ in one word are taken together.
+    most: of those that are not, how many are named.
 
     >>> best_text(["ring ll"], "winner"), best_text(["ring ll"], "cannot tell")
     ('ring ll', 'ring ll ?')
@@ -288,16 +289,16 @@ def best_text(names: Sequence[str], certainty: Certainty) -> str:
     differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
     if len({len(one) for one in parts}) == 1 and len(differing) < 2:
         return " ".join(_alternatives(column) for column in columns)
-    return _listed([" ".join(one) for one in parts], " = ")
+    return _listed([" ".join(one) for one in parts], " = ", most)
 
 
 def _alternatives(values: Iterable[str]) -> str:
     return _listed(list(dict.fromkeys(values)), "/")
 
 
-def _listed(values: Sequence[str], separator: str) -> str:
-    more = len(values) - LEADERS_SHOWN
-    return separator.join([*values[:LEADERS_SHOWN], *([f"{more} more"] if more > 0 else [])])
+def _listed(values: Sequence[str], separator: str, most: int = LEADERS_SHOWN) -> str:
+    more = len(values) - most
+    return separator.join([*values[:most], *([f"{more} more"] if more > 0 else [])])
 
 
 def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:

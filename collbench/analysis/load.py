@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
 from collbench.results.frame import frame_of
 from collbench.results.record import COLUMNS, FLOATS, INTEGERS, Record
+from collbench.util.catalog import results
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,7 +117,10 @@ def _bytes_of(file: Path, name: str) -> bytes:
             data = opened.read(MOST_OWN_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"cannot read {name}: {getattr(error, 'strerror', None) or error}"
+            f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
+            f"results are shipped by that name: compare FILE --against {name}"
+            if name in results()
+            else "give a file of results",
         ) from None
     if len(data) > MOST_OWN_BYTES:
         raise UsageError(f"{name} has more than {MOST_OWN_BYTES} bytes", "give a part of it")

@@ -123,7 +123,7 @@ def complain(error: BaseException) -> int:
     """Print what ended a command, in two lines and on one rank; return the exit code."""
     under = launcher()
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        text, code = "Interrupted. What was measured before is kept.", INTERRUPTED
+        text, code = "Interrupted.", INTERRUPTED
     else:
         ours = _as_ours(error)
         message, hint = (" ".join(text.splitlines()) for text in (ours.message, ours.hint))

@@ -7,9 +7,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
@@ -22,6 +24,25 @@ F = TypeVar("F", bound=Callable[..., object] | click.Command)
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
+
+
+class FileName(click.ParamType):  # type: ignore[type-arg]
+    """The name of a file, which need not exist, or `-`; a directory and an empty name are none."""
+
+    name = "file"
+
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
+        text = str(value)
+        if not text:
+            raise _bad(param, "an empty name of a file", "give the name of a file")
+        if "\0" not in text and Path(text).is_dir():
+            raise _bad(param, f"{text} is a directory", "give the name of a file")
+        return text
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
 class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
@@ -65,6 +86,18 @@ class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
             raise _not_allowed(param, item, [*map(str, self._choices), "all"])
         return value
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The choices, for the last item of the list."""
+        before, comma, last = incomplete.rpartition(",")
+        names = [*map(str, self._choices), *(["all"] if self._choices and not before else [])]
+        return [
+            CompletionItem(before + comma + name)
+            for name in names
+            if name.lower().startswith(last.lower())
+        ]
+
 
 class OneOf(click.Choice):  # type: ignore[type-arg]
     """One of some names, in any case."""
@@ -84,6 +117,13 @@ class Profile(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         name = str(value).lower()
         return name if name in self._names() else str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The shipped names, or files where none begins so."""
+        names = [name for name in self._names() if name.startswith(incomplete.lower())]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]
@@ -126,7 +166,7 @@ def csv_option() -> Callable[[F], F]:
     """The file of the rows, of commands that measure."""
     return click.option(
         "--csv",
-        type=click.Path(dir_okay=False, allow_dash=True),
+        type=FileName(),
         help=(
             "File that every row is appended to as it is measured, for example out.csv; - is"
             " stdout. Default: none."

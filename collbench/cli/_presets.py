@@ -40,7 +40,8 @@ def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
     options = {}
     for key, value in table.items():
         if key not in types:
-            raise unknown(f"option of presets (in {name})", key, sorted(types))
+            shown = sorted(name for name, param in types.items() if not _is_hidden(param))
+            raise unknown(f"option of presets (in {name})", key, shown)
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         try:
             options[key] = types[key].type.convert(text, types[key], None)
@@ -49,3 +50,7 @@ def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
         except click.BadParameter as error:
             raise UsageError(f"preset {name}: {key} = {value!r}: {error.message}") from None
     return options
+
+
+def _is_hidden(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option) and param.hidden

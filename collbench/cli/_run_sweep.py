@@ -160,6 +160,10 @@ def _measure(
         for headline in filter(None, headlines):
             remark(headline)
         records = show_rows(measurement, writer, table, out, color)
+    except KeyboardInterrupt:
+        if isinstance(csv, Path):
+            remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
+        raise
     finally:
         measurement.close()
         if writer is not None:

@@ -10,6 +10,7 @@ from collbench.bench.runner import Measurement, SweepPoint, estimate_s
 from collbench.cli._options import is_coloured, is_terminal
 from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record, Writer
+from collbench.spec.collectives import collective
 from collbench.spec.peers import forced_by
 from collbench.util.units import format_duration, format_size
 
@@ -129,9 +130,9 @@ def show_points(
     for point in points:
         mark = "" if id(point) in wanted else "; in the file already"
         click.echo(_line_of(point) + mark)
-    known = len(points) - len(missing)
+    known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
     click.echo(
-        f"# {len(points)} points, {sum(bool(point.waived) for point in points)} waived"
+        f"# {len(points)} point{'s' * (len(points) != 1)}, {waived} waived"
         + (f", {known} in the file already" if known else "")
         + f"; about {format_duration(estimate)}"
     )
@@ -142,14 +143,20 @@ def _line_of(point: SweepPoint) -> str:
     if point.waived:
         knobs = f"waived: {point.waived}"
     elif point.plan:
+        buffer = f" {format_size(case.buffsize)} buffer," if case.buffsize else ""
         knobs = (
             f"{case.proto}, {case.transport}, direct {case.direct}, {case.channels} ch,"
-            f" {case.slots} slots, {format_size(case.buffsize)} buffer, chunks of"
-            f" {format_size(case.chunk)}"
+            f" {case.slots} slots,{buffer} chunks of {format_size(case.chunk)}"
         )
     else:
         knobs = " ".join("=".join(variable) for variable in forced_by(case)) or "its own choice"
+    problem = [
+        case.dtype,
+        *([case.redop] if collective(case.op).is_reduction else []),
+        *([f"root {case.root}"] if collective(case.op).is_rooted else []),
+        *(["in place"] if case.in_place else []),
+    ]
     return (
-        f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}  {case.dtype}"
-        f" {case.redop} root {case.root} {case.placement} of place, {case.ranks} ranks; {knobs}"
+        f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}"
+        f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
     )

@@ -60,6 +60,10 @@ def show(options: Options) -> int:
     if options["svg"] is not None:
         from collbench.report.topology.drawing import svg
 
+        if Path(options["svg"]).suffix.lower() not in ("", ".svg"):
+            raise UsageError(
+                f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
+            )
         write_document(svg(topology), options["svg"], "--svg")
     if options["is_json"] or options["is_xml"]:
         from collbench.machine.formats import nccl_xml, topology_json

@@ -13,6 +13,7 @@ from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._files import named_in_errors, write_document
 from collbench.cli._options import (
     Context,
+    FileName,
     ListOf,
     Parameter,
     Profile,
@@ -54,12 +55,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(name="compare", cls=StrictCommand)
-@click.argument(
-    "files",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-)
+@click.argument("files", nargs=-1, required=True, type=FileName())
 @click.option(
     "--across",
     type=ListOf("column", str, ACROSS),
@@ -125,7 +121,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--plot",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileName(),
     help=(
         "Draw one file or two against size, with the knobs or the ratio, for example to"
         " results.svg (.png or .svg)."
@@ -164,7 +160,7 @@ def command(context: click.Context, /, **_: object) -> int:
 
     options = context.params
     refuse(COMPARE_RULES, explicit_options(context), options)
-    files = options["files"]
+    files = [Path(file) for file in options["files"]]
     if options["plot"] is not None:
         check_plot(options["plot"], files)
     if options["html"] is not None:
@@ -286,7 +282,7 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
         _write("\n".join(document) + "\n", target, option)
 
 
-def _write_page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
+def _write_page(files: Sequence[Path], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
     from collbench.report.page import page
 

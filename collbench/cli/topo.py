@@ -5,7 +5,7 @@ them.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import Profile, color_option
+from collbench.cli._options import FileName, Profile, color_option
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.util.catalog import names
 
@@ -13,7 +13,7 @@ _SOURCE_OPTIONS = (
     click.option(
         "--from",
         "file",
-        type=click.Path(dir_okay=False),
+        type=FileName(),
         metavar="FILE",
         help=(
             "Read a file instead of this machine, for example machine.json: a recording, NCCL's"

@@ -138,7 +138,8 @@ def along(
     """
     if needs_hosts(algo) and not hosts:
         raise ScheduleError(
-            f"{algo} needs ranks on several hosts; they are on one", "use twoshot, direct or ring"
+            f"{algo} needs ranks on several hosts, and they are on one",
+            "take another algorithm, or start ranks on several hosts",
         )
     followed = orders if collective(op).is_interleaved else orders[:1]
     return braid(

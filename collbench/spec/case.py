@@ -111,7 +111,9 @@ class Case(Knobs):
         if self.ranks < 2:
             return f"{self.ranks} rank: nothing travels"
         if self.root >= self.ranks:
-            return f"root {self.root} is not one of {self.ranks} ranks"
+            return (
+                f"root {self.root} is not one of {self.ranks} ranks; choose 0 to {self.ranks - 1}"
+            )
         if self.in_place and not what.has_in_place:
             return f"{self.op} in place has no meaning: every rank sends what it would overwrite"
         if self.block_count == 0:

@@ -92,7 +92,10 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130
-        assert run.stderr.strip() == "Interrupted. What was measured before is kept."
+        assert run.stderr.splitlines() == [
+            f"# The rows that were measured are in {run.csv}: --resume goes on from there.",
+            "Interrupted.",
+        ]
         assert run.csv.read_text().startswith(kept)
         assert {row.status for row in run.rows()} == {"ok"}
 

@@ -237,7 +237,7 @@ def _table(
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
         cut = f", {len(part)} shown (--all)" if len(part) < every else ""
-        report.append(f"{verdict}: {every} rows{cut}")
+        report.append(f"{verdict}: {every} row{'s' * (every > 1)}{cut}")
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"

@@ -151,6 +151,7 @@ def ceiling_lines(records: Sequence[Record]) -> list[str]:
     return lines
 
 
+_LEADERS_SHOWN = 2  # tied configurations that are named with all their options
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
 
 
@@ -190,7 +191,7 @@ def best_lines(
             [
                 format_size(best.row.size_bytes),
                 *[str(getattr(workload, name)) for name in outer],
-                best_text(names, best.certainty),
+                best_text(names, best.certainty, _LEADERS_SHOWN),
                 format_time_us(best.time_us),
                 busbw_text(best),
                 *[_excess_text(best)] * has_choice,
@@ -204,7 +205,7 @@ def best_lines(
 def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
     """How the closing table differs from the rows above it."""
     lines = []
-    if any(best.is_held_out for best in every):
+    if any(best.is_held_out and not best.row.is_price for best in every):
         lines.append("Best of each size: half of its repeats chose it, the other half are shown.")
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
