@@ -7,6 +7,7 @@ is, this module does not know.
 
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,10 +98,10 @@ class DeviceRank:
         barrier = cubin(barrier_source(), card.arch)
         self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
-            made = cubin(pattern_source(item), card.arch)
+            code = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
-                card.function(made, "collbench_fill"),
-                card.function(made, "collbench_compare"),
+                card.function(code, "collbench_fill"),
+                card.function(code, "collbench_compare"),
             )
         exported = [
             card.export(pointer, to_processes=not self.is_alone)
@@ -379,26 +380,6 @@ class DeviceRank:
                 )
         return None
 
-    # Launches
-
-    def graph(
-        self, queue: QueueOne, sets: int, launches: int, graphs: Graphs
-    ) -> Callable[[], None]:
-        """So many launches as one graph, kept in graphs: what queues it in the stream."""
-        key = (sets, launches)
-        if key not in graphs:
-            graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
-        return self.launch_of(graphs[key])
-
-    def launch_of(self, graph: Graph) -> Callable[[], None]:
-        """What queues a graph in the stream."""
-        return partial(graph.launch, self.card.as_cupy(self.card.stream))
-
-    def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
-        """Queue so many launches one by one, on the sets in turn."""
-        for number in range(launches):
-            queue(number % sets, stream)
-
     def events(self, count: int) -> Sequence[int]:
         """So many events with a time, always the same ones."""
         while len(self._events) < count:
@@ -435,3 +416,39 @@ class DeviceRank:
         if self.gemm is not None:
             self.gemm.close()
         self.card.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """What a rank launches, on how many sets of user buffers in turn, and the graphs of it so far.
+
+    queue: queues one launch. wait: waits until the stream is empty, for so many seconds of work
+    beyond the deadline.
+    """
+
+    gpu: DeviceRank
+    problem: Problem
+    queue: QueueOne
+    sets: int
+    wait: Callable[[float], None]
+    graphs: Graphs
+
+    def each(self, count: int, stream: int) -> None:
+        """Queue so many launches one by one, on the sets in turn."""
+        for number in range(count):
+            self.queue(number % self.sets, stream)
+
+    def graph(self, count: int) -> Callable[[], None]:
+        """So many launches as one graph: what queues it in the stream."""
+        return self.captured((self.sets, count), partial(self.each, count))
+
+    def captured(self, key: tuple[object, ...], body: Callable[[int], None]) -> Callable[[], None]:
+        """What queues the graph of that key in the stream; captured from the body once."""
+        card = self.gpu.card
+        if key not in self.graphs:
+            self.graphs[key] = card.capture(body)
+        return partial(self.graphs[key].launch, card.as_cupy(card.stream))
+
+    def compare(self, sets: int) -> Wrong | None:
+        """Compare the outputs of the first sets with the definition."""
+        return self.gpu.compare(self.problem, range(sets))
