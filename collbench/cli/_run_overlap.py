@@ -3,11 +3,19 @@
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, Priority, measure, to_line
+from collbench.bench.overlap import (
+    COPIES,
+    OVERLAP_COLUMNS,
+    Overlap,
+    OverlapRequest,
+    measure,
+    to_line,
+)
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.device.card import device_count
@@ -17,6 +25,7 @@ from collbench.launch.launcher import launcher
 from collbench.report.tables.overlap import advice, heading, line
 from collbench.results.record import Writer
 from collbench.spec.collectives import OpName
+from collbench.spec.options import OVERLAP_OPTIONS, OverlapSettings
 from collbench.util.errors import UnavailableError, UsageError
 
 
@@ -26,16 +35,19 @@ def run_overlap(
     sizes: tuple[int, ...],
     channels: tuple[int, ...],
     backend: tuple[str, ...],
-    gemm: int,
-    priority: Priority,
     cluster: int,
     transport: tuple[str, ...],
-    gpus: tuple[int, ...],
-    repeats: int,
-    timeout: float,
     csv: str | None,
+    **options: Any,
 ) -> int:
     """The whole command; returns the exit code."""
+    settings = OverlapSettings(
+        **{
+            name: options[option.key]
+            for name, option in OVERLAP_OPTIONS.items()
+            if options[option.key] is not None
+        }
+    )
     if min(sizes) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     if why := why_no_gpus():
@@ -44,42 +56,42 @@ def run_overlap(
         )
     load_cublas()
     under = launcher()
-    ranks = under.size if under is not None else len(gpus) or device_count()
+    ranks = under.size if under is not None else len(settings.gpus) or device_count()
     if ranks == 1 and COPIES not in backend:
         raise UnavailableError(
             "one GPU: nothing travels between ranks",
             "plain copies can be measured: --backend copies",
         )
-    asked = Asked(
+    request = OverlapRequest(
         op=op,
         sizes=sizes,
         channels=channels,
         backends=backend,
         ranks=ranks,
-        gemm=gemm,
         cluster=cluster,
         transports=transport,
-        priority=priority,
-        gpus=gpus,
-        repeats=repeats,
-        timeout_s=timeout,
+        settings=settings,
     )
     group = group_here()
-    return drive_on_rank0(group, lambda: _drive(asked, group, csv))
+    return drive_on_rank0(group, lambda: _drive(request, group, csv))
 
 
-def _drive(asked: Asked, group: Group, csv: str | None) -> int:
+def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
     """Measure, write and show; returns the exit code. However it ends, what was measured until then
     is in the file and has its advice.
     """
     out = sys.stderr if csv == "-" else sys.stdout
-    writer = Writer(sys.stdout if csv == "-" else Path(csv), COLUMNS) if csv is not None else None
+    writer = (
+        Writer(sys.stdout if csv == "-" else Path(csv), OVERLAP_COLUMNS)
+        if csv is not None
+        else None
+    )
     rows: list[Overlap] = []
-    if asked.ranks == 1:
+    if request.ranks == 1:
         remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
-        click.echo("\n".join(heading(asked)), file=out)
-        with closing(measure(asked, group)) as measured:
+        click.echo("\n".join(heading(request)), file=out)
+        with closing(measure(request, group)) as measured:
             for row in measured:
                 rows.append(row)
                 if writer is not None:
