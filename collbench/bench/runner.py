@@ -166,16 +166,7 @@ def estimate_s(point: SweepPoint, settings: Settings, on: MachineCosts) -> float
     """Seconds that all repeats of a point should take, with the preparation of its data."""
     if point.waived:
         return 0.0
-    return settings.repeats * repeat_s(
-        point.case,
-        point.plan,
-        on,
-        iterations=settings.iterations,
-        aggregate=settings.aggregate,
-        warmup=settings.warmup,
-        hot=settings.hot,
-        is_checked=settings.is_checked,
-    )
+    return settings.repeats * repeat_s(point.case, point.plan, on, settings)
 
 
 def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
@@ -274,19 +265,12 @@ class Measurement:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
         hot = self.settings.hot
         for point in points:
-            needs = (
-                (
-                    backend.shared_bytes(point.job, hot=hot),
-                    self.group.shared_bytes_left(),
-                    "shared memory",
-                ),
-                (
-                    backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case),
-                    memory_left_bytes(),
-                    "memory",
-                ),
-            )
-            for needed, left, what in needs:
+            shared = backend.shared_bytes(point.job, hot=hot)
+            private = backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case)
+            for needed, left, what in (
+                (shared, self.group.shared_bytes_left(), "shared memory"),
+                (private, memory_left_bytes(), "memory"),
+            ):
                 if needed > left:
                     point.waived = (
                         f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller"

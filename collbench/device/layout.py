@@ -3,11 +3,12 @@ arguments packed as types.cuh declares them.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.device.program import ConnectionEnd, DeviceStep, Flag, OperandRef, Program, lower
+from collbench.device.program import ConnectionEnd, Program, lower, tables_of
 from collbench.planning.limits import FLAG_STRIDE_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
 from collbench.spec.collectives import collective
@@ -168,19 +169,18 @@ def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) ->
 
 
 def pack_program(program: Program) -> bytes:
-    """The program as types.cuh declares it. An empty table has one entry of zeros."""
-    sources, targets = program.widest
-    out = [struct.pack("<8H", *track) for track in program.tracks]
-    out += [struct.pack("<2H", *entry) for entry in program.rounds]
-    out += [struct.pack("<6H", *stage) for stage in program.stages]
-    empty = OperandRef(0)
-    for step in program.steps or (DeviceStep((), (), 0, 0),):
-        out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
-        for refs, most in ((step.sources, sources), (step.targets, targets)):
-            out += [struct.pack("<4H", *ref) for ref in (*refs, *[empty] * (most - len(refs)))]
-    for flags in (program.waits, program.signals):
-        out += [struct.pack("<4H", *flag) for flag in flags or (Flag(0, 0),)]
-    return b"".join(out)
+    """The program as types.cuh declares it: all its tables are of 16-bit numbers."""
+
+    def halves(value: object) -> Iterator[int]:
+        if isinstance(value, tuple | list):
+            for part in value:
+                yield from halves(part)
+        else:
+            assert isinstance(value, int)
+            yield value
+
+    numbers = list(halves(tables_of(program)))
+    return struct.pack(f"<{len(numbers)}H", *numbers)
 
 
 def macros(program: Program) -> dict[str, int]:

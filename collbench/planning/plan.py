@@ -373,7 +373,7 @@ class Plan:
         """For each port, its messages in one loop, in order."""
         schedule = self.schedule
         sent: dict[tuple[int, int, str], list[Carried]] = {}
-        taken: dict[tuple[int, int, str], list[Carried]] = {}
+        received: dict[tuple[int, int, str], list[Carried]] = {}
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
@@ -390,11 +390,11 @@ class Plan:
                         )
                     for edge in into:
                         places = landing(steps, edge) if edge in pushed else ()
-                        taken.setdefault((edge.peer, rank, edge.port), []).append(
+                        received.setdefault((edge.peer, rank, edge.port), []).append(
                             Carried(edge in pushed, places)
                         )
         return {
-            key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)]
+            key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
             for key, messages in sent.items()
         }
 

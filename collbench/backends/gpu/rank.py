@@ -9,13 +9,13 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
-from collbench.device.card import Card, Launch
+from collbench.device.card import Card, Graph, Launch
 from collbench.device.compile import barrier_source, cubin, pattern_source
 from collbench.device.gemm import Gemm
 from collbench.device.host_memory import Handle
@@ -45,12 +45,6 @@ Exported = tuple[int, int, int, bytes]  # an allocation, as other ranks open it 
 # of a rank: its arena, its user buffers, and its host memory where it has some
 ExportedMemory = tuple[Exported, Exported, Handle | None]
 QueueOne = Callable[[int, int], None]  # (set, stream)
-
-
-class Graph(Protocol):
-    """A captured graph, as CuPy has it."""
-
-    def launch(self, stream: object) -> None: ...
 
 
 Graphs = dict[tuple[object, ...], Graph]  # of what is launched, by how it is

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
 
 from collbench.backends.base import GpuOptions, Peer, RankTiming, SessionOptions
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
@@ -24,12 +23,12 @@ from collbench.backends.gpu.session import (
 )
 from collbench.backends.nccl.knobs import registration, why_waived
 from collbench.device.card import load_cupy
+from collbench.device.cupy_types import Nccl
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-NcclModule: TypeAlias = Any  # cupy.cuda.nccl, its communicator and its id: CuPy has no types
 NcclKey = tuple[Problem, int]  # what is launched, and how many sets of user buffers there are
 NCCL_TYPES = {
     "int8": 0,
@@ -46,16 +45,16 @@ NCCL_TYPES = {
 NCCL_REDOPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 
 
-def load_nccl() -> NcclModule:
+def load_nccl() -> Nccl:
     """CuPy's binding of NCCL. Raises UnavailableError."""
     load_cupy()
     try:
         from cupy.cuda import nccl
+
+        is_available = getattr(nccl, "available", True)
     except ImportError:
-        raise UnavailableError(
-            "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
-        ) from None
-    if not getattr(nccl, "available", True):
+        is_available = False
+    if not is_available:
         raise UnavailableError(
             "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
         )
@@ -67,7 +66,7 @@ class NcclRank(GpuRank[NcclKey]):
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.comm: NcclModule = None
+        self.comm: Nccl = None
         self.graphs: Graphs = {}
         self.graphs_of: Problem | None = None
         self._word: int | None = None
@@ -89,7 +88,7 @@ class NcclRank(GpuRank[NcclKey]):
             buffers=registration(version, launch, os.environ),
         )
 
-    def unique_id(self) -> NcclModule:
+    def unique_id(self) -> Nccl:
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
@@ -116,7 +115,7 @@ class NcclRank(GpuRank[NcclKey]):
             self._word, self._word, 1, NCCL_TYPES["int32"], NCCL_REDOPS["min"], stream
         )
 
-    def join(self, unique_id: NcclModule) -> None:
+    def join(self, unique_id: Nccl) -> None:
         """Make the communicator, with all others. Raises RefusedError."""
         try:
             self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
