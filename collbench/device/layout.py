@@ -247,29 +247,18 @@ def pack_args(
     schedule, n = plan.schedule, plan.n
     shift = rank if schedule.is_symmetric else 0
     shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
+    buffers = memory.inputs[rank], memory.outputs[rank], base + own.tmp
+    control = base + STATES_AT, memory.abort, memory.aborts, base + REPORTS_AT, memory.program
+    sizes = plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan)
     out = [
         ARGS.pack(
-            memory.inputs[rank],
-            memory.outputs[rank],
-            base + own.tmp,
-            set_offset,
-            block_bytes,
-            plan.share_of(block_bytes),
-            base + STATES_AT,
-            memory.abort,
-            memory.aborts,
-            base + REPORTS_AT,
-            memory.program,
+            *buffers,
+            *(set_offset, block_bytes, plan.share_of(block_bytes)),
+            *control,
             timeout_ns,
-            plan.chunk_bytes,
-            plan.piece_bytes,
-            slot_wire_bytes(plan),
+            *sizes,
             schedule.chunks["tmp"] * plan.chunk_bytes,
-            rank,
-            n,
-            *shifts,
-            delay_ns,
-            0,
+            *(rank, n, *shifts, delay_ns, 0),
         )
     ]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):
@@ -309,16 +298,8 @@ def reach(
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
         word = memory.net + where.words + 2 * k * FLAG_LINE_BYTES
-        return EndAddresses(
-            memory.net_slots + k * where.fifo_bytes,
-            word,
-            word + FLAG_LINE_BYTES,
-            0,
-            0,
-            where.slots_stride,
-            where.words_stride,
-            where.words_stride,
-        )
+        slots, strides = memory.net_slots + k * where.fifo_bytes, (where.words_stride,) * 2
+        return EndAddresses(slots, word, word + FLAG_LINE_BYTES, 0, 0, where.slots_stride, *strides)
     other = other_end(plan, rank, end, is_sending=is_sending)
     own, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
@@ -328,22 +309,15 @@ def reach(
             (here.sending, there.receiving) if is_sending else (here.receiving, there.sending)
         )
     ]
-    local_flag = (
-        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * FLAG_LINE_BYTES
-    )
-    remote_flag = (
-        memory.arenas[peer]
-        + (theirs.tails if is_sending else theirs.heads)
-        + other * FLAG_LINE_BYTES
-    )
+    flags, peer_flags = (own.heads, theirs.tails) if is_sending else (own.tails, theirs.heads)
+    local_flag = memory.arenas[rank] + flags + number * FLAG_LINE_BYTES
+    remote_flag = memory.arenas[peer] + peer_flags + other * FLAG_LINE_BYTES
     slots = stride = 0
-    if end.has_fifo:
-        owner, at, who = (
-            (rank, own, (is_sending, number))
-            if (plan.p2p == "pull") == is_sending
-            else (peer, theirs, (not is_sending, other))
-        )
-        slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
+    if end.has_fifo and (plan.p2p == "pull") == is_sending:
+        slots, stride = memory.arenas[rank] + own.fifo_of[is_sending, number], own.fifo_stride
+    elif end.has_fifo:
+        slots = memory.arenas[peer] + theirs.fifo_of[not is_sending, other]
+        stride = theirs.fifo_stride
     return EndAddresses(
         slots, local_flag, remote_flag, memory.inputs[peer], memory.outputs[peer], stride, *apart
     )

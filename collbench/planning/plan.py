@@ -380,19 +380,14 @@ class Plan:
                     pulled, pushed = schedule.pulled_at(rank, t, r), schedule.pushed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
-                        places = (
-                            tuple(home(step) for step in steps if edge in step.send)
-                            if edge in pulled
-                            else ()
-                        )
-                        sent.setdefault((rank, edge.peer, edge.port), []).append(
-                            Carried(edge in pulled, places)
-                        )
+                        is_pulled = edge in pulled
+                        homes = (home(step) for step in steps if is_pulled and edge in step.send)
+                        port = sent.setdefault((rank, edge.peer, edge.port), [])
+                        port.append(Carried(is_pulled, tuple(homes)))
                     for edge in into:
                         places = landing(steps, edge) if edge in pushed else ()
-                        received.setdefault((edge.peer, rank, edge.port), []).append(
-                            Carried(edge in pushed, places)
-                        )
+                        port = received.setdefault((edge.peer, rank, edge.port), [])
+                        port.append(Carried(edge in pushed, places))
         return {
             key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
             for key, messages in sent.items()
@@ -409,16 +404,8 @@ class Plan:
                 has_fifo = not all(message.is_direct for message in messages) or self.is_remote(
                     src, dst
                 )
-                connections.append(
-                    Connection(
-                        src,
-                        dst,
-                        port,
-                        channel,
-                        slices_a_message * len(messages),
-                        offset if has_fifo else -1,
-                    )
-                )
+                slices, fifo_offset = slices_a_message * len(messages), offset if has_fifo else -1
+                connections.append(Connection(src, dst, port, channel, slices, fifo_offset))
                 offset += self.slots * self.slot_bytes if has_fifo else 0
         return connections
 

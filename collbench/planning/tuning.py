@@ -144,24 +144,25 @@ class DefaultTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlTuning:
-    channels: dict[LlChannels, tuple[ChannelRow, ...]]
+class FlaggedTuning:
+    """Protocols whose data carries flags."""
+
     chunk: Bytes
     slots: int
     threads: int
     threads_wide: int
     threads_wide_from: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlTuning(FlaggedTuning):
+    channels: dict[LlChannels, tuple[ChannelRow, ...]]
     lines: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ll128Tuning:
+class Ll128Tuning(FlaggedTuning):
     channels: dict[Ll128Channels, tuple[ChannelRow, ...]]
-    chunk: Bytes
-    slots: int
-    threads: int
-    threads_wide: int
-    threads_wide_from: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
