@@ -57,24 +57,12 @@ class Ceilings:
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
-        through_host = (
-            plan is not None and plan.kernel is not None and plan.transport in ("shm", "shm+net")
-        )
-        if (
-            plan is not None
-            and plan.kernel is not None
-            and plan.transport == "net"
-            and not self.hosts(case.ranks)
-        ):
+        transport = plan.transport if plan is not None and plan.kernel is not None else ""
+        through_host = transport in ("shm", "shm+net")
+        if transport == "net" and not self.hosts(case.ranks):
             return None  # CPUs copy messages inside a host, at a rate that no link has
-        key = (
-            case.op,
-            plan.schedule.name if plan is not None else "",
-            case.ranks,
-            case.root,
-            proto,
-            through_host,
-        )
+        name = plan.schedule.name if plan is not None else ""
+        key = case.op, name, case.ranks, case.root, proto, through_host
         if key not in self._known:
             traffics = (
                 [pair_traffic(plan.schedule)]

@@ -158,21 +158,14 @@ def times_of(one: ConcurrentRepeat) -> Times:
         (max(of.computing[0], of.launches[0]), min(of.computing[-1], of.launches[-1]))
         for of in one.both
     ]
+    both = list(zip(one.both, windows, strict=True))
     return Times(
-        gemm_alone=max(
-            of.computing[-1] / ((len(of.computing) - 1) * one.gemms) for of in one.computing_alone
-        ),
-        launch_alone=max(
-            of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone
-        ),
-        gemm_concurrent=max(
-            _each(of.computing, *window) / one.gemms
-            for of, window in zip(one.both, windows, strict=True)
-        ),
-        launch_concurrent=max(
-            _each(of.launches, *window) / one.launches
-            for of, window in zip(one.both, windows, strict=True)
-        ),
+        gemm_alone=max(of.computing[-1] / (len(of.computing) - 1) for of in one.computing_alone)
+        / one.gemms,
+        launch_alone=max(of.launches[-1] / (len(of.launches) - 1) for of in one.launches_alone)
+        / one.launches,
+        gemm_concurrent=max(_each(of.computing, *window) for of, window in both) / one.gemms,
+        launch_concurrent=max(_each(of.launches, *window) for of, window in both) / one.launches,
     )
 
 

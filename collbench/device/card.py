@@ -272,27 +272,18 @@ class Card:
     def upload(self, pointer: int, data: bytes) -> None:
         """Copy to the GPU and wait for the copy."""
         buffer = ctypes.create_string_buffer(data, len(data))
-        self.runtime.memcpyAsync(
-            pointer,
-            ctypes.addressof(buffer),
-            len(data),
-            self.runtime.memcpyHostToDevice,
-            self.side_stream,
-        )
-        self.runtime.streamSynchronize(self.side_stream)
+        kind = self.runtime.memcpyHostToDevice
+        self._copy_now(pointer, ctypes.addressof(buffer), len(data), kind)
 
     def download(self, pointer: int, size: int) -> bytes:
         """Copy from the GPU without waiting for the main stream."""
         buffer = ctypes.create_string_buffer(size)
-        self.runtime.memcpyAsync(
-            ctypes.addressof(buffer),
-            pointer,
-            size,
-            self.runtime.memcpyDeviceToHost,
-            self.side_stream,
-        )
-        self.runtime.streamSynchronize(self.side_stream)
+        self._copy_now(ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost)
         return buffer.raw
+
+    def _copy_now(self, target: int, source: int, size: int, kind: int) -> None:
+        self.runtime.memcpyAsync(target, source, size, kind, self.side_stream)
+        self.runtime.streamSynchronize(self.side_stream)
 
     def clear(self, pointer: int, size: int) -> None:
         """Queue a memset to zero."""

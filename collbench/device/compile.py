@@ -26,7 +26,6 @@ from collbench.device.program import (
     program_text,
 )
 from collbench.planning.plan import Plan
-from collbench.spec.collectives import collective
 from collbench.spec.dtypes import REDOPS, dtype
 from collbench.util.errors import CollbenchError, UnavailableError
 
@@ -84,7 +83,7 @@ def kernel_source(
         "SLOTS": plan.slots,
         "SLICED": int(plan.slices > 1),
         "NARROW": int(is_narrow(plan)),
-        "PARTS": plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0,
+        "PARTS": plan.parts if plan.is_interleaved else 0,
     }
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after

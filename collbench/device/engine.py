@@ -42,7 +42,6 @@ from collbench.device.program import (
 )
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
-from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
 MAIN, WAITING, COPYING, MOVING, SIGNALLING = range(5)  # streams; the main one is the caller's
@@ -309,7 +308,6 @@ class _ScriptBuilder:
             for is_sending, ends in ((False, self.program.receiving), (True, self.program.sending))
         }
         self.per_launch = [slices_of(plan, channel) for channel in range(plan.channels)]
-        self.parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0
         self.commands: list[Command] = []
         self.history = {
             stream: _StreamHistory() for stream in (WAITING, COPYING, MOVING, SIGNALLING)
@@ -472,7 +470,9 @@ class _ScriptBuilder:
             rank = peer_of(plan, self.rank, ends[ref.end])
         buffer = (self.memory.inputs if is_in else self.memory.outputs)[rank] + self.set_offset
         before = (
-            min(chunk * loop.chunk, loop.size) if self.parts else chunk * plan.problem.block_bytes
+            min(chunk * loop.chunk, loop.size)
+            if plan.is_interleaved
+            else chunk * plan.problem.block_bytes
         )
         return buffer + loop.offset + before + first
 

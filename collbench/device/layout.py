@@ -11,7 +11,6 @@ from typing import NamedTuple
 from collbench.device.program import ConnectionEnd, Program, lower, tables_of
 from collbench.planning.limits import FLAG_STRIDE_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
-from collbench.spec.collectives import collective
 
 FLAG_LINE_BYTES = FLAG_STRIDE_BYTES
 # at the start of a rank's arena: abort word, flags of barriers, counters and reports of CTAs
@@ -150,11 +149,7 @@ def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[i
     """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
     see walk.cuh.
     """
-    size = loop.size
-    if collective(plan.problem.op).is_interleaved:
-        size = min(loop.chunk, max(0, loop.size - shifted(plan, rank, work, "in") * loop.chunk))
-    first = min(part * plan.piece_bytes, size)
-    return first, min(plan.piece_bytes, size - first)
+    return plan.piece(loop, part, shifted(plan, rank, work, "in"))
 
 
 def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) -> int:

@@ -16,7 +16,6 @@ from collbench.schedules.ir import Edge, Operand, Round
 from collbench.schedules.passes import cell, is_copy, shape_of
 from collbench.schedules.verify.check import ends_after_peers_begin
 from collbench.schedules.verify.proof import Place
-from collbench.spec.collectives import collective
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
 DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)
@@ -333,9 +332,8 @@ def needs_no_credits(plan: Plan) -> bool:
     if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
-    parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 1
     return (
-        all(loop.size > (parts - 1) * loop.chunk for loop in loops)
+        all(loop.size > (plan.parts - 1) * loop.chunk for loop in loops)
         and len(loops) == plan.channels
         and ends_after_peers_begin(plan.schedule)
     )

@@ -281,6 +281,16 @@ class Plan:
     def n(self) -> int:
         return self.schedule.n
 
+    @cached_property
+    def is_interleaved(self) -> bool:
+        """Whether a loop walks the parts of one vector rather than the same part of every block."""
+        return collective(self.schedule.op).is_interleaved
+
+    @property
+    def parts(self) -> int:
+        """Chunks that a loop cuts from the range of a channel."""
+        return self.schedule.chunks["in"] if self.is_interleaved else 1
+
     @property
     def slices(self) -> int:
         """Slices of a message that carries a whole chunk."""
@@ -335,8 +345,7 @@ class Plan:
     def loops(self, channel: int) -> Iterator[Loop]:
         """The loops of a channel: full chunks, then one of whatever is left, cut evenly."""
         first, size = self.channel_range(channel)
-        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
-        done = 0
+        parts, done = self.parts, 0
         while done < size:
             left = size - done
             chunk = self.chunk_bytes
@@ -349,6 +358,14 @@ class Plan:
             span = min(left, parts * chunk)
             yield Loop(first + done, span, chunk, -(-chunk // self.piece_bytes))
             done += span
+
+    def piece(self, loop: Loop, number: int, chunk: int) -> tuple[int, int]:
+        """First byte within a chunk of a loop, and size, of its slice of that number."""
+        size = loop.size
+        if self.is_interleaved:
+            size = min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
+        first = min(number * self.piece_bytes, size)
+        return first, min(self.piece_bytes, size - first)
 
     @property
     def tmp_bytes(self) -> int:
@@ -418,11 +435,9 @@ class Plan:
 
     def action_count(self) -> int:
         """Actions of the busiest rank in one launch, counting last loops as full."""
-        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
-        loops = sum(
-            -(-self.channel_range(channel)[1] // (parts * self.chunk_bytes))
-            for channel in range(self.channels)
-        )
+        loop_bytes = self.parts * self.chunk_bytes
+        ranges = [self.channel_range(channel)[1] for channel in range(self.channels)]
+        loops = sum(-(-size // loop_bytes) for size in ranges)
         slices = loops * -(-self.chunk_bytes // self.piece_bytes)
         steps = max(
             sum(len(steps) for track in program for steps in track.rounds)

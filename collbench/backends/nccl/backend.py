@@ -30,18 +30,9 @@ from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
 NcclKey = tuple[Problem, int]  # what is launched, and how many sets of user buffers there are
-NCCL_TYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "int64": 4,
-    "float16": 6,
-    "float32": 7,
-    "float64": 8,
-    "bfloat16": 9,
-    "float8_e4m3fn": 10,
-    "float8_e5m2": 11,
-}  # ncclDataType_t
+_INTEGERS = {"int8": 0, "uint8": 1, "int32": 2, "int64": 4}
+_FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
+NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ncclDataType_t
 NCCL_REDOPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 
 
