@@ -469,11 +469,9 @@ class _ScriptBuilder:
             ends = self.program.receiving if is_source else self.program.sending
             rank = peer_of(plan, self.rank, ends[ref.end])
         buffer = (self.memory.inputs if is_in else self.memory.outputs)[rank] + self.set_offset
-        before = (
-            min(chunk * loop.chunk, loop.size)
-            if plan.is_interleaved
-            else chunk * plan.problem.block_bytes
-        )
+        before = chunk * plan.problem.block_bytes
+        if plan.is_interleaved:
+            before = min(chunk * loop.chunk, loop.size)
         return buffer + loop.offset + before + first
 
     def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> FlagEntry:

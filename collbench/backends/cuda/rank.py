@@ -316,6 +316,7 @@ class CudaRank(GpuRank[str]):
             if cubins and not is_copied
             else loaded.function
         )
+        launch_of = partial(self._launch, loaded, function, delay_ns=delay_ns)
         stride = stride_bytes(plan.problem)
         gpu.clear_mismatches()
         # launches live until they have run
@@ -342,12 +343,7 @@ class CudaRank(GpuRank[str]):
                 )
                 done = [before + slices_of(one, channel) for channel, before in enumerate(done)]
             else:
-                block_bytes = problem.block_bytes
-                queued.append(
-                    self._launch(
-                        loaded, function, memory, number, delay_ns=delay_ns, block_bytes=block_bytes
-                    )
-                )
+                queued.append(launch_of(memory, number, block_bytes=problem.block_bytes))
             queued[-1](gpu.card.stream)
             gpu.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
