@@ -261,7 +261,10 @@ def machine_page() -> str:
             "[Describe a machine](../how-to/describe-a-machine.md) makes one step by step.\n\n"
             "## Shipped machines\n\n",
             _table(("name", "machine", "source"), rows),
-            "\n## The form of a file\n\n```text\n    [topology]",
+            "\n## The form of a file\n\n"
+            'Every table needs a `source = "..."` that says where its facts are from, and'
+            " `[topology]` a\n`title`. Only the tables of parts that the machine has are needed."
+            "\n\n```text\n    [topology]",
             form[0],
             "\n```\n\n",
             form[2].strip(),
@@ -310,9 +313,13 @@ def tuning_page() -> str:
     """docs/results/tuning.md."""
     parts = [
         NOTICE,
-        "# What `auto` takes\n\nThese are the tables of `profiles/tuning`, each with its source and"
-        " the measurements behind it.\nThe first row that holds is taken. `up_to` is the largest"
-        " size of a row. Times in notes are in\nmicroseconds unless they name another unit.\n",
+        """# What `auto` takes
+
+This page is data, for whoever wants to know where a choice comes from; nobody needs it to use the
+tool. These are the tables of `profiles/tuning`, each with its source and the measurements behind
+it. The first row that holds is taken. `up_to` is the largest size of a row. Times in notes are in
+microseconds unless they name another unit.
+""",
     ]
     for file in sorted((ROOT / "profiles/tuning").glob("*.toml")):
         table = tomllib.loads(file.read_text())

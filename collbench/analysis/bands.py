@@ -25,7 +25,7 @@ def bands(
     Ours is the row marked auto, or the only one: in a sweep of `--algo auto --channels 24` the
     question is what is best with 24.
     """
-    found: dict[Workload, list[tuple[int, Interval] | None]] = {}
+    worst_of: dict[Workload, list[tuple[int, Interval] | None]] = {}
     for workload, sizes in by_workload(rows).items():
         worst: list[tuple[int, Interval] | None] = [None] * len(BANDS)
         for size, here in sizes.items():
@@ -43,5 +43,5 @@ def bands(
             if slowdown is not None and (so_far is None or slowdown.median < so_far[1].median):
                 worst[band] = size, slowdown
         if any(worst):
-            found[workload] = worst
-    return found
+            worst_of[workload] = worst
+    return worst_of

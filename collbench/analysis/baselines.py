@@ -11,10 +11,11 @@ counts.
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import conditions_of
@@ -32,19 +33,26 @@ _GPU_MODEL = re.compile(
     re.IGNORECASE,
 )
 
-_OWN_CHOICE = tuple(UNASKED[name] for name in ("algo", "proto", "channels", "buffsize"))
+_FORCED = ("algo", "proto", "channels", "buffsize")  # what a library can be forced to
+_OWN_CHOICE = [UNASKED[name] for name in _FORCED]
 
-CurveKey = tuple[
-    str, str, int, str, tuple[str, ...]
-]  # operation, backend, ranks, placement, conditions
+
+class CurveKey(NamedTuple):
+    """What a curve is of."""
+
+    op: str
+    backend: str
+    ranks: int
+    placement: str
+    conditions: tuple[str, ...]
+
+
 RateCurve = dict[int, float]  # size in bytes -> GB/s of bus bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSpan:
-    """Sizes in a row with one verdict: the least and the largest share of the reference's rate they
-    reach.
-    """
+    """Neighbouring sizes with one verdict, and the range of their shares of a rate."""
 
     first: int
     last: int
@@ -57,11 +65,7 @@ class RateSpan:
 class CurveVerdict:
     """One curve against the reference's."""
 
-    op: str
-    backend: str
-    ranks: int
-    placement: str
-    conditions: tuple[str, ...]
+    key: CurveKey
     spans: tuple[RateSpan, ...]
 
     @property
@@ -83,22 +87,22 @@ def reference(name: str, frame: "pd.DataFrame") -> ResultFile:
             raise unknown("file or reference", name, shipped)
         return _named(name, shipped[name]) if name in shipped else load(Path(name))
     wanted, forms, ranks = models(frame), _forms(frame), set(frame["ranks"])
-    found = []
+    candidates = []
     for label, file in shipped.items():
         loaded = _named(label, file)
         if models(loaded.frame) & wanted:
             apart = min(
                 abs(theirs - ours) for theirs in set(loaded.frame["ranks"]) for ours in ranks
             )
-            found.append(
+            candidates.append(
                 (not _forms(loaded.frame) & forms, apart, "published" in label, label, loaded)
             )
-    if not found:
+    if not candidates:
         raise UsageError(
             f"no shipped reference is of {', '.join(sorted(wanted)) or 'a known GPU'}",
             f"give one by name, or a file of your own; {known}",
         )
-    return min(found, key=lambda entry: entry[:4])[4]
+    return min(candidates, key=lambda entry: entry[:4])[4]
 
 
 def _named(label: str, file: Path) -> ResultFile:
@@ -108,11 +112,9 @@ def _named(label: str, file: Path) -> ResultFile:
 def curve_verdicts(
     frame: "pd.DataFrame", against: "pd.DataFrame", behind: float = BEHIND_SHARE
 ) -> list[CurveVerdict]:
-    """Every curve of the frame that the reference has, with where it falls behind: below that share
-    of the reference's rate.
-    """
+    """Compare every curve that the reference has too; below that share of its rate is behind."""
     theirs = best_rates(against)
-    found = []
+    verdicts = []
     for key, curve in best_rates(frame).items():
         if key in theirs:
             shares = {
@@ -121,17 +123,8 @@ def curve_verdicts(
                 if (at := rate_at(theirs[key], size)) is not None
             }
             if shares:
-                found.append(
-                    CurveVerdict(
-                        op=key[0],
-                        backend=key[1],
-                        ranks=key[2],
-                        placement=key[3],
-                        conditions=key[4],
-                        spans=tuple(_spans(shares, behind)),
-                    )
-                )
-    return found
+                verdicts.append(CurveVerdict(key=key, spans=tuple(_spans(shares, behind))))
+    return verdicts
 
 
 def rate_at(curve: Mapping[int, float], size: int) -> float | None:
@@ -157,56 +150,30 @@ def rate_at(curve: Mapping[int, float], size: int) -> float | None:
 
 
 def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
-    """The best rate of every backend at each size; of a library its own choice, where it has rows
-    of that.
-    """
+    """The best rate of every backend at each size; libraries count with their own choice."""
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
-    found: dict[CurveKey, RateCurve] = {}
-    own: dict[CurveKey, RateCurve] = {}
-    names = (
-        "op",
-        "backend",
-        "ranks",
-        "placement",
-        "algo",
-        "proto",
-        "channels",
-        "buffsize",
-        "notes",
-        "size_bytes",
-        "busbw_gbs",
-    )
-    for op, backend, ranks, placement, algo, proto, channels, buffsize, notes, size, rate in zip(
+    rates: dict[CurveKey, RateCurve] = {}
+    own_rates: dict[CurveKey, RateCurve] = {}
+    names = ("op", "backend", "ranks", "placement", "notes", "size_bytes", "busbw_gbs", *_FORCED)
+    for op, backend, ranks, placement, notes, size, rate, *forced in zip(
         *(right[name].tolist() for name in names), strict=True
     ):
-        # which costs no time
+        # a check of the data takes no time of the collective
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
-        is_own = (algo, proto, channels, buffsize) == _OWN_CHOICE
-        for curve in (found, own) if is_own else (found,):
-            here = curve.setdefault((op, backend, ranks, placement, conditions), {})
+        is_own = forced == _OWN_CHOICE
+        for curve in (rates, own_rates) if is_own else (rates,):
+            here = curve.setdefault(CurveKey(op, backend, ranks, placement, conditions), {})
             here[size] = max(here.get(size, 0.0), rate)
-    return found | own
+    return rates | own_rates
 
 
-def _spans(shares: Mapping[int, float], behind: float) -> Sequence[RateSpan]:
-    """Neighbouring sizes of one verdict together."""
-    found: list[RateSpan] = []
-    for size, share in shares.items():
-        is_behind = share < behind
-        if found and found[-1].is_behind == is_behind:
-            before = found[-1]
-            found[-1] = RateSpan(
-                first=before.first,
-                last=size,
-                is_behind=is_behind,
-                least=min(before.least, share),
-                most=max(before.most, share),
-            )
-        else:
-            found.append(
-                RateSpan(first=size, last=size, is_behind=is_behind, least=share, most=share)
-            )
-    return found
+def _spans(shares: Mapping[int, float], behind: float) -> Iterator[RateSpan]:
+    """Neighbouring sizes with the same verdict as one span."""
+    for is_behind, group in groupby(shares.items(), key=lambda pair: pair[1] < behind):
+        sizes, values = zip(*group, strict=True)
+        yield RateSpan(
+            first=sizes[0], last=sizes[-1], is_behind=is_behind, least=min(values), most=max(values)
+        )
 
 
 def _forms(frame: "pd.DataFrame") -> set[bool]:
@@ -229,5 +196,5 @@ def model_of(name: str) -> str:
     >>> model_of("NVIDIA A100-SXM4-80GB"), model_of("Intel Xeon")
     ('A100', '')
     """
-    found = _GPU_MODEL.search(name)
-    return found[1].upper() if found is not None else ""
+    match = _GPU_MODEL.search(name)
+    return match[1].upper() if match is not None else ""

@@ -8,21 +8,23 @@ plots and pages show its answer.
    best of many is not flattered.
 3. A row is beaten if the repeats of another row separate the two and it takes LEAST_GAIN times as
    long. One row that is not beaten is the winner; several are tied, and the simplest leads.
-4. Where all rows are noise, or the fastest has one repeat only, nothing is decided.
+4. Where all rows are noise, or the fastest has one repeat only, nothing is decided. Noise has no
+   ratios either: the fastest row stands alone, with the median of all its repeats.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.rows import (
     LEAST_GAIN,
     Row,
     Workload,
-    asked_knobs,
     by_workload,
     configuration,
     cyclic_gc_disabled,
+    distinguishing_knobs,
     fastest,
     label,
     median_time,
@@ -88,6 +90,11 @@ class Best:
         return self.leaders[0]
 
     @property
+    def is_flattered(self) -> bool:
+        """Whether the repeat that chose the row is the only one that gives its time."""
+        return self.rows > 1 and len(self.row.times_us) == 1
+
+    @property
     def is_certain(self) -> bool:
         """Whether the answer may be claimed, be it a tie."""
         return self.certainty != UNCERTAIN
@@ -115,7 +122,7 @@ class Summary:
     """
 
     rows: Sequence[Row]
-    asked: Mapping[str, tuple[str, ...]]
+    knobs: Mapping[str, tuple[str, ...]]
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]]
     best: Mapping[Workload, Mapping[int, Best]]
     peers: tuple[str, ...]
@@ -126,22 +133,22 @@ class Summary:
 
 
 @cyclic_gc_disabled()
-def summary(frame: "pd.DataFrame") -> Summary:
+def summarise(frame: "pd.DataFrame") -> Summary:
     """The summary of a frame."""
-    return summary_of(rows_of(frame))
+    return summarise_rows(rows_of(frame))
 
 
-def summary_of(rows: Sequence[Row]) -> Summary:
+def summarise_rows(rows: Sequence[Row]) -> Summary:
     """The summary of rows."""
     workloads = by_workload(rows)
-    asked = asked_knobs(workloads)
+    knobs = distinguishing_knobs(workloads)
     best = {
-        workload: {size: best_of(here, asked) for size, here in sizes.items()}
+        workload: {size: best_of(here, knobs) for size, here in sizes.items()}
         for workload, sizes in workloads.items()
     }
     peers = {peer for sizes in best.values() for one in sizes.values() for peer in one.peers}
     return Summary(
-        rows=rows, asked=asked, workloads=workloads, best=best, peers=tuple(sorted(peers))
+        rows=rows, knobs=knobs, workloads=workloads, best=best, peers=tuple(sorted(peers))
     )
 
 
@@ -150,14 +157,15 @@ def candidates(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not row.is_library] or list(rows)
 
 
-def best_of(rows: Sequence[Row], asked: Mapping[str, Sequence[str]]) -> Best:
+def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
     """The best of the rows of one workload and size."""
     able = candidates(rows)
-    certainty, leaders = _decision(able, asked)
+    certainty, leaders = _decision(able, knobs)
     row = leaders[0]
     others = [other for other in able if other is not row]
     runner_up = fastest(others) if others else None
-    is_held_out = len(able) > 1 and len(row.times_us) > 1
+    is_noise = all(row.is_noise for row in able)
+    is_held_out = len(able) > 1 and len(row.times_us) > 1 and not is_noise
     repeats = range(1 if is_held_out else 0, len(row.times_us), 2 if is_held_out else 1)
     time_us = median_time(row.times_us, repeats)
     busbw = (
@@ -170,13 +178,17 @@ def best_of(rows: Sequence[Row], asked: Mapping[str, Sequence[str]]) -> Best:
     )
 
     def slowdown(other: Row | None) -> Interval | None:
-        """The time of another row over that of the leader."""
-        return other and ratio(other.times_us, row.times_us, _common(other, row, repeats))
+        """The time of another row over that of the leader; None of noise."""
+        if other is None or is_noise:
+            return None
+        return ratio(other.times_us, row.times_us, _common(other, row, repeats))
 
     peers = {
-        other.backend: found
+        other.backend: slowdown_of_peer
         for other in rows
-        if other is not row and other.is_own_choice and (found := slowdown(other)) is not None
+        if other is not row
+        and other.is_own_choice
+        and (slowdown_of_peer := slowdown(other)) is not None
     }
     return Best(
         certainty=certainty,
@@ -197,7 +209,7 @@ def best_of(rows: Sequence[Row], asked: Mapping[str, Sequence[str]]) -> Best:
 
 
 def _decision(
-    able: Sequence[Row], asked: Mapping[str, Sequence[str]]
+    able: Sequence[Row], knobs: Mapping[str, Sequence[str]]
 ) -> tuple[Certainty, tuple[Row, ...]]:
     first = fastest(able)
     if all(row.is_noise for row in able):
@@ -209,34 +221,37 @@ def _decision(
     tied = _unbeaten(able)
     if len(tied) == 1:
         return "winner", tuple(tied)
-    return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, asked)))
+    return "tie", tuple(sorted(tied, key=lambda row: simplicity(row, knobs)))
 
 
 def _unbeaten(rows: Sequence[Row]) -> list[Row]:
     """The rows that no other row beats. A single repeat beats nothing, unless it is a price."""
     bounds = [interval(row.times_us) for row in rows]
-    rivals = [
-        (found.high, LEAST_GAIN * found.median)
-        for row, found in zip(rows, bounds, strict=True)
+    rivals: list[tuple[float, float]] = []
+    for high, least in sorted(
+        (interval_of.high, LEAST_GAIN * interval_of.median)
+        for row, interval_of in zip(rows, bounds, strict=True)
         if len(row.times_us) > 1 or row.is_price
-    ]
+    ):
+        if not rivals or least < rivals[-1][1]:  # the others beat nothing that these do not
+            rivals.append((high, least))
     return [
         row
-        for row, found in zip(rows, bounds, strict=True)
-        if not any(high < found.low and least <= found.median for high, least in rivals)
+        for row, interval_of in zip(rows, bounds, strict=True)
+        if not any(high < interval_of.low and least <= interval_of.median for high, least in rivals)
     ]
 
 
-def simplicity(row: Row, asked: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
+def simplicity(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """The order in which tied rows lead: those that are not noise; the fewest knobs set; then
     SIMPLE_ALGORITHMS, SIMPLE_PROTOCOLS, and the smallest values of the knobs.
     """
-    values = [getattr(row, name) for name in asked.get(row.backend, ())]
+    values = [getattr(row, name) for name in knobs.get(row.backend, ())]
     return (
         row.is_noise,
         sum(
             value != UNASKED[name]
-            for name, value in zip(asked.get(row.backend, ()), values, strict=True)
+            for name, value in zip(knobs.get(row.backend, ()), values, strict=True)
         ),
         _rank(SIMPLE_ALGORITHMS, row.algo),
         _rank(SIMPLE_PROTOCOLS, row.proto),
@@ -250,14 +265,10 @@ def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
 
 
 def _common(other: Row, row: Row, repeats: Sequence[int]) -> Sequence[int]:
-    """The repeats to compare on: those held out, or all that both have where the other has none of
-    those.
-    """
-    return (
-        repeats
-        if any(k < len(other.times_us) for k in repeats)
-        else range(min(len(other.times_us), len(row.times_us)))
-    )
+    """The repeats to compare on: those held out, or all if the other row has none of them."""
+    if any(k < len(other.times_us) for k in repeats):
+        return repeats
+    return range(min(len(other.times_us), len(row.times_us)))
 
 
 def best_text(names: Sequence[str], certainty: Certainty) -> str:
@@ -272,12 +283,12 @@ def best_text(names: Sequence[str], certainty: Certainty) -> str:
     """
     if certainty == UNCERTAIN:
         return names[0] + UNCERTAIN_MARK
-    words = [name.split(" ") for name in dict.fromkeys(names)]
-    columns = list(zip(*words, strict=False))
+    parts = [name.split(" ") for name in dict.fromkeys(names)]
+    columns = list(zip(*parts, strict=False))
     differing = [k for k, column in enumerate(columns) if len(set(column)) > 1]
-    if len({len(one) for one in words}) == 1 and len(differing) < 2:
+    if len({len(one) for one in parts}) == 1 and len(differing) < 2:
         return " ".join(_alternatives(column) for column in columns)
-    return _listed([" ".join(one) for one in words], " = ")
+    return _listed([" ".join(one) for one in parts], " = ")
 
 
 def _alternatives(values: Iterable[str]) -> str:
@@ -289,9 +300,9 @@ def _listed(values: Sequence[str], separator: str) -> str:
     return separator.join([*values[:LEADERS_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
-def best_label(best: Best, asked: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
+def best_label(best: Best, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
     """The leaders, as tables name them."""
-    names = [label(row, asked, has_backend=has_backend) for row in best.leaders]
+    names = [label(row, knobs, has_backend=has_backend) for row in best.leaders]
     return best_text(names, best.certainty)
 
 
@@ -305,18 +316,19 @@ def spans(
         best.is_certain and len({getattr(row, name) for row in candidates(rows[size])} - {""}) > 1
         for size, best in sizes.items()
     )
-    found: list[KnobSpan] = []
-    for size, best in sizes.items() if has_choice else ():
-        values = [str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders]
-        value = _alternatives(values) if best.is_certain else None
-        if found and found[-1].value == value:
-            found[-1] = KnobSpan(value=value, first_bytes=found[-1].first_bytes, last_bytes=size)
-        else:
-            found.append(KnobSpan(value=value, first_bytes=size, last_bytes=size))
-    return found
+    values = {
+        size: _alternatives([str(getattr(row, name)) or UNASKED["algo"] for row in best.leaders])
+        if best.is_certain
+        else None
+        for size, best in (sizes.items() if has_choice else ())
+    }
+    groups = [(value, list(group)) for value, group in groupby(values, key=values.__getitem__)]
+    return [
+        KnobSpan(value=value, first_bytes=group[0], last_bytes=group[-1]) for value, group in groups
+    ]
 
 
-def span_text(found: Sequence[KnobSpan]) -> str:
+def span_text(spans_of_knob: Sequence[KnobSpan]) -> str:
     """Spans in words.
 
     >>> span_text(
@@ -328,28 +340,26 @@ def span_text(found: Sequence[KnobSpan]) -> str:
     ... )
     'll to 1K, cannot tell 2K, simple from 4K'
     """
-    if len(found) == 1:
-        return f"{found[0].value} at all sizes"
+    if len(spans_of_knob) == 1:
+        return f"{spans_of_knob[0].value} at all sizes"
     parts = []
-    for number, span in enumerate(found):
+    for number, span in enumerate(spans_of_knob):
         first, last = format_size(span.first_bytes), format_size(span.last_bytes)
         value = span.value or UNCERTAIN
         if number == 0:
             parts.append(f"{value} to {last}")
-        elif number == len(found) - 1:
+        elif number == len(spans_of_knob) - 1:
             parts.append(f"{value} from {first}")
         else:
             parts.append(f"{value} {first}-{last}" if first != last else f"{value} {first}")
     return ", ".join(parts)
 
 
-def configurations(found: Summary) -> dict[tuple[object, ...], list[Row]]:
-    """Rows of every workload and configuration, sizes ascending: the curves that time against size
-    makes.
-    """
-    lines: dict[tuple[object, ...], list[Row]] = {}
-    for workload, sizes in found.workloads.items():
+def configurations(summary: Summary) -> dict[tuple[object, ...], list[Row]]:
+    """The rows of every workload and configuration by size: the curves of time against size."""
+    curves: dict[tuple[object, ...], list[Row]] = {}
+    for workload, sizes in summary.workloads.items():
         for rows in sizes.values():
             for row in rows:
-                lines.setdefault((workload, configuration(row, found.asked)), []).append(row)
-    return lines
+                curves.setdefault((workload, configuration(row, summary.knobs)), []).append(row)
+    return curves

@@ -16,12 +16,11 @@ certain.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from collbench.analysis.join import apart, differences, join, match_mode
 from collbench.analysis.noise import (
@@ -37,6 +36,7 @@ from collbench.analysis.noise import (
     t_of_z,
     z_of_t,
 )
+from collbench.results.frame import texts_of
 from collbench.util.errors import UsageError
 
 Verdict = Literal["better", "worse", "same", "cannot tell"]
@@ -79,25 +79,23 @@ class Changes:
     """
 
     rows: pd.DataFrame
-    groups: tuple[Change, ...]
+    groups: tuple[Change, ...] = ()
     not_compared: dict[str, int]
     new_failures: int
     differences: tuple[tuple[str, str, str], ...]
-    resolution: float
-    repeat_spread: float
-    between_spread: float
-    shift: float
-    drift: float
-    remarks: tuple[str, ...] = field(default=())
+    resolution: float = math.nan
+    repeat_spread: float = math.nan
+    between_spread: float = math.nan
+    shift: float = math.nan
+    drift: float = math.nan
+    remarks: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many rows have a verdict."""
         return int((self.rows["verdict"] == verdict).sum())
 
     def is_worse_by(self, percent: float) -> bool:
-        """Whether a row or a group is worse, and by more than so many percent of its time; rows
-        that went wrong are.
-        """
+        """Whether a row or a group is slower by more than so many percent, or went wrong."""
         least = 1 + percent / 100
         rows = (self.rows["verdict"] == "worse") & (self.rows["ratio"] > least)
         return (
@@ -109,19 +107,13 @@ class Changes:
 
 def unlike(new: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
     """Why two files are not of like machines; empty if they are, as far as they show."""
-    found = []
+    reasons = []
     for name, title in (("device", "devices"), ("ranks", "numbers of ranks")):
-        ours, theirs = (
-            {value for value in frame[name].unique() if value not in ("", 0)}
-            for frame in (new, base)
-        )
-        differ = ours != theirs if name == "device" else not ours & theirs
+        ours, theirs = (texts_of(frame, name) for frame in (new, base))
+        differ = ours != theirs if name == "device" else not set(ours) & set(theirs)
         if ours and theirs and differ:
-            found.append(
-                f"the {title} differ: {', '.join(map(str, sorted(ours)))} and"
-                f" {', '.join(map(str, sorted(theirs)))}"
-            )
-    return tuple(found)
+            reasons.append(f"the {title} differ: {', '.join(ours)} and {', '.join(theirs)}")
+    return tuple(reasons)
 
 
 def compare(
@@ -144,52 +136,42 @@ def compare(
         empty = rows.assign(ratio=0.0, low=0.0, high=0.0, verdict="")
         return Changes(
             rows=empty,
-            groups=(),
             not_compared=joined.counts,
             new_failures=joined.new_failures,
             differences=around,
-            resolution=math.nan,
-            repeat_spread=math.nan,
-            between_spread=math.nan,
-            shift=math.nan,
-            drift=math.nan,
             remarks=(*remarks, *apart(new, base, across)),
         )
     is_alike = not why and not across and match_mode(new, base) == "knobs"
     finest = np.asarray(rows.groupby(list(GROUP_LEVELS[-1]), sort=False).ngroup(), dtype=np.intp)
-    found = noise(
+    noise_of = noise(
         sides,
         rows["size_bytes"].to_numpy(dtype=np.float64),
         rows["backend"].to_numpy(dtype=object).astype(str),
         finest,
         is_alike=is_alike,
     )
-    away = _away(sides.change, found.drift)
-    sure = is_sure(z_of_t(away / found.error, found.freedom))
-    half = t_of_z(SINGLE_Z, found.freedom) * found.error
-    low, high = (
-        sides.change - half - np.maximum(found.drift, 0),
-        sides.change + half - np.minimum(found.drift, 0),
-    )
+    half = t_of_z(SINGLE_Z, noise_of.freedom) * noise_of.error
     resolution = min(
         max(math.log1p(SAME), RESOLVED * float(np.median(half))), math.log1p(MOST_SAME)
     )
-    verdicts = _verdicts(sides.change, low, high, sure, resolution)
+    low, high, verdicts = _judged(
+        sides.change, noise_of.error, noise_of.freedom, noise_of.drift, resolution
+    )
     rows = rows.drop(columns=["_times", "_times_base", "side"])
     rows = rows.assign(
         ratio=np.exp(sides.change), low=np.exp(low), high=np.exp(high), verdict=verdicts
     )
     return Changes(
         rows=rows,
-        groups=_groups(rows, sides.change, found),
+        groups=_groups(rows, sides.change, noise_of),
         not_compared=joined.counts,
         new_failures=joined.new_failures,
         differences=around,
         resolution=math.expm1(resolution),
-        repeat_spread=found.repeat_spread,
-        between_spread=found.between_spread,
+        repeat_spread=noise_of.repeat_spread,
+        between_spread=noise_of.between_spread,
         shift=float(np.median(sides.change)),
-        drift=float(np.median(found.drift)),
+        drift=float(np.median(noise_of.drift)),
         remarks=remarks,
     )
 
@@ -203,19 +185,24 @@ def _away(change: Array, drift: Array) -> Array:
     return np.maximum(np.maximum(change - np.maximum(drift, 0), np.minimum(drift, 0) - change), 0.0)
 
 
-def _verdicts(
-    change: Array, low: Array, high: Array, sure: NDArray[np.bool_], resolution: float
-) -> list[Verdict]:
+def _judged(
+    change: Array, error: Array, freedom: Array, drift: Array, resolution: float
+) -> tuple[Array, Array, list[Verdict]]:
+    """The bounds of each change, and its verdict among all that are judged together."""
+    sure = is_sure(z_of_t(_away(change, drift) / error, freedom))
+    half = t_of_z(SINGLE_Z, freedom) * error
+    low = change - half - np.maximum(drift, 0)
+    high = change + half - np.minimum(drift, 0)
     is_near = (low >= -resolution) & (high <= resolution)
     codes = np.where(
         sure & (np.abs(change) >= MINOR),
         np.where(change > 0, 1, 0),
         np.where(is_near | (sure & (np.abs(change) < MINOR)), 2, 3),
     )
-    return [VERDICTS[place] for place in codes]
+    return low, high, [VERDICTS[place] for place in codes]
 
 
-def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
+def _between_groups(middles: Array, errors: Array, noise_of: Noise) -> float:
     """How far groups differ by chance beyond what their rows show: those of a group were measured
     within seconds of each other, and share what came then.
 
@@ -226,17 +213,15 @@ def _between_groups(middles: Array, errors: Array, found: Noise) -> float:
         return 0.0
     scatter = MAD_TO_SD * float(np.median(np.abs(middles - np.median(middles))))
     most = (
-        max(DRIFT, MOST_BETWEEN * found.repeat_spread)
-        if math.isfinite(found.repeat_spread)
+        max(DRIFT, MOST_BETWEEN * noise_of.repeat_spread)
+        if math.isfinite(noise_of.repeat_spread)
         else ONE_SHOT_SPREAD
     )
     return min(math.sqrt(max(scatter**2 - float(np.median(errors)) ** 2, 0.0)), most)
 
 
-def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ...]:
-    """Every algorithm, also by operation and protocol, judged by the median of its rows: many rows
-    show what one cannot.
-    """
+def _groups(rows: pd.DataFrame, change: Array, noise_of: Noise) -> tuple[Change, ...]:
+    """Judge every algorithm, also by operation and protocol, by the median of its rows."""
     names: list[tuple[str, ...]] = []
     counted: list[int] = []
     numbers: list[tuple[float, float, float]] = []
@@ -265,24 +250,21 @@ def _groups(rows: pd.DataFrame, change: Array, found: Noise) -> tuple[Change, ..
             middle = float(np.median(change[places]))
             scatter = max(
                 MAD_TO_SD * float(np.median(np.abs(change[places] - middle))),
-                float(np.median(found.error[places])),
+                float(np.median(noise_of.error[places])),
             )
             numbers.append(
                 (
                     middle,
                     scatter * math.sqrt(math.pi / 2 / len(places)),
-                    float(np.median(found.drift[places])),
+                    float(np.median(noise_of.drift[places])),
                 )
             )
     if not names:
         return ()
     middles, errors, drifts = np.array(numbers).T
-    errors = np.hypot(errors, _between_groups(middles, errors, found))
+    errors = np.hypot(errors, _between_groups(middles, errors, noise_of))
     freedom = np.array(counted, dtype=np.float64) - 1
-    sure = is_sure(z_of_t(_away(middles, drifts) / errors, freedom))
-    half = t_of_z(SINGLE_Z, freedom) * errors
-    low, high = middles - half - np.maximum(drifts, 0), middles + half - np.minimum(drifts, 0)
-    verdicts = _verdicts(middles, low, high, sure, math.log1p(SAME))
+    low, high, verdicts = _judged(middles, errors, freedom, drifts, math.log1p(SAME))
     return tuple(
         Change(
             names=names[k],

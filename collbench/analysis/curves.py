@@ -8,18 +8,18 @@ only rows that are ok and have a time count.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summary
+from collbench.analysis.best import Best, Summary, best_text, candidates, configurations, summarise
 from collbench.analysis.rows import (
+    KNOB_FIELDS,
     KNOB_NAMES,
-    KNOBS,
     SIZES,
     Row,
     Workload,
-    asked_knobs,
     by_workload,
     cyclic_gc_disabled,
+    distinguishing_knobs,
     fastest,
     label,
     median_time,
@@ -83,6 +83,10 @@ class Curve:
     points: tuple[CurvePoint, ...]
     knobs: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def sizes(self) -> set[int]:
+        return {point.bytes for point in self.points}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
@@ -110,7 +114,7 @@ class CurvePair:
 @cyclic_gc_disabled()
 def curves(frame: "pd.DataFrame") -> tuple[Curve, ...]:
     """Every configuration's curve; groups and configurations in the order of the file."""
-    return _curves(summary(frame))
+    return _curves(summarise(frame))
 
 
 @cyclic_gc_disabled()
@@ -120,15 +124,12 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
     """
     from collbench.analysis.join import is_reduction, match_mode, names_to_match
 
-    names = [
-        name
-        for name in names_to_match(new, base, match_mode(new, base))
-        if name in Workload._fields
-    ]
-    found = [summary(frame) for frame in (new, base)]
+    matched = names_to_match(new, base, match_mode(new, base))
+    names = [name for name in matched if name in Workload._fields]
+    summaries = [summarise(frame) for frame in (new, base)]
     # of both, so that a configuration has one name
-    asked = asked_knobs(by_workload([row for one in found for row in one.rows]))
-    sides = [_curves(replace(one, asked=asked)) for one in found]
+    knobs = distinguishing_knobs(by_workload([row for one in summaries for row in one.rows]))
+    sides = [_curves(replace(one, knobs=knobs)) for one in summaries]
 
     def key(curve: Curve, *, is_envelope: bool) -> tuple[object, ...]:
         what = curve.group.workload
@@ -138,78 +139,92 @@ def pairs(new: "pd.DataFrame", base: "pd.DataFrame") -> tuple[CurvePair, ...]:
         )
         return problem if is_envelope else (*problem, curve.backend, curve.name)
 
-    made: dict[CurveGroup, list[CurvePair]] = {}
+    pairs_of: dict[CurveGroup, list[CurvePair]] = {}
     for is_envelope in (True, False):
         ours, theirs = (envelope(side) if is_envelope else side for side in sides)
         known = {key(curve, is_envelope=is_envelope): curve for curve in reversed(theirs)}
         for curve in ours:
             other = known.get(key(curve, is_envelope=is_envelope))
-            if other is not None and {point.bytes for point in curve.points} & {
-                point.bytes for point in other.points
-            }:
-                made.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
-    return tuple(pair for group in made.values() for pair in group)
+            if other is not None and curve.sizes & other.sizes:
+                pairs_of.setdefault(curve.group, []).append(CurvePair(new=curve, base=other))
+    return tuple(pair for group in pairs_of.values() for pair in group)
 
 
-def _curves(found: Summary) -> tuple[Curve, ...]:
-    groups = _groups(found)
-    made = []
-    for rows in configurations(found).values():
+def _curves(summary: Summary) -> tuple[Curve, ...]:
+    groups = _groups(summary)
+    has_backends = {workload: _has_backends(summary, workload) for workload in groups}
+    answers = {
+        (workload, size): _answer(best, summary, has_backend=has_backends[workload])
+        for workload, sizes in summary.best.items()
+        for size, best in sizes.items()
+    }
+    curves = []
+    for rows in configurations(summary).values():
         first, sizes = rows[0], _by_size(rows)
-        best = found.best[first.workload]
-        has_backend = _has_backends(found, first.workload)
-        made.append(
+        best = summary.best[first.workload]
+        has_backend = has_backends[first.workload]
+        curves.append(
             Curve(
                 group=groups[first.workload],
-                name=_name(first, found, has_backend=has_backend),
+                name=_name(first, summary, has_backend=has_backend),
                 backend=first.backend,
                 is_peer=first.is_library,
-                best=tuple(size for size, here in sizes.items() if _is_in(here, [best[size].row])),
+                best=tuple(
+                    size
+                    for size, here in sizes.items()
+                    if any(row is best[size].row for row in here)
+                ),
                 points=tuple(
-                    _with_answer(here, best[size], found, has_backend=has_backend)
+                    _with_answer(here, answers[first.workload, size])
                     for size, here in sizes.items()
                 ),
                 knobs=tuple(
                     (KNOB_NAMES.get(name, name), _value(name, getattr(first, name)))
-                    for name in ("algo", "proto", *found.asked.get(first.backend, ()))
+                    for name in ("algo", "proto", *summary.knobs.get(first.backend, ()))
                 ),
             )
         )
-    return tuple(made)
+    return tuple(curves)
 
 
-def _has_backends(found: Summary, workload: Workload) -> bool:
+def _has_backends(summary: Summary, workload: Workload) -> bool:
     """Whether rows of ours come from several backends."""
-    rows = (row for here in found.workloads[workload].values() for row in here)
+    rows = (row for here in summary.workloads[workload].values() for row in here)
     return len({row.backend for row in rows if not row.is_library}) > 1
 
 
-def _is_in(rows: Sequence[Row], others: Sequence[Row]) -> bool:
-    return any(row is other for row in rows for other in others)
+class _Answer(NamedTuple):
+    """What is best at a size, in words. leaders: the identities of the rows that lead."""
+
+    text: str
+    is_certain: bool
+    leaders: frozenset[int]
 
 
-def _with_answer(
-    rows: Sequence[Row], best: Best, found: Summary, *, has_backend: bool
-) -> CurvePoint:
+def _answer(best: Best, summary: Summary, *, has_backend: bool) -> _Answer:
+    names = [_name(row, summary, has_backend=has_backend) for row in best.leaders]
+    return _Answer(
+        best_text(names, best.certainty), best.is_certain, frozenset(map(id, best.leaders))
+    )
+
+
+def _with_answer(rows: Sequence[Row], answer: _Answer) -> CurvePoint:
     """The point of a configuration at one size; where it leads or is tied, with the answer."""
     point = _point(fastest(rows))
-    if not _is_in(rows, best.leaders):
+    if answer.leaders.isdisjoint(map(id, rows)):
         return point
-    names = [_name(row, found, has_backend=has_backend) for row in best.leaders]
-    return replace(point, answer=best_text(names, best.certainty), is_certain=best.is_certain)
+    return replace(point, answer=answer.text, is_certain=answer.is_certain)
 
 
-def envelope(found: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Of each group the best configuration at every size, as one curve, "best of ours" or of a
-    library; a point's note is the answer.
-    """
-    known = _combined(
-        found,
+def envelope(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    """The best configuration of each group at every size, as one curve; notes hold the answers."""
+    envelopes = _combined(
+        curves,
         "",
         lambda curve, point: point.bytes in curve.best,
         lambda curve, point: point.answer or curve.name,
     )
-    return tuple(replace(curve, name=_envelope_name(curve)) for curve in known)
+    return tuple(replace(curve, name=_envelope_name(curve)) for curve in envelopes)
 
 
 def _envelope_name(curve: Curve) -> str:
@@ -219,12 +234,10 @@ def _envelope_name(curve: Curve) -> str:
     return f"fastest of {whose}: cannot tell which is best"
 
 
-def automatic(found: Iterable[Curve]) -> tuple[Curve, ...]:
-    """Of each group that has one, what the tool itself would choose at every size, as one curve; a
-    point's note names the configuration.
-    """
+def automatic(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    """The tool's own choice in each group, as one curve; notes hold the configurations."""
     return _combined(
-        found,
+        curves,
         "automatic choice",
         lambda curve, point: not curve.is_peer and "auto" in point.note.split(),
         lambda curve, _: curve.name,
@@ -232,35 +245,29 @@ def automatic(found: Iterable[Curve]) -> tuple[Curve, ...]:
 
 
 def heat_maps(frame: "pd.DataFrame") -> tuple[HeatMap, ...]:
-    """Of each group every knob that took two values or more, as rows of ours have it (of the
-    library, where there are none of ours).
-    """
-    found = summary(frame)
-    groups = _groups(found)
-    made = [
-        _heat_map(found, workload, groups[workload], knob)
-        for workload in found.workloads
-        for knob in ("algo", "proto", *KNOBS)
+    """A map for every knob of each group that took two values or more."""
+    summary = summarise(frame)
+    groups = _groups(summary)
+    maps = [
+        _heat_map(summary, workload, groups[workload], knob)
+        for workload in summary.workloads
+        for knob in ("algo", "proto", *KNOB_FIELDS)
     ]
-    return tuple(one for one in made if one is not None)
+    return tuple(one for one in maps if one is not None)
 
 
-def _groups(found: Summary) -> dict[Workload, CurveGroup]:
+def _groups(summary: Summary) -> dict[Workload, CurveGroup]:
     return {
         workload: CurveGroup(workload=workload, title=title)
-        for workload, title in titles(found.workloads).items()
+        for workload, title in titles(summary.workloads).items()
     }
 
 
-def _name(row: Row, found: Summary, *, has_backend: bool) -> str:
-    """A configuration's short label, as in the tables; libraries by their name first, and by it
-    alone where they choose by themselves.
-    """
-    return (
-        row.backend
-        if row.is_own_choice
-        else label(row, found.asked, has_backend=has_backend or row.is_library)
-    )
+def _name(row: Row, summary: Summary, *, has_backend: bool) -> str:
+    """The short label of a configuration, as in the tables; libraries stand first by their name."""
+    if row.is_own_choice:
+        return row.backend
+    return label(row, summary.knobs, has_backend=has_backend or row.is_library)
 
 
 def _value(knob: str, value: object) -> str:
@@ -269,10 +276,10 @@ def _value(knob: str, value: object) -> str:
 
 
 def _by_size(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
+    rows_of_size: dict[int, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.size_bytes, []).append(row)
-    return found
+        rows_of_size.setdefault(row.size_bytes, []).append(row)
+    return rows_of_size
 
 
 def _point(row: Row) -> CurvePoint:
@@ -292,7 +299,7 @@ def _point(row: Row) -> CurvePoint:
 
 def _used(row: Row) -> str:
     """The knobs of a row that have a value, in words."""
-    knobs = [(name, getattr(row, name)) for name in KNOBS]
+    knobs = [(name, getattr(row, name)) for name in KNOB_FIELDS]
     return ", ".join(
         f"{KNOB_NAMES.get(name, name)} {_value(name, value)}"
         for name, value in knobs
@@ -301,17 +308,17 @@ def _used(row: Row) -> str:
 
 
 def _combined(
-    found: Iterable[Curve],
+    curves: Iterable[Curve],
     name: str,
     is_wanted: Callable[[Curve, CurvePoint], bool],
     note: Callable[[Curve, CurvePoint], str],
 ) -> tuple[Curve, ...]:
     """Of each group the wanted points of all its curves, the fastest of each size, as one curve."""
-    taken: dict[CurveGroup, dict[int, tuple[Curve, CurvePoint]]] = {}
-    for curve in found:
+    fastest_of: dict[CurveGroup, dict[int, tuple[Curve, CurvePoint]]] = {}
+    for curve in curves:
         for point in curve.points:
             if is_wanted(curve, point):
-                here = taken.setdefault(curve.group, {})
+                here = fastest_of.setdefault(curve.group, {})
                 if point.bytes not in here or point.time_us < here[point.bytes][1].time_us:
                     here[point.bytes] = curve, point
     return tuple(
@@ -323,20 +330,18 @@ def _combined(
             best=tuple(sorted(size for size, (curve, _) in here.items() if size in curve.best)),
             points=tuple(replace(here[size][1], note=note(*here[size])) for size in sorted(here)),
         )
-        for group, here in taken.items()
+        for group, here in fastest_of.items()
     )
 
 
-def _heat_map(found: Summary, workload: Workload, group: CurveGroup, knob: str) -> HeatMap | None:
-    """The map of one knob; None where it took fewer than two values. A knob that follows from the
-    others has none.
-    """
+def _heat_map(summary: Summary, workload: Workload, group: CurveGroup, knob: str) -> HeatMap | None:
+    """The map of a knob that took two values or more and does not follow from others, or None."""
     times: dict[object, dict[int, float]] = {}
-    for size, rows in found.workloads[workload].items():
+    for size, rows in summary.workloads[workload].items():
         for row in candidates(rows):
             value = getattr(row, knob)
             if value != UNASKED[knob] and (
-                knob in ("algo", "proto") or knob in found.asked.get(row.backend, ())
+                knob in ("algo", "proto") or knob in summary.knobs.get(row.backend, ())
             ):
                 here = times.setdefault(value, {})
                 here[size] = min(here.get(size, math.inf), median_time(row.times_us))
@@ -344,7 +349,7 @@ def _heat_map(found: Summary, workload: Workload, group: CurveGroup, knob: str) 
         return None
     values = sorted(times, key=lambda value: (isinstance(value, str), value))
     sizes = tuple(
-        size for size in found.workloads[workload] if any(size in here for here in times.values())
+        size for size in summary.workloads[workload] if any(size in here for here in times.values())
     )
     least = {size: min(here[size] for here in times.values() if size in here) for size in sizes}
     return HeatMap(

@@ -8,10 +8,10 @@ from statistics import median
 
 from collbench.analysis.best import Summary
 from collbench.analysis.rows import DISTURBED, Row
+from collbench.results.statistics import is_noisy
 
 MOSTLY = 0.5  # share of rows that are noise: from here on the report says so first
 LEAST_REPEATS = 9  # that are advised: from 6 on an interval leaves the slowest and fastest out
-MORE_REPEATS = 3  # times as many as were measured
 _CORES = re.compile(r"\((\d+) cores\)")  # in `device` of rows that CPUs measured
 _DISTURBANCES = {
     "other-processes": "other processes were busy",
@@ -29,56 +29,67 @@ class Doubt:
     remedies: tuple[str, ...]
 
 
-def doubt(found: Summary) -> Doubt | None:
-    """The doubt about a whole summary; None where at least some size is decided and most rows are
-    not noise.
-    """
-    timed = [row for row in found.rows if row.status == "ok" and row.times_us]
+def doubt(summary: Summary) -> Doubt | None:
+    """The doubt about a summary; None if some size is decided and most rows are not noise."""
+    timed = [row for row in summary.rows if row.status == "ok" and row.times_us]
     noise = [row for row in timed if row.is_noise]
-    if not timed or (
-        any(best.is_certain for best in found.every_best) and len(noise) <= MOSTLY * len(timed)
-    ):
+    has_answers = any(best.is_certain for best in summary.every_best)
+    if not timed or (has_answers and len(noise) <= MOSTLY * len(timed)):
         return None
     share = f"all {len(timed)}" if len(noise) == len(timed) else f"{len(noise)} of {len(timed)}"
-    if any(best.is_certain for best in found.every_best):
+    if has_answers:
         headline = f"Most rows are noise ({share}): few answers below are certain."
-    elif noise:
-        headline = (
-            f"Cannot tell which configuration is best: {share} rows are noise."
-            " No winner and no crossover is claimed."
-        )
+    elif noise and all(best.rows == 1 for best in summary.every_best):
+        headline = f"The times are noise ({share} rows): none of them is certain."
     else:
+        why = f"{share} rows are noise" if noise else "there is one repeat of each row"
         headline = (
-            "Cannot tell which configuration is best: there is one repeat of each row."
-            " No winner and no crossover is claimed."
+            f"Cannot tell which configuration is best: {why}. No winner and no crossover is"
+            " claimed."
         )
-    repeats = max(LEAST_REPEATS, MORE_REPEATS * max(len(row.times_us) for row in timed))
-    more_repeats = f"measure more repeats (--repeats {repeats})"
+    return doubt_of(headline, noise, max(len(row.times_us) for row in timed))
+
+
+def doubt_of_changes(rows: Sequence[Row], name: str) -> Doubt | None:
+    """The doubt about a file that is compared with another; None if most rows are not noise."""
+    timed = [row for row in rows if row.status == "ok" and row.times_us]
+    noise = [row for row in timed if row.is_noise]
+    if len(noise) <= MOSTLY * len(timed):
+        return None
+    return doubt_of(
+        f"{name}: {len(noise)} of {len(timed)} rows are noise. What differs below may be the load"
+        " of the machine and not what was measured.",
+        noise,
+        max(len(row.times_us) for row in timed),
+    )
+
+
+def doubt_of(headline: str, noise: Sequence[Row], repeats: int) -> Doubt:
+    """Why rows are noise, if any are, and what to do. repeats: how many rows have at most."""
+    more_repeats = f"measure more repeats (--repeats {LEAST_REPEATS})"
     if not noise:
         return Doubt(
             headline=headline,
             reasons=("one repeat does not show how far two runs of the same thing differ",),
             remedies=(more_repeats,),
         )
+    reasons, remedies = _disturbances(noise), ["end other processes (top shows them)"]
     crowded = _crowded(noise)
-    disturbances = _disturbances(noise)
-    reasons = [_spread(noise)]
     if crowded is not None:
         ranks, cores = crowded
         reasons.append(f"{ranks} ranks ran on {cores} cores, which leaves none for anything else")
-    reasons += disturbances
-    if crowded is None and not disturbances:
-        reasons.append("the rows do not show the cause; load of other processes is the usual one")
-    remedies = ["end other processes", more_repeats]
-    if crowded is not None:
-        ranks, cores = crowded
         fewer = max(2, cores - 1)
-        remedies.insert(
-            0,
+        remedies.append(
             f"measure fewer ranks (--ranks {fewer})"
             if fewer < ranks
-            else f"take a host with more than {cores} cores",
+            else f"take a host with more than {cores} cores"
         )
+    if not reasons:
+        reasons.append("the rows do not show the cause; load of other processes is the usual one")
+    if spread := [row for row in noise if is_noisy(row.times_us)]:
+        reasons.append(_spread(spread))
+    if repeats < LEAST_REPEATS:
+        remedies.append(more_repeats)
     return Doubt(headline=headline, reasons=tuple(reasons), remedies=tuple(remedies))
 
 
@@ -93,20 +104,24 @@ def _spread(rows: Sequence[Row]) -> str:
 
 def _crowded(rows: Sequence[Row]) -> tuple[int, int] | None:
     """The most ranks on one host, and its cores, where they are no fewer; None if unknown."""
-    found = [
+    counts = [
         (row.ranks // max(1, row.hosts), int(cores[1]))
         for row in rows
         if (cores := _CORES.search(row.device)) is not None
     ]
-    return max((one for one in found if one[0] >= one[1]), default=None)
+    return max((one for one in counts if one[0] >= one[1]), default=None)
 
 
 def _disturbances(rows: Sequence[Row]) -> list[str]:
-    """What the notes say of the machine."""
+    """What the notes say of the machine. A row that is noisy although its repeats agree was
+    measured while other processes had the cores.
+    """
     count = Counter(
         name
         for row in rows
         for name in DISTURBED
         if any(word.startswith(name) for word in row.notes.split())
     )
+    if loaded := sum(row.has_note("noisy") and not is_noisy(row.times_us) for row in rows):
+        count["other-processes"] = max(count["other-processes"], loaded)
     return [f"{_DISTURBANCES[name]} in {count[name]} rows" for name in DISTURBED if count[name]]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from collbench.analysis.best import candidates
-from collbench.analysis.rows import KNOBS, LEAST_GAIN, Row, is_separated, median_time
+from collbench.analysis.rows import KNOB_FIELDS, LEAST_GAIN, Row, is_separated, median_time
 
-KNOBS_WITH_EFFECT = ("algo", "proto", *KNOBS)
+KNOBS_WITH_EFFECT = ("algo", "proto", *KNOB_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,10 @@ class Effect:
 
 
 def effect_of(
-    rows: Sequence[Row], best: Row, asked: Mapping[str, Sequence[str]], name: str
+    rows: Sequence[Row], best: Row, knobs: Mapping[str, Sequence[str]], name: str
 ) -> Effect | None:
-    """The effect of a knob at one workload and size, the rest as in the best row; None where it
-    took one value there.
-    """
-    names = ("algo", "proto", *asked.get(best.backend, ()))
+    """The effect of a knob beside the best row; None if the knob took one value there."""
+    names = ("algo", "proto", *knobs.get(best.backend, ()))
     if name not in names:
         return None
     others = attrgetter("backend", *[other for other in names if other != name])

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from collbench.analysis.noise import Array, Sides, median_variance
+from collbench.analysis.rows import DISTURBED
+from collbench.results.frame import texts_of
 from collbench.results.record import ACROSS, CONDITIONS, KEY
 from collbench.spec.collectives import collective
 from collbench.util.errors import CollbenchError, UsageError
@@ -23,14 +25,7 @@ MatchMode = Literal["knobs", "workload", "knobs but ranks"]
 _WORKLOAD = ["op", "dtype", "redop", "root", "placement", "ranks", "size_bytes"]
 _OF_RANKS = {"ranks", "hosts", "count", "group"}
 _EMPTY_VALUES = {"", "0", "auto", "none"}
-_COUNTED_NOTES = (
-    "throttled",
-    "clocks-low",
-    "other-processes",
-    "noisy",
-    "in-cache",
-    "far-below-ceiling",
-)
+_COUNTED_NOTES = (*DISTURBED, "noisy", "in-cache", "far-below-ceiling")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +78,9 @@ def join(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) ->
         keyed = _keyed(frame, way)
         if way != "workload":
             _refuse_several(keyed, names, across, title)
-        taken, notes = _one_a_key(keyed, names, way, title)
-        sides.append(taken)
-        remarks += notes
+        rows, remarks_of_side = _one_a_key(keyed, names, way, title)
+        sides.append(rows)
+        remarks += remarks_of_side
     if way == "workload":
         remarks.insert(
             0,
@@ -146,18 +141,18 @@ def _conditions(notes: pd.Series) -> pd.Series:
 
 
 def _keyed(frame: pd.DataFrame, way: MatchMode) -> pd.DataFrame:
-    found = frame.reset_index(drop=True).assign(
+    keyed = frame.reset_index(drop=True).assign(
         conditions=_conditions(frame["notes"].reset_index(drop=True))
     )
     if way == "workload":  # what is not reduced has no operation, whatever a tool writes there
-        reduces = {op: is_reduction(op) for op in found["op"].unique()}
-        found["redop"] = found["redop"].where(found["op"].map(reduces).astype(bool), "")
-    is_timed = (found["status"] == "ok") & (found["time_us"] > 0)
-    single = (found["repeat_times_us"] == "") & is_timed
-    found["_times"] = found["repeat_times_us"].where(is_timed, "")
+        reduces = {op: is_reduction(op) for op in keyed["op"].unique()}
+        keyed["redop"] = keyed["redop"].where(keyed["op"].map(reduces).astype(bool), "")
+    is_timed = (keyed["status"] == "ok") & (keyed["time_us"] > 0)
+    single = (keyed["repeat_times_us"] == "") & is_timed
+    keyed["_times"] = keyed["repeat_times_us"].where(is_timed, "")
     if single.any():
-        found.loc[single, "_times"] = found.loc[single, "time_us"].map("{:.6g}".format)
-    return found
+        keyed.loc[single, "_times"] = keyed.loc[single, "time_us"].map("{:.6g}".format)
+    return keyed
 
 
 def is_reduction(op: str) -> bool:
@@ -179,14 +174,11 @@ def _one_a_key(
         ordered = frame.assign(_rank=rank).sort_values(["_rank", "time_us"], kind="stable")
         kept = ordered.drop_duplicates([*names, "backend"]).sort_index().drop(columns="_rank")
         left = len(frame) - len(kept)
-        return kept, (
-            [
-                f"{title}: of rows of one workload the fastest of each backend is taken,"
-                f" {left} slower ones are not compared"
-            ]
-            if left
-            else []
+        remark = (
+            f"{title}: of rows of one workload the fastest of each backend is taken, {left} slower"
+            " ones are not compared"
         )
+        return kept, [remark] if left else []
     again = frame.duplicated(list(names), keep=False)
     if not again.any():
         return frame, []
@@ -215,9 +207,7 @@ def _one_a_key(
 
 
 def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """A frame without rows that measure what a row before them does, whose repeats go to that row;
-    and how many those were.
-    """
+    """A frame in which repeated rows are one row with all repeats, and how many were merged."""
     if is_foreign(frame) or not frame.duplicated(list(KEY)).any():
         return frame, 0
     kept, _ = _one_a_key(_keyed(frame, "knobs"), [*KEY, "conditions"], "knobs", "")
@@ -225,57 +215,53 @@ def together(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     slower = kept["time_us"] / before
     rates = {name: kept[name] / slower for name in ("algbw_gbs", "busbw_gbs", "percent")}
     times = kept["_times"].where(kept["status"] == "ok", kept["repeat_times_us"])
-    found = (
+    merged = (
         kept.assign(**rates, repeat_times_us=times)
         .drop(columns=["conditions", "_times"])
         .reset_index(drop=True)
     )
-    return found, len(frame) - len(found)
+    return merged, len(frame) - len(merged)
 
 
 def _outcomes(both: pd.DataFrame) -> pd.Series:
     """Of every row "compared", or why it is not."""
-    found = pd.Series("compared", index=both.index)
+    outcome = pd.Series("compared", index=both.index)
     new, base = both["status"].fillna(""), both["status_base"].fillna("")
-    found[(both["side"] == "left_only").to_numpy()] = "only in new"
-    found[(both["side"] == "right_only").to_numpy()] = "only in base"
+    outcome[(both["side"] == "left_only").to_numpy()] = "only in new"
+    outcome[(both["side"] == "right_only").to_numpy()] = "only in base"
     here = (both["side"] == "both").to_numpy()
     for status in ("waived", "error", "wrong"):  # the gravest last
-        found[here & (new == status) & (base == status)] = f"{status} in both"
-        found[here & (new == status) & (base != status)] = f"{status} in new"
-        found[here & (new != status) & (base == status)] = f"{status} in base"
+        outcome[here & (new == status) & (base == status)] = f"{status} in both"
+        outcome[here & (new == status) & (base != status)] = f"{status} in new"
+        outcome[here & (new != status) & (base == status)] = f"{status} in base"
     for status in ("waived", "error", "wrong"):
-        found[(both["side"] == "left_only").to_numpy() & (new == status)] = f"only in new, {status}"
-        found[(both["side"] == "right_only").to_numpy() & (base == status)] = (
+        outcome[(both["side"] == "left_only").to_numpy() & (new == status)] = (
+            f"only in new, {status}"
+        )
+        outcome[(both["side"] == "right_only").to_numpy() & (base == status)] = (
             f"only in base, {status}"
         )
-    found[(found == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
+    outcome[(outcome == "compared") & ((both["_times"] == "") | (both["_times_base"] == ""))] = (
         "without a time"
     )
-    return found
+    return outcome
 
 
 def _numbers(compared: pd.DataFrame) -> Sides:
     """Changes of the medians, and the spread of the repeats of both sides together."""
-    medians, squares, counts = [], [], []
-    for name in ("_times", "_times_base"):
-        count, median, square = _moments(compared[name])
-        counts.append(count)
-        medians.append(median)
-        squares.append(square)
-    freedom = counts[0] + counts[1] - 2
+    count, median, square = _moments(compared["_times"])
+    count_base, median_base, square_base = _moments(compared["_times_base"])
+    freedom = count + count_base - 2
     return Sides(
-        change=medians[0] - medians[1],
+        change=median - median_base,
         freedom=freedom,
-        variance=(squares[0] + squares[1]) / np.maximum(freedom, 1.0),
-        share=median_variance(counts[0]) + median_variance(counts[1]),
+        variance=(square + square_base) / np.maximum(freedom, 1.0),
+        share=median_variance(count) + median_variance(count_base),
     )
 
 
 def _moments(texts: "pd.Series[str]") -> tuple[Array, Array, Array]:
-    """How many repeats, the median of their logarithms and the squared deviations from the mean;
-    rows of as many repeats at once.
-    """
+    """The number of repeats, the median of their logarithms, and their squared deviations."""
     count = texts.str.count(";").to_numpy(dtype=np.int64) + 1
     times = (
         np.log(np.array(";".join(texts).split(";"), dtype=np.float64))
@@ -296,18 +282,18 @@ def apart(new: pd.DataFrame, base: pd.DataFrame, across: Collection[str] = ()) -
     """The columns to match by in which two files have no value in common: why nothing could be
     compared, and the option that compares them still.
     """
-    found = []
+    reasons = []
     differing = []
     for name in names_to_match(new, base, match_mode(new, base), across):
         if name not in ("conditions", "count"):  # in no frame, and from the others
             ours, theirs = (sorted(frame[name].unique()) for frame in (new, base))
             if not set(ours) & set(theirs):
-                found.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
+                reasons.append(f"nothing has the same {name}: {_few(ours)} | {_few(theirs)}")
                 differing.append(name)
     if differing and set(differing) <= set(ACROSS):
-        asked = [name for name in ACROSS if name in {*across, *differing}]
-        found.append(f"to compare them still: --across {','.join(asked)}")
-    return tuple(found)
+        columns = [name for name in ACROSS if name in {*across, *differing}]
+        reasons.append(f"to compare them still: --across {','.join(columns)}")
+    return tuple(reasons)
 
 
 def _few(values: Sequence[object]) -> str:
@@ -324,34 +310,27 @@ def _few(values: Sequence[object]) -> str:
 def differences(
     new: pd.DataFrame, base: pd.DataFrame, compared: pd.DataFrame, across: Collection[str] = ()
 ) -> tuple[tuple[str, str, str], ...]:
-    """What differs around the numbers, and in the columns that may: name, of the new file, of the
-    base.
-    """
-    found = [
-        (name, *_texts(new, base, name))
-        for name in (*across, "host", "device")
-        if _texts(new, base, name)[0] != _texts(new, base, name)[1]
-    ]
+    """What differs beside the numbers: its name, the value in the new file and in the base."""
+    rows = []
+    for name in (*across, "host", "device"):
+        ours, theirs = (", ".join(texts_of(frame, name)) or "-" for frame in (new, base))
+        if ours != theirs:
+            rows.append((name, ours, theirs))
     versions = [versions_of(frame) for frame in (new, base)]
     # what another tool does not record is no difference
     is_comparable = is_foreign(new) == is_foreign(base)
     for name in sorted({*versions[0], *versions[1]}):
         ours, theirs = (", ".join(sorted(side.get(name, set()))) or "-" for side in versions)
         if ours != theirs and (is_comparable or "-" not in (ours, theirs)):
-            found.append((name, ours, theirs))
+            rows.append((name, ours, theirs))
     for name in ("limit", "ceiling_gbs") if is_comparable else ():
         mine, other = compared[name], compared[f"{name}_base"]
         places = np.flatnonzero(((mine != other) & ~(mine.isna() & other.isna())).to_numpy())
         if len(places):
-            found.append(
-                (
-                    f"{name} ({len(places)} rows)",
-                    str(mine.iloc[places[0]]) or "-",
-                    str(other.iloc[places[0]]) or "-",
-                )
-            )
+            values = [str(side.iloc[places[0]]) or "-" for side in (mine, other)]
+            rows.append((f"{name} ({len(places)} rows)", values[0], values[1]))
     if not is_comparable:
-        return tuple(found)
+        return tuple(rows)
     tallies = [compared[name].value_counts() for name in ("notes", "notes_base")]
     for note in _COUNTED_NOTES:
         counts = [
@@ -359,27 +338,19 @@ def differences(
             for tally in tallies
         ]
         if counts[0] != counts[1]:
-            found.append((f"rows with {note}", str(counts[0]), str(counts[1])))
-    return tuple(found)
-
-
-def _texts(new: pd.DataFrame, base: pd.DataFrame, name: str) -> tuple[str, str]:
-    ours, theirs = (
-        ", ".join(sorted({str(value) for value in frame[name].unique() if value})) or "-"
-        for frame in (new, base)
-    )
-    return ours, theirs
+            rows.append((f"rows with {note}", str(counts[0]), str(counts[1])))
+    return tuple(rows)
 
 
 def versions_of(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Versions and environment by name: `nccl 2.28.9 with NCCL_ALGO=Ring` is nccl and NCCL_ALGO."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for text in frame["versions"].unique():
         for item in filter(None, (part.strip() for part in text.split(";"))):
             library, _, environment = item.partition(" with ")
             name, _, version = library.partition(" ")
-            found.setdefault(name, set()).add(version or "yes")
+            versions.setdefault(name, set()).add(version or "yes")
             for setting in environment.split():
                 variable, _, value = setting.partition("=")
-                found.setdefault(variable, set()).add(value)
-    return found
+                versions.setdefault(variable, set()).add(value)
+    return versions

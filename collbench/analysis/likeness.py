@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from collbench.analysis.baselines import model_of, models
 from collbench.machine.topology.machines import machine_topology
 from collbench.machine.topology.model import Topology
+from collbench.results.frame import texts_of
 from collbench.util import catalog
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """A described machine. is_same: it has as many GPUs, of the name in the rows; otherwise
-    only their model is the same.
-    """
+    """A described machine. is_same: its GPUs have the name and number of those in the rows."""
 
     name: str
     topology: Topology
@@ -31,7 +30,7 @@ def likeness(frame: "pd.DataFrame") -> Likeness | None:
 
     None where the file names no GPU, several machines, or one that nobody described.
     """
-    devices = {str(device) for device in frame["device"].unique() if device}
+    devices = texts_of(frame, "device")
     wanted, ranks = models(frame), max(frame["ranks"], default=0)
     if len(devices) != 1 or not wanted:
         return None

@@ -19,7 +19,7 @@ from collbench.util.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-Kind = Literal["collbench", "nccl-tests", "osu"]
+FileKind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
@@ -45,7 +45,7 @@ class ResultFile:
 
     frame: "pd.DataFrame"
     name: str
-    kind: Kind
+    kind: FileKind
     remarks: tuple[str, ...] = ()
 
 
@@ -58,8 +58,8 @@ def load(file: Path) -> ResultFile:
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     if own.is_mine(data):
-        if (found := _TERMINAL.search(data)) is not None:
-            number = data.count(b"\n", 0, found.start()) + 1
+        if (control := _TERMINAL.search(data)) is not None:
+            number = data.count(b"\n", 0, control.start()) + 1
             raise UsageError(
                 f"{name}, line {number}: a control character, which terminals would obey",
                 "mend or delete that line",
@@ -101,9 +101,7 @@ def holds_results(file: Path) -> bool:
 
 
 def load_all(files: Sequence[Path]) -> tuple[ResultFile, ...]:
-    """Each file's rows. Raises UsageError for the first that cannot be read, and if a file is given
-    twice.
-    """
+    """The rows of each file. Raises UsageError if one cannot be read or is given twice."""
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise UsageError(f"{file} is given twice: nothing can differ", "give each file once")
@@ -130,7 +128,7 @@ def _bytes_of(file: Path, name: str) -> bytes:
     return data
 
 
-def _reader(text: str, name: str) -> tuple[Kind, Reader]:
+def _reader(text: str, name: str) -> tuple[FileKind, Reader]:
     if text.lstrip().startswith("{"):
         return "nccl-tests", nccl_tests_json.read
     if osu.is_mine(text):

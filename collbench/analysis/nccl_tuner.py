@@ -73,9 +73,7 @@ class Setting(NamedTuple):
 
     @property
     def is_for_tuner(self) -> bool:
-        """Whether a line of the plugin can express it: an algorithm, a protocol and channels. It
-        has no column for a buffer.
-        """
+        """Whether a line of the plugin can express it: it has no column for a buffer."""
         return (
             self.algo in _TUNER_ALGORITHMS
             and self.proto in _TUNER_PROTOCOLS
@@ -128,44 +126,49 @@ def gains(rows: Iterable[Row]) -> Gains:
     """
     theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
     # a line is for both one process and several
-    known = by_workload(row._replace(group="") for row in theirs)
+    workloads_of = by_workload(row._replace(group="") for row in theirs)
     if not any(
-        not row.is_own_choice for sizes in known.values() for here in sizes.values() for row in here
+        not row.is_own_choice
+        for sizes in workloads_of.values()
+        for here in sizes.values()
+        for row in here
     ):
         raise UsageError(
             "no row of NCCL was forced to an algorithm, protocol or number of channels: there is"
             " nothing to tune",
             _HINT,
         )
-    found: dict[TunerMatch, dict[int, list[Gain]]] = {}
-    for match, workloads in _by_match(known).items():
-        sizes = sorted({size for workload in workloads for size in known[workload]})
+    gains_of: dict[TunerMatch, dict[int, list[Gain]]] = {}
+    for match, workloads in _by_match(workloads_of).items():
+        sizes = sorted({size for workload in workloads for size in workloads_of[workload]})
         for size in sizes:
             options = _gains_at(
-                [known[workload][size] for workload in workloads if size in known[workload]]
+                [
+                    workloads_of[workload][size]
+                    for workload in workloads
+                    if size in workloads_of[workload]
+                ]
             )
             if options is not None:
-                found.setdefault(match, {})[size] = options
-    if not any(options for sizes in found.values() for options in sizes.values()):
+                gains_of.setdefault(match, {})[size] = options
+    if not any(options for sizes in gains_of.values() for options in sizes.values()):
         raise UsageError(
             "no size has both a forced row of NCCL and NCCL's own choice: no gain is known",
             "measure both in one sweep; " + _HINT,
         )
-    return found
+    return gains_of
 
 
 def _by_match(known: Mapping[Workload, object]) -> dict[TunerMatch, list[Workload]]:
-    found: dict[TunerMatch, list[Workload]] = {}
+    workloads_of: dict[TunerMatch, list[Workload]] = {}
     for workload in known:
         match = TunerMatch(workload.op, workload.hosts, workload.ranks)
-        found.setdefault(match, []).append(workload)
-    return found
+        workloads_of.setdefault(match, []).append(workload)
+    return workloads_of
 
 
 def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
-    """Settings that were measured in every workload in which NCCL's own choice was, none without
-    that; None if it never was.
-    """
+    """The gains of settings measured in every workload beside NCCL's own choice, or None."""
     options: list[dict[Setting, tuple[Row, Row]]] = []
     for rows in cells:
         own = next((row for row in rows if row.is_own_choice), None)
@@ -183,9 +186,9 @@ def _gains_at(cells: Sequence[Sequence[Row]]) -> list[Gain] | None:
 def _gain(setting: Setting, pairs: Sequence[tuple[Row, Row]]) -> Gain:
     halves = [
         [
-            found
+            gain
             for own, row in pairs
-            if (found := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
+            if (gain := ratio(own.times_us, row.times_us, range(start, len(row.times_us), 2)))
             is not None
         ]
         for start in (0, 1)
@@ -207,9 +210,7 @@ def _is_better(row: Row, other: Row) -> bool:
 
 
 def best_gain(options: Iterable[Gain], *, is_for_tuner: bool) -> Gain | None:
-    """The setting that gains most among those that are shown to be better; of equals the one that
-    forces least.
-    """
+    """The setting with the largest proven gain; of equal ones the one that forces least."""
     better = [
         one for one in options if one.is_better and (one.setting.is_for_tuner or not is_for_tuner)
     ]
@@ -238,23 +239,23 @@ def ranges(sizes: Mapping[int, Sequence[Gain]], *, is_for_tuner: bool) -> list[R
     is_for_tuner: where nothing gains, the setting nearest to NCCL's own choice; None
     where nothing that a line can express was measured.
     """
-    found: list[Range] = []
+    ranges_of: list[Range] = []
     for size, options in sizes.items():
         best = best_gain(options, is_for_tuner=is_for_tuner)
         if best is None and is_for_tuner:
-            best = _closest(options, found[-1].setting if found else None)
+            best = _closest(options, ranges_of[-1].setting if ranges_of else None)
         setting = best.setting if best is not None else None
         more = ((size, best),) if best is not None else ()
-        if found and found[-1].setting == setting:
-            found[-1] = Range(
-                first_bytes=found[-1].first_bytes,
+        if ranges_of and ranges_of[-1].setting == setting:
+            ranges_of[-1] = Range(
+                first_bytes=ranges_of[-1].first_bytes,
                 last_bytes=size,
                 setting=setting,
-                gains=found[-1].gains + more,
+                gains=ranges_of[-1].gains + more,
             )
         else:
-            found.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
-    return found
+            ranges_of.append(Range(first_bytes=size, last_bytes=size, setting=setting, gains=more))
+    return ranges_of
 
 
 def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
@@ -262,11 +263,9 @@ def _closest(options: Iterable[Gain], before: Setting | None) -> Gain | None:
     able = [one for one in options if one.setting.is_for_tuner]
     least = max(able, key=lambda one: one.chosen_by, default=None)
     kept = next((one for one in able if one.setting == before), None)
-    return (
-        kept
-        if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by
-        else least
-    )
+    if kept is not None and least is not None and kept.chosen_by * LEAST_GAIN >= least.chosen_by:
+        return kept
+    return least
 
 
 def tuner_lines(frame: "pd.DataFrame") -> list[str]:
@@ -282,7 +281,12 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         for match, sizes in sorted(gains(rows).items())
         if match.op in TUNED_OPS
     }
-    chosen = [one for found in ranges_of.values() for one in found if one.setting is not None]
+    chosen = [
+        one
+        for ranges_of_match in ranges_of.values()
+        for one in ranges_of_match
+        if one.setting is not None
+    ]
     if not chosen:
         raise UsageError(
             "no row of NCCL was forced to an algorithm, a protocol and channels, beside its own"
@@ -298,36 +302,20 @@ def tuner_lines(frame: "pd.DataFrame") -> list[str]:
         f"# {TUNER_COLUMNS}",
     ]
     if not any(one.is_gain for one in chosen):
-        return [
-            *lines,
-            (
-                "# no change: nothing gained more than the noise over NCCL's own choice; do not"
-                " load the plugin"
-            ),
-        ]
-    for match, found in ranges_of.items():
-        for one, first, last in _limits([one for one in found if one.setting is not None]):
+        remark = "nothing gained more than the noise over NCCL's own choice; do not load the plugin"
+        return [*lines, f"# no change: {remark}"]
+    for match, ranges_of_match in ranges_of.items():
+        for one, first, last in _limits(
+            [one for one in ranges_of_match if one.setting is not None]
+        ):
             setting = one.setting
             assert setting is not None
             remark = "" if one.is_gain else ", no gain: what comes closest to its own choice"
             lines.append(f"# {match.op} {_between(one)}: {_gain_text(one)}{remark}")
+            algo = _TUNER_ALGORITHMS[setting.algo]
             where = match.hosts or _ANY_VALUE, match.ranks or _ANY_VALUE, _ANY_VALUE, _ANY_VALUE
-            lines.append(
-                ",".join(
-                    map(
-                        str,
-                        (
-                            match.op,
-                            first,
-                            last,
-                            _TUNER_ALGORITHMS[setting.algo],
-                            setting.proto,
-                            setting.channels,
-                            *where,
-                        ),
-                    )
-                )
-            )
+            cells = match.op, first, last, algo, setting.proto, setting.channels, *where
+            lines.append(",".join(map(str, cells)))
     return lines
 
 
@@ -348,15 +336,13 @@ def _plugin(matches: Mapping[TunerMatch, object]) -> list[str]:
     ]
 
 
-def _limits(found: Sequence[Range]) -> list[tuple[Range, int, int]]:
-    """Ranges with their bounds in bytes as the plugin takes them, both included: from 0 to the
-    largest, without a gap.
-    """
+def _limits(ranges_of: Sequence[Range]) -> list[tuple[Range, int, int]]:
+    """Ranges with the bounds that the plugin takes: from 0 to the largest size, without gaps."""
     last = [
         min(isqrt(one.last_bytes * after.first_bytes), after.first_bytes - 1)
-        for one, after in pairwise(found)
+        for one, after in pairwise(ranges_of)
     ]
-    bounds = zip(found, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
+    bounds = zip(ranges_of, [0, *(end + 1 for end in last)], [*last, LARGEST_SIZE], strict=True)
     return [(one, low, min(high, LARGEST_SIZE)) for one, low, high in bounds if low <= LARGEST_SIZE]
 
 
@@ -368,10 +354,8 @@ def _between(one: Range) -> str:
 
 def _gain_text(one: Range) -> str:
     """The gains at the measured sizes of a range: NCCL's own choice takes so many times as long."""
-    low, high = (
-        min(one.gains, key=lambda pair: pair[1].ratio.median),
-        max(one.gains, key=lambda pair: pair[1].ratio.median),
-    )
+    low = min(one.gains, key=lambda pair: pair[1].ratio.median)
+    high = max(one.gains, key=lambda pair: pair[1].ratio.median)
     if f"{low[1].ratio.median:.2f}" == f"{high[1].ratio.median:.2f}":
         return f"{low[1].ratio.median:.2f}x"
     return (
@@ -386,15 +370,9 @@ def _measured(rows: Iterable[Row]) -> list[str]:
     matches = {match for row in theirs if (match := _NCCL_VERSION.search(row.versions)) is not None}
     numbers = sorted({match[1] for match in matches})
     devices = sorted({row.device for row in theirs if row.device})
-    lines = [
-        " ".join(
-            [
-                "measured with NCCL",
-                *([", ".join(numbers)] if numbers else []),
-                *([f"on {', '.join(devices)}"] if devices else []),
-            ]
-        )
-    ]
+    parts = ["measured with NCCL", ", ".join(numbers)]
+    parts += [f"on {', '.join(devices)}"] if devices else []
+    lines = [" ".join(filter(None, parts))]
     settings = [
         {word for word in (match[2] or "").split() if not word.startswith("NCCL_VERSION=")}
         for match in matches
@@ -421,31 +399,22 @@ def env_lines(frame: "pd.DataFrame") -> list[str]:
     Raises UsageError if there is nothing to go by.
     """
     rows = rows_of(frame)
-    found = gains(rows)
-    lines = [*_measured(rows), "", *_everywhere(found)]
-    for match, sizes in sorted(found.items()):
-        lines += [
-            "",
-            (
-                f"{match.op}, {match.ranks}"
-                f" ranks{f' on {match.hosts} hosts' if match.hosts > 1 else ''}, by size"
-            ),
-        ]
+    gains_of = gains(rows)
+    lines = [*_measured(rows), "", *_everywhere(gains_of)]
+    for match, sizes in sorted(gains_of.items()):
+        hosts = f" on {match.hosts} hosts" if match.hosts > 1 else ""
+        lines += ["", f"{match.op}, {match.ranks} ranks{hosts}, by size"]
         for one in ranges(sizes, is_for_tuner=False):
             if one.setting is None:
                 lines.append(f"  {_between(one)}: no change")
             else:
-                lines += [
-                    f"  {_between(one)}: {_gain_text(one)}",
-                    f"    {_variables(match, one.setting)}",
-                ]
+                lines.append(f"  {_between(one)}: {_gain_text(one)}")
+                lines.append(f"    {_variables(match, one.setting)}")
     return lines
 
 
 def _everywhere(measured: Gains) -> list[str]:
-    """The setting for a process that does everything that was measured: it gains somewhere and
-    loses nowhere.
-    """
+    """The setting for a whole process: it gains at some size and loses at none."""
     cells = [
         (match, size, {one.setting: one for one in here})
         for match, sizes in measured.items()
@@ -455,18 +424,11 @@ def _everywhere(measured: Gains) -> list[str]:
     settings = dict.fromkeys(setting for _, _, here in cells for setting in here)
     kept: list[tuple[float, Setting]] = []
     for setting in settings:
-        found = [here.get(setting) for _, _, here in cells]
-        if any(one is not None and one.is_better for one in found) and all(
-            one is not None and not one.is_worse for one in found
-        ):
-            kept.append(
-                (
-                    sum(
-                        log(one.ratio.median) for one in found if one is not None and one.is_better
-                    ),
-                    setting,
-                )
-            )
+        gains_of_setting = [here[setting] for _, _, here in cells if setting in here]
+        better_ones = [one for one in gains_of_setting if one.is_better]
+        is_everywhere = len(gains_of_setting) == len(cells)
+        if better_ones and is_everywhere and not any(one.is_worse for one in gains_of_setting):
+            kept.append((sum(log(one.ratio.median) for one in better_ones), setting))
     if not kept:
         somewhere = any(one.is_better for _, _, here in cells for one in here.values())
         why = (
@@ -535,20 +497,10 @@ def nccl_rows_lines(frame: "pd.DataFrame") -> list[str]:
         workload = max(workloads, key=lambda one: sum(map(len, known[one].values())))
         for size, rows in known[workload].items():
             for row in rows:
-                setting, time_us = setting_of(row), median_time(row.times_us)
-                cells = (
-                    match.op,
-                    size,
-                    _TUNER_ALGORITHMS[setting.algo],
-                    setting.proto,
-                    setting.channels,
-                    match.hosts or _ANY_VALUE,
-                    match.ranks,
-                    _ANY_VALUE,
-                    _ANY_VALUE,
-                    f"{time_us:.6g}",
-                    f"{row.busbw_gbs:.6g}",
-                    f"{time_us:.6g}",
-                )
+                setting, time = setting_of(row), f"{median_time(row.times_us):.6g}"
+                algo = _TUNER_ALGORITHMS[setting.algo]
+                where = match.hosts or _ANY_VALUE, match.ranks, _ANY_VALUE, _ANY_VALUE
+                measured = time, f"{row.busbw_gbs:.6g}", time
+                cells = match.op, size, algo, setting.proto, setting.channels, *where, *measured
                 lines.append(",".join(map(str, cells)))
     return lines

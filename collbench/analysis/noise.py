@@ -12,7 +12,7 @@ throughout: 0.01 is one percent.
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from collbench.results.statistics import COVERAGE
 
 Array: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.intp]
+Names: TypeAlias = NDArray[np.str_]
 
 MAD_TO_SD = 1.4826  # of a normal distribution
 # rows of like size that a spread or a drift is taken from: a median absolute deviation of fewer is
@@ -117,9 +118,7 @@ def is_sure(z: Array) -> NDArray[np.bool_]:
     return chance <= ordered[passed[-1]] if len(passed) else np.zeros(len(z), dtype=np.bool_)
 
 
-def noise(
-    sides: Sides, sizes: Array, backends: NDArray[Any], groups: NDArray[np.intp], *, is_alike: bool
-) -> Noise:
+def noise(sides: Sides, sizes: Array, backends: Names, groups: Places, *, is_alike: bool) -> Noise:
     """What chance does to every row. is_alike: both sides measured the same things, so that most
     rows should agree.
 
@@ -169,20 +168,18 @@ def noise(
     )
 
 
-def _without_groups(rest: Array, groups: NDArray[np.intp]) -> Array:
+def _without_groups(rest: Array, groups: Places) -> Array:
     """What is left when every group of some size is moved to its median."""
     order = np.argsort(groups, kind="stable")
-    found = rest.copy()
+    moved = rest.copy()
     for part in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         if len(part) >= 8:  # of fewer, the median would take their own scatter away
-            found[part] -= np.median(rest[part])
-    return found
+            moved[part] -= np.median(rest[part])
+    return moved
 
 
-def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places]:
-    """Rows of one backend and like size, and for every row the number of its window. A backend with
-    few rows uses those of all.
-    """
+def _windows(sizes: Array, backends: Names) -> tuple[list[Places], Places]:
+    """Rows of one backend (of all, if it has few) and similar size; the window of each row."""
     windows: list[Places] = []
     places = np.zeros(len(sizes), dtype=np.intp)
     everyone = np.argsort(sizes, kind="stable")
@@ -191,10 +188,8 @@ def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places
         pool = mine if len(mine) >= WINDOW_ROWS else everyone
         sorted_sizes = sizes[pool]
         for size in np.unique(sizes[mine]):
-            low, high = (
-                int(np.searchsorted(sorted_sizes, size, "left")),
-                int(np.searchsorted(sorted_sizes, size, "right")),
-            )
+            low = int(np.searchsorted(sorted_sizes, size, "left"))
+            high = int(np.searchsorted(sorted_sizes, size, "right"))
             missing = max(0, WINDOW_ROWS - (high - low))
             low, high = max(0, low - (missing + 1) // 2), min(len(pool), high + (missing + 1) // 2)
             if high - low < WINDOW_ROWS:  # at an end of the sizes
@@ -209,9 +204,7 @@ def _windows(sizes: Array, backends: NDArray[Any]) -> tuple[list[Places], Places
 
 
 def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Array, Array]:
-    """Variance of a repeat for every row, drawn towards its window's, and its degrees of freedom;
-    NaN where nobody has repeats.
-    """
+    """The variance of a repeat, drawn towards its window's, and its degrees of freedom."""
     has_repeats = sides.freedom > 0
     floored = np.maximum(sides.variance, _TINY**2)
     # the median of chi square over its mean (Wilson and Hilferty 1931)
@@ -237,9 +230,7 @@ def _moderated(sides: Sides, windows: list[Places], places: Places) -> tuple[Arr
 
 
 def _prior_freedom(ratio: Array, freedom: Array) -> float:
-    """The weight of the neighbours' spread, in degrees of freedom: little where rows' spreads
-    differ more than chance explains.
-    """
+    """The weight of the neighbours' spread, in degrees of freedom."""
     kinds, counts = np.unique(freedom, return_counts=True)
     expected = sum(
         _trigamma(float(kind) / 2) * int(count) for kind, count in zip(kinds, counts, strict=True)
@@ -260,7 +251,7 @@ def _trigamma(x: float) -> float:
     >>> round(_trigamma(1.0), 5)
     1.64493
     """
-    found = 0.0
+    total = 0.0
     while x < 6:
-        found, x = found + 1 / x**2, x + 1
-    return found + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
+        total, x = total + 1 / x**2, x + 1
+    return total + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from collbench.analysis.best import Summary, configurations
 from collbench.analysis.rows import DISTURBED, Row
 
-FAR_FROM_CURVE = (
-    1.5  # times the time expected from the neighbours of a point: a choice, not a measurement
-)
+# Times the time expected from the neighbours of a point: a choice, not a measurement.
+FAR_FROM_CURVE = 1.5
 _FAR_LOG = math.log(FAR_FROM_CURVE)
 # of the ceiling: its rates are what kernels usually get, and rows a little above are known
 MOST_PERCENT = 110.0
@@ -40,18 +39,18 @@ KIND_NAMES = {
 }
 
 
-def suspects(found: Summary) -> list[Suspect]:
+def suspects(summary: Summary) -> list[Suspect]:
     """All rows that look wrong, by kind, then in the order of the file."""
     strange = [
         Suspect(row=row, kind="wrong", why=row.reason or f"status {row.status}")
-        for row in found.rows
+        for row in summary.rows
         if row.status in ("wrong", "error")
     ]
-    for line in configurations(found).values():
+    for line in configurations(summary).values():
         strange += [
             Suspect(row=line[place], kind="curve", why=why) for place, why in _off_curve(line)
         ]
-    for row in found.rows:
+    for row in summary.rows:
         if row.status != "ok" or not row.times_us:
             continue
         if row.percent > MOST_PERCENT:
@@ -72,36 +71,26 @@ def _spread(row: Row) -> str:
 
 
 def _off_curve(line: Sequence[Row]) -> list[tuple[int, str]]:
-    """Places of rows that are far off the curve that the others make; sizes that occur twice end
-    the search, as they show no curve.
-    """
+    """The places of rows far off the curve of the others; none if a size occurs twice."""
     sizes = [row.size_bytes for row in line]
     if len(line) < 4 or len(set(sizes)) < len(sizes) or sizes[0] <= 0:
         return []
     times = [row.time_us if row.time_us == row.time_us else row.times_us[0] for row in line]
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
-    found: list[tuple[int, str]] = []
+    places: list[tuple[int, str]] = []
     for place in range(len(line)):
         excess = y[place] - _expected(x, y, place)
         if excess > _FAR_LOG:
-            found.append(
-                (place, f"{math.exp(excess):.1f} times the time expected from its neighbours")
-            )
+            factor = math.exp(excess)
+            places.append((place, f"{factor:.1f} times the time expected from its neighbours"))
         elif (
             place > 0
             and y[place - 1] - y[place] > _FAR_LOG
-            and (not found or found[-1][0] != place - 1)
+            and (not places or places[-1][0] != place - 1)
         ):
-            found.append(
-                (
-                    place,
-                    (
-                        f"{times[place - 1] / times[place]:.1f} times as fast as the smaller size"
-                        " before it"
-                    ),
-                )
-            )
-    return found
+            factor = times[place - 1] / times[place]
+            places.append((place, f"{factor:.1f} times as fast as the smaller size before it"))
+    return places
 
 
 def _expected(x: Sequence[float], y: Sequence[float], place: int) -> float:

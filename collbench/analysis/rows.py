@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # In the order in which they are tried to tell configurations apart.
-KNOBS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
+KNOB_FIELDS = tuple(knob.name for knob in BY_STAGE if knob.name not in ("algo", "proto"))
 # Below it nothing is called faster, however close the repeats: two runs of one thing may differ
 # by as much. A choice, not a measurement.
 LEAST_GAIN = 1.02
@@ -185,11 +185,11 @@ def rows_of(frame: "pd.DataFrame") -> list[Row]:
     place = _COLUMN_FIELDS.index("time_us")
     # NaN differs from itself
     times = [
-        found or ((time,) if time == time else ())
-        for found, time in zip(parsed, columns[place], strict=True)
+        repeats or ((time,) if time == time else ())
+        for repeats, time in zip(parsed, columns[place], strict=True)
     ]
-    early = [_choosing_time(found) for found in times]
-    return [Row(*values) for values in zip(*columns, times, early, strict=True)]
+    chosen_by = [_choosing_time(repeats) for repeats in times]
+    return [Row(*values) for values in zip(*columns, times, chosen_by, strict=True)]
 
 
 def row_of(record: Record) -> Row:
@@ -234,27 +234,25 @@ def ratio(
     ]
     if not shared:
         return None
-    found = interval(shared)
-    return found if len(shared) > 1 else Interval(median=found.median, low=math.nan, high=math.nan)
+    bounds = interval(shared)
+    return (
+        bounds if len(shared) > 1 else Interval(median=bounds.median, low=math.nan, high=math.nan)
+    )
 
 
 def by_workload(rows: Iterable[Row]) -> dict[Workload, dict[int, list[Row]]]:
-    """Rows with times, of each workload and size; sizes ascending, workloads in the order of the
-    file.
-    """
-    found: dict[Workload, dict[int, list[Row]]] = {}
+    """Rows with times by workload, in the order of the file, and by size, ascending."""
+    workloads: dict[Workload, dict[int, list[Row]]] = {}
     for row in rows:
         if row.status == "ok" and row.times_us:
-            found.setdefault(row.workload, {}).setdefault(row.size_bytes, []).append(row)
-    return {workload: dict(sorted(sizes.items())) for workload, sizes in found.items()}
+            workloads.setdefault(row.workload, {}).setdefault(row.size_bytes, []).append(row)
+    return {workload: dict(sorted(sizes.items())) for workload, sizes in workloads.items()}
 
 
-def asked_knobs(
+def distinguishing_knobs(
     workloads: Mapping[Workload, Mapping[int, Sequence[Row]]],
 ) -> dict[str, tuple[str, ...]]:
-    """Of each backend, the fewest knobs that tell rows of the same workload, size, algorithm and
-    protocol apart.
-    """
+    """The fewest knobs of each backend that distinguish its rows of one size and algorithm."""
     cells: dict[str, list[list[Row]]] = {}
     for sizes in workloads.values():
         for rows in sizes.values():
@@ -265,12 +263,12 @@ def asked_knobs(
                 here = cells.setdefault(backend, [])
                 if len(group) > 1:
                     here.append(group)
-    return {backend: _distinguishing_knobs(groups) for backend, groups in cells.items()}
+    return {backend: _fewest_knobs(groups) for backend, groups in cells.items()}
 
 
-def _distinguishing_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
-    found: list[str] = []
-    for name in KNOBS:
+def _fewest_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
+    knobs: list[str] = []
+    for name in KNOB_FIELDS:
         split: list[list[Row]] = []
         is_needed = False
         for group in groups:
@@ -280,26 +278,26 @@ def _distinguishing_knobs(groups: list[list[Row]]) -> tuple[str, ...]:
             is_needed = is_needed or len(parts) > 1
             split += [part for part in parts.values() if len(part) > 1]
         if is_needed:
-            found.append(name)
+            knobs.append(name)
             groups = split
-    return tuple(found)
+    return tuple(knobs)
 
 
-def configuration(row: Row, asked: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
+def configuration(row: Row, knobs: Mapping[str, Sequence[str]]) -> tuple[object, ...]:
     """What makes two rows of different sizes the same configuration."""
     return (
         row.backend,
         row.algo,
         row.proto,
-        *(getattr(row, name) for name in asked.get(row.backend, ())),
+        *(getattr(row, name) for name in knobs.get(row.backend, ())),
     )
 
 
-def label(row: Row, asked: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
+def label(row: Row, knobs: Mapping[str, Sequence[str]], *, has_backend: bool = False) -> str:
     """A configuration in words: algorithm, protocol, and the knobs that were asked for."""
     parts = [row.backend] if has_backend else []
     parts += [row.algo, row.proto]
-    for name in asked.get(row.backend, ()):
+    for name in knobs.get(row.backend, ()):
         value = getattr(row, name)
         if value != UNASKED[name]:
             parts.append(f"{KNOB[name].short} {KNOB[name].text(value)}")

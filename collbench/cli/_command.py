@@ -3,7 +3,7 @@ its old name for one release, and click's errors are turned into ours.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import click
 
@@ -11,16 +11,10 @@ from collbench.cli._options import ListOf, flag, remark
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 
 
-class Command(click.Command):
-    """A command whose options are given once. former_names: old name of an option -> its name
-    now.
-    """
+class StrictCommand(click.Command):
+    """A command that refuses repeated options. former_names: old names of options to new ones."""
 
-    def __init__(
-        self, *args: Any, former_names: Mapping[str, str] | None = None, **options: Any
-    ) -> None:
-        super().__init__(*args, **options)
-        self._former_names = former_names or {}
+    former_names: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [self._current_name(arg) for arg in args]
@@ -39,9 +33,9 @@ class Command(click.Command):
     def _current_name(self, arg: str) -> str:
         """An argument with the present name of the option that it names."""
         name, equals, value = arg.partition("=")
-        if name not in self._former_names:
+        if name not in self.former_names:
             return arg
-        current = self._former_names[name]
+        current = self.former_names[name]
         remark(f"{name} is now called {current}; the next release drops {name}.")
         return current + equals + value
 
@@ -61,7 +55,7 @@ class Command(click.Command):
             seen.add(param.name)
 
 
-def given(context: click.Context) -> set[str]:
+def explicit_options(context: click.Context) -> set[str]:
     """The names of the parameters that the command line sets."""
     source = click.core.ParameterSource.COMMANDLINE
     return {name for name in context.params if context.get_parameter_source(name) is source}

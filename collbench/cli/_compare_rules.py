@@ -11,11 +11,11 @@ def _is_one_file(options: Options) -> bool:
 
 def _shares_stdout(options: Options) -> bool:
     """Whether a document goes to stdout where something else of one file goes too."""
-    asked = [name for name in _OF_ONE_FILE if options[name] not in (None, False)]
-    return "-" in (options["tuner"], options["nccl_rows"]) and len(asked) > 1
+    options_of_one_file = [name for name in _OF_ONE_FILE if options[name] not in (None, False)]
+    return "-" in (options["tuner"], options["nccl_rows"]) and len(options_of_one_file) > 1
 
 
-RULES = (
+COMPARE_RULES = (
     Rule(
         options=_OF_ONE_FILE,
         when=lambda options: options["plot"] is not None,

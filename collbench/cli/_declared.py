@@ -1,12 +1,13 @@
 """Command-line options from their declarations: spec/knobs.py and spec/options.py."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from collbench.backends import FAMILY as BACKENDS
 from collbench.cli._options import (
+    F,
     Finite,
     ListOf,
     OneOf,
@@ -18,6 +19,7 @@ from collbench.cli._options import (
     rank_count,
     some_bytes,
 )
+from collbench.cli._rules import Options
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
@@ -25,7 +27,6 @@ from collbench.spec.knobs import Knob, Value
 from collbench.spec.options import OPTIONS, Option, Settings
 from collbench.util.catalog import names
 
-F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 _REGISTRIES = {
     "algo": ("auto", *ALGORITHMS.names()),
     "backend": BACKENDS.names(),
@@ -66,6 +67,7 @@ def setting_option(option: Option) -> Callable[[F], F]:
     )
 
 
+# Any: the types of click 8.1 have no parameter, and those of 8.4 have two.
 def _type_of(option: Option) -> "click.ParamType[Any]":
     if option.choices:
         return OneOf(option.choices)
@@ -82,11 +84,11 @@ def _type_of(option: Option) -> "click.ParamType[Any]":
     return click.STRING
 
 
-def settings_of(options: Mapping[str, Any]) -> Settings:
+def settings_of(options: Options) -> Settings:
     """The settings that were given, and the defaults of the others."""
-    given = {
+    values = {
         name: bool(options[option.key]) if option.type is bool else options[option.key]
         for name, option in OPTIONS.items()
         if option.key in options
     }
-    return Settings(**given)  # type: ignore[arg-type]  # each was read by its option's type
+    return Settings(**values)  # type: ignore[arg-type]  # each was read by its option's type

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collbench.cli._files import check_writable, named_in_errors
 from collbench.cli._options import remark
 from collbench.util.errors import UnavailableError, UsageError
 
@@ -12,13 +13,10 @@ if TYPE_CHECKING:
     from collbench.analysis.load import ResultFile
 
 ENDINGS = ("png", "svg")
-_ANOTHER = "give another file with --plot"
 
 
 def check_plot(target: Path, files: Sequence[Path]) -> None:
-    """Refuse before any work what could not be drawn or written after it. Raises UsageError and
-    UnavailableError.
-    """
+    """Refuse before the work what could not be drawn or written. Raises CollbenchError."""
     if _ending(target) not in ENDINGS:
         raise UsageError(
             "--plot draws png and svg, by the ending of the file, not"
@@ -33,14 +31,7 @@ def check_plot(target: Path, files: Sequence[Path]) -> None:
         raise UnavailableError(
             "--plot needs matplotlib, which is not installed", "pip install 'collbench[report]'"
         )
-    is_new = not target.exists()
-    try:
-        with target.open("ab"):
-            pass
-        if is_new:
-            target.unlink()
-    except OSError as error:
-        raise _unwritten(target, error) from None
+    check_writable(target, "--plot")
 
 
 def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
@@ -49,15 +40,14 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     """
     from collbench.analysis.curves import curves, heat_maps, pairs
     from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
+    from collbench.results.frame import texts_of
 
     # a name may be no text
     names = [
         "".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name)
         for side in sides
     ]
-    devices = sorted(
-        {device for side in sides for device in side.frame["device"].unique() if device}
-    )
+    devices = sorted({device for side in sides for device in texts_of(side.frame, "device")})
     heading = ", ".join([" and ".join(names), *devices])
     if len(sides) == 1:
         known = curves(sides[0].frame)
@@ -74,17 +64,11 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
             else "nothing to draw: the files have no configuration in common",
             "run compare without --plot to see what the files hold",
         )
-    try:
+    with named_in_errors(target, "--plot"):
         target.write_bytes(data)
-    except OSError as error:
-        raise _unwritten(target, error) from None
     is_cut = groups > MOST_GROUPS
     remark(f"wrote {target}" + f": the first {MOST_GROUPS} of {groups} problems" * is_cut)
 
 
 def _ending(target: Path) -> str:
     return target.suffix.lower().removeprefix(".")
-
-
-def _unwritten(target: Path, error: OSError) -> UnavailableError:
-    return UnavailableError(f"cannot write {target}: {error.strerror or error}", _ANOTHER)

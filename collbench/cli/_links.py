@@ -2,11 +2,11 @@
 what they mean for its rows.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from collbench.backends import FAMILY
 from collbench.bench.ceilings import Ceilings, Orders
+from collbench.cli._rules import Options
 from collbench.launch.group import Group
 from collbench.machine.formats import described
 from collbench.machine.topology.model import Topology
@@ -27,13 +27,15 @@ class RankLinks:
         gpus: Sequence[int],
         recorded: Topology | None,
     ) -> None:
-        given = described(machine) if machine is not None else None
+        topology_described = described(machine) if machine is not None else None
         self._group = group
         self._ceilings: dict[str, Ceilings] = {}
         for backend in backends:
-            if backend == MODEL and given is not None:
-                self._ceilings[backend] = Ceilings(given, tuple(gpu.id for gpu in given.gpus))
-            elif _is_on_gpus(backend) and (topology := given or recorded) is not None:
+            if backend == MODEL and topology_described is not None:
+                self._ceilings[backend] = Ceilings(
+                    topology_described, tuple(gpu.id for gpu in topology_described.gpus)
+                )
+            elif _is_on_gpus(backend) and (topology := topology_described or recorded) is not None:
                 self._ceilings[backend] = Ceilings(topology, _gpus_of_ranks(topology, group, gpus))
 
     @property
@@ -46,19 +48,15 @@ class RankLinks:
         return self._ceilings.get(case.backend)
 
     def orders(self, case: Case) -> Orders:
-        """The rank orders that the case's algorithm should follow; none where the numbering of the
-        ranks does.
-        """
+        """The rank orders of the case's algorithm; none if it follows the numbers of the ranks."""
         ceilings = self._ceilings.get(case.backend)
         return ceilings.orders_for(case) if ceilings is not None else ()
 
     def hosts(self, case: Case) -> tuple[int, ...]:
         """The hosts of the case's ranks where a described machine has several."""
-        return (
-            self._ceilings[MODEL].hosts(case.ranks)
-            if case.backend == MODEL and MODEL in self._ceilings
-            else ()
-        )
+        if case.backend == MODEL and MODEL in self._ceilings:
+            return self._ceilings[MODEL].hosts(case.ranks)
+        return ()
 
     @property
     def has_hosts(self) -> bool:
@@ -72,17 +70,13 @@ class RankLinks:
         """What `auto` means: where the model prices the links, the algorithm of the lowest price;
         else `auto`, which a table of measured numbers decides.
         """
-        return (
-            self._ceilings[MODEL].cheapest(case)
-            if case.backend == MODEL and MODEL in self._ceilings
-            else "auto"
-        )
+        if case.backend == MODEL and MODEL in self._ceilings:
+            return self._ceilings[MODEL].cheapest(case)
+        return "auto"
 
 
 def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tuple[str, ...]:
-    """The GPU of every rank: of its host, by the rank's number there, through the list of GPUs if
-    one is given.
-    """
+    """The GPU of every rank: by its number on its host, through the list of GPUs if given."""
     by_place = {(gpu.host, gpu.index): gpu.id for gpu in topology.gpus}
     if group.kind == "local":
         wanted = [
@@ -95,18 +89,16 @@ def _gpus_of_ranks(topology: Topology, group: Group, gpus: Sequence[int]) -> tup
             for rank, host in enumerate(group.hosts)
         ]
         wanted = [(host, gpus[local] if local < len(gpus) else local) for host, local in places]
-    return (
-        tuple(by_place[place] for place in wanted)
-        if all(place in by_place for place in wanted)
-        else ()
-    )
+    if all(place in by_place for place in wanted):
+        return tuple(by_place[place] for place in wanted)
+    return ()
 
 
 def _is_on_gpus(backend: str) -> bool:
     return FAMILY.load(backend).is_gpu
 
 
-def recorded(group: Group, options: Mapping[str, Any]) -> Topology | None:
+def recorded(group: Group, options: Options) -> Topology | None:
     """The topology of the ranks' hosts, if GPUs are in the sweep. Under a launcher all ranks must
     call it; only rank 0 gets the topology.
     """

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 import click
 
@@ -15,13 +15,16 @@ from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
 from collbench.util.units import parse_size
 
-T = TypeVar("T")
+Item = TypeVar("Item")
+Parameter: TypeAlias = click.Parameter | None
+Context: TypeAlias = click.Context | None
+F = TypeVar("F", bound=Callable[..., object] | click.Command)
 DEFAULT_FIRST, DEFAULT_LAST, DEFAULT_FACTOR = "1K", "16M", 2.0
 GPU_FIRST, GPU_LAST, GPU_FACTOR = "8", "512M", 4.0
 MAX_RANKS = 4096  # schedules of more take minutes to build and to check
 
 
-class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
+class ListOf(click.ParamType, Generic[Item]):  # type: ignore[type-arg]
     """A comma list of values read by `parse`; `all` stands for every one of `choices`, whose names
     are read in any case. One that is given twice counts once, or is refused.
     """
@@ -29,8 +32,8 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
     def __init__(
         self,
         name: str,
-        parse: Callable[[str], T],
-        choices: Sequence[T] = (),
+        parse: Callable[[str], Item],
+        choices: Sequence[Item] = (),
         *,
         is_each_once: bool = False,
     ) -> None:
@@ -40,21 +43,20 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"{self.name.upper()}[,...]"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[T, ...]:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> tuple[Item, ...]:
         if isinstance(value, tuple):
             return value
-        if self._choices and value.lower() == "all":
+        text = str(value)
+        if self._choices and text.lower() == "all":
             return self._choices
-        values: list[T] = []
-        for item in map(str.strip, value.split(",")):
+        values: list[Item] = []
+        for item in map(str.strip, text.split(",")):
             values.append(self._read(item, param))
             if self._is_each_once and values[-1] in values[:-1]:
                 raise _bad(param, f"'{item}' is given twice", "give it once")
         return tuple(dict.fromkeys(values))
 
-    def _read(self, item: str, param: click.Parameter | None) -> T:
+    def _read(self, item: str, param: Parameter) -> Item:
         try:
             value = self._parse(item.lower() if self._choices else item)
         except CollbenchError as error:
@@ -67,7 +69,7 @@ class ListOf(click.ParamType, Generic[T]):  # type: ignore[type-arg]
 class OneOf(click.Choice):  # type: ignore[type-arg]
     """One of some names, in any case."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         if str(value).lower() not in self.choices:
             raise _not_allowed(param, str(value), self.choices)
         return str(value).lower()
@@ -79,7 +81,7 @@ class Profile(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, name: str, names: Callable[[], Iterable[str]]) -> None:
         self.name, self._names = name, names
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         name = str(value).lower()
         return name if name in self._names() else str(value)
 
@@ -89,7 +91,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> int:
         if isinstance(value, int):
             return value
         try:
@@ -98,10 +100,11 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             raise _bad(param, error.message, error.hint) from None
 
 
+# Any in the next two: click gives text to ranges, and types it as their number.
 class Whole(click.IntRange):
     """A whole number in a range."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -111,9 +114,7 @@ class Whole(click.IntRange):
 class Finite(click.FloatRange):
     """A number in a range; `nan`, which compares with nothing, and `inf` are none."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
         with suppress(click.BadParameter):
             number = float(super().convert(value, param, ctx))
             if math.isfinite(number):
@@ -121,16 +122,44 @@ class Finite(click.FloatRange):
         raise _out_of_range(param, value, "a number", self)
 
 
+def csv_option() -> Callable[[F], F]:
+    """The file of the rows, of commands that measure."""
+    return click.option(
+        "--csv",
+        type=click.Path(dir_okay=False, allow_dash=True),
+        help=(
+            "File that every row is appended to as it is measured, for example out.csv; - is"
+            " stdout. Default: none."
+        ),
+    )
+
+
+def color_option(purpose: str) -> Callable[[F], F]:
+    """Whether the output has colours, and for what."""
+    return click.option(
+        "--color",
+        type=OneOf(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help=f"{purpose}; auto: in a terminal.",
+    )
+
+
+def is_coloured(color: str, stream: IO[str]) -> bool:
+    """Whether a stream gets colours by the value of --color."""
+    return color == "always" or (color == "auto" and is_terminal(stream))
+
+
 def flag(param: click.Parameter) -> str:
     """The option as a user writes it, by its long name."""
     return max(param.opts, key=len)
 
 
-def _bad(param: click.Parameter | None, message: str, hint: str) -> UsageError:
+def _bad(param: Parameter, message: str, hint: str) -> UsageError:
     return UsageError(f"{flag(param)}: {message}" if param is not None else message, hint)
 
 
-def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[str]) -> UsageError:
+def _not_allowed(param: Parameter, value: str, choices: Sequence[str]) -> UsageError:
     """The error for a value that is none of the choices."""
     return _bad(
         param,
@@ -140,10 +169,7 @@ def _not_allowed(param: click.Parameter | None, value: str, choices: Sequence[st
 
 
 def _out_of_range(
-    param: click.Parameter | None,
-    value: object,
-    what: str,
-    limits: click.IntRange | click.FloatRange,
+    param: Parameter, value: object, what: str, limits: click.IntRange | click.FloatRange
 ) -> UsageError:
     """The error for a number that is none, or outside of its limits."""
     allowed = f"{what} from {limits.min:g}" + (
@@ -152,27 +178,26 @@ def _out_of_range(
     return _bad(param, f"'{value}' is not {allowed}", f"for example {limits.min:g}")
 
 
+def _whole(text: str, least: int, most: float, what: str, hint: str) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise UsageError(f"'{text}' is not a {what}", hint)
+    return int(text)
+
+
 def natural(text: str) -> int:
     """A whole number from 0 on. Raises UsageError."""
-    if not text.isdecimal():
-        raise UsageError(f"'{text}' is not a whole number from 0 on", "for example 0 or 2")
-    return int(text)
+    return _whole(text, 0, math.inf, "whole number from 0 on", "for example 0 or 2")
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on. Raises UsageError."""
-    if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"'{text}' is not a whole number from 1 on", "for example 1 or 8")
-    return int(text)
+    return _whole(text, 1, math.inf, "whole number from 1 on", "for example 1 or 8")
 
 
 def rank_count(text: str) -> int:
     """A number of ranks. Raises UsageError."""
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_RANKS:
-        raise UsageError(
-            f"'{text}' is not a number of ranks from 1 to {MAX_RANKS}", "for example 4"
-        )
-    return int(text)
+    what = f"number of ranks from 1 to {MAX_RANKS}"
+    return _whole(text, 1, MAX_RANKS, what, "for example 4")
 
 
 def some_bytes(text: str) -> int:
@@ -191,11 +216,9 @@ def remark(text: str) -> None:
 
 def width(stream: IO[str]) -> int:
     """Columns of the screen; through a pipe 80, unless COLUMNS says otherwise."""
-    return (
-        shutil.get_terminal_size((80, 24)).columns
-        if is_terminal(stream) or "COLUMNS" in os.environ
-        else 80
-    )
+    if is_terminal(stream) or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((80, 24)).columns
+    return 80
 
 
 def is_terminal(stream: IO[str]) -> bool:

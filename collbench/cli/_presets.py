@@ -2,35 +2,33 @@
 the command line win.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
+from collbench.cli._rules import Options
 from collbench.util import catalog
 from collbench.util.errors import CollbenchError, UsageError, unknown
 
 # A preset says what to measure; these say what to do with the rows.
 _NOT_IN_PRESETS = ("preset", "csv", "resume", "dry_run", "color", "soak", "seed")
-_RANGE = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
+_RANGE_OPTIONS = ("minbytes", "maxbytes", "stepfactor", "stepbytes")
 
 
-def with_preset(given: Mapping[str, Any], params: Sequence[click.Parameter]) -> dict[str, Any]:
+def with_preset(explicit: Options, params: Sequence[click.Parameter]) -> Options:
     """The given options and those of the preset that they name. Sizes on the command line replace
     those of the preset, whether either has them as a list or as a range.
     """
-    if "preset" not in given:
-        return dict(given)
-    preset = read_preset(given["preset"], params)
-    if {"sizes", *_RANGE} & set(given) and "sizes" in {**preset, **given}:
-        preset = {name: preset[name] for name in preset if name not in ("sizes", *_RANGE)}
-    return {**preset, **given}
+    if "preset" not in explicit:
+        return explicit
+    preset = read_preset(explicit["preset"], params)
+    if {"sizes", *_RANGE_OPTIONS} & set(explicit) and "sizes" in {**preset, **explicit}:
+        preset = {name: preset[name] for name in preset if name not in ("sizes", *_RANGE_OPTIONS)}
+    return {**preset, **explicit}
 
 
-def read_preset(name: str, params: Sequence[click.Parameter]) -> dict[str, Any]:
-    """The options of a shipped preset, or of a file: a TOML table of option names. Raises
-    UsageError.
-    """
+def read_preset(name: str, params: Sequence[click.Parameter]) -> Options:
+    """The options of a shipped preset or of a TOML file. Raises UsageError."""
     loaded = catalog.load("sweeps", name)
     table = loaded.get("sweep")
     if not isinstance(table, dict) or len(loaded) > 1:

@@ -11,6 +11,7 @@ import click
 from collbench.cli._options import flag
 from collbench.util.errors import UsageError
 
+# Any: click has read each value, which has the type of its option.
 Options = Mapping[str, Any]
 
 
@@ -26,10 +27,10 @@ class Rule:
     hint: str
 
 
-def refuse(rules: Iterable[Rule], given: Collection[str], options: Options) -> None:
+def refuse(rules: Iterable[Rule], explicit: Collection[str], options: Options) -> None:
     """Raise UsageError for the first rule that holds for one of the given options."""
     flags = {param.name: flag(param) for param in click.get_current_context().command.params}
     for rule in rules:
-        named = [flags[name] for name in rule.options if name in given]
+        named = [flags[name] for name in rule.options if name in explicit]
         if named and rule.when(options):
             raise UsageError(f"{', '.join(named)}: {rule.message.format_map(options)}", rule.hint)

@@ -3,7 +3,6 @@
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,28 +17,18 @@ from collbench.bench.overlap import (
 )
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
+from collbench.cli._rules import Options
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
 from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.report.tables.overlap import advice, heading, line
 from collbench.results.record import Writer
-from collbench.spec.collectives import OpName
 from collbench.spec.options import OVERLAP_OPTIONS, OverlapSettings
 from collbench.util.errors import UnavailableError, UsageError
 
 
-def run_overlap(
-    *,
-    op: OpName,
-    sizes: tuple[int, ...],
-    channels: tuple[int, ...],
-    backend: tuple[str, ...],
-    cluster: int,
-    transport: tuple[str, ...],
-    csv: str | None,
-    **options: Any,
-) -> int:
+def run_overlap(options: Options) -> int:
     """The whole command; returns the exit code."""
     settings = OverlapSettings(
         **{
@@ -48,7 +37,7 @@ def run_overlap(
             if options[option.key] is not None
         }
     )
-    if min(sizes) <= 0:
+    if min(options["sizes"]) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     if why := why_no_gpus():
         raise UnavailableError(
@@ -57,23 +46,20 @@ def run_overlap(
     load_cublas()
     under = launcher()
     ranks = under.size if under is not None else len(settings.gpus) or device_count()
-    if ranks == 1 and COPIES not in backend:
+    if ranks == 1 and COPIES not in options["backend"]:
         raise UnavailableError(
             "one GPU: nothing travels between ranks",
             "plain copies can be measured: --backend copies",
         )
     request = OverlapRequest(
-        op=op,
-        sizes=sizes,
-        channels=channels,
-        backends=backend,
         ranks=ranks,
-        cluster=cluster,
-        transports=transport,
+        backends=options["backend"],
+        transports=options["transport"],
         settings=settings,
+        **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},
     )
     group = group_here()
-    return drive_on_rank0(group, lambda: _drive(request, group, csv))
+    return drive_on_rank0(group, lambda: _drive(request, group, options["csv"]))
 
 
 def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:

@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
@@ -16,9 +16,9 @@ from collbench.cli._declared import settings_of
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import remark, width
 from collbench.cli._rank0 import drive_on_rank0, group_here
-from collbench.cli._rules import refuse
+from collbench.cli._rules import Options, refuse
 from collbench.cli._show_sweep import show_points, show_rows
-from collbench.cli._sweep_rules import ON_GPUS, RULES, on_gpus
+from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
@@ -36,16 +36,16 @@ from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
-_START_S = 3  # until new processes have their GPUs and NCCL, roughly
+_NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _ON_CPUS = ("cpu", "mpi")  # backends whose ranks each want a core
 
 
-def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
+def run_sweep(options: Options, csv: Path | str | None) -> int:
     """The whole command, of the options that are given; returns the exit code."""
     are_gpus_asked = "gpus" in options or on_gpus(options)
     if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
         options = {**options, "backend": ON_GPUS}
-    refuse(RULES, options, options)
+    refuse(SWEEP_RULES, options, options)
     under = launcher()
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
@@ -67,7 +67,7 @@ def run_sweep(options: dict[str, Any], csv: Path | str | None) -> int:
     return drive_on_rank0(group, drive)
 
 
-def _has_one_gpu(options: Mapping[str, Any], *, is_asked: bool) -> bool:
+def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
     """Whether the sweep would run on a single GPU, where nothing travels between ranks; if so, says
     that.
 
@@ -88,7 +88,7 @@ def _has_one_gpu(options: Mapping[str, Any], *, is_asked: bool) -> bool:
     return True
 
 
-def _gpu_count(options: Mapping[str, Any]) -> int:
+def _gpu_count(options: Options) -> int:
     """GPUs that are asked for, else all of the host."""
     return len(options.get("gpus", ())) or (device_count() if has_nvidia_gpus() else 0)
 
@@ -97,7 +97,7 @@ def _drive(
     group: Group,
     sweep: Sweep,
     settings: Settings,
-    options: Mapping[str, Any],
+    options: Options,
     csv: Path | str | None,
     links: RankLinks,
 ) -> int:
@@ -138,15 +138,13 @@ def _drive(
 def _leave_known_out(measurement: Measurement, csv: Path) -> None:
     """Drop the points whose rows are in the file already; says how many."""
     points = measurement.points
-    known = known_keys(
-        [
-            row
-            for row in read(csv)
-            if row.backend != MODEL
-            or row.status == "waived"
-            or row.host == host_of(measurement.settings.machine)
-        ]
-    )
+    host = host_of(measurement.settings.machine)
+    rows = [
+        row
+        for row in read(csv)
+        if row.backend != MODEL or row.status == "waived" or row.host == host
+    ]
+    known = known_keys(rows)
     measurement.points = [point for point in points if measurement.key_of(point) not in known]
     remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
 
@@ -158,11 +156,9 @@ def _measure(
     writer = Writer(csv if isinstance(csv, Path) else sys.stdout) if csv is not None else None
     try:
         measurement.open()
-        for headline in dict.fromkeys(
-            session.headline for session in measurement.sessions.values()
-        ):
-            if headline:
-                remark(headline)
+        headlines = dict.fromkeys(session.headline for session in measurement.sessions.values())
+        for headline in filter(None, headlines):
+            remark(headline)
         records = show_rows(measurement, writer, table, out, color)
     finally:
         measurement.close()
@@ -178,14 +174,8 @@ def _measure(
 
 def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
     """Say where more ranks than cores run on CPUs, and what that does to the times."""
-    ranks = max(
-        (
-            point.case.ranks
-            for point in points
-            if point.case.backend in _ON_CPUS and not point.waived
-        ),
-        default=0,
-    )
+    live = [point.case for point in points if not point.waived]
+    ranks = max((case.ranks for case in live if case.backend in _ON_CPUS), default=0)
     is_local = group.kind == "local"
     here = ranks if is_local or not ranks else group.hosts.count(group.hosts[0])
     cores = usable_cores() if is_local else os.cpu_count() or 1  # a launcher may pin each rank
@@ -197,14 +187,12 @@ def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
 
 
 def _remark_on_peer(
-    peer: str, sweep: Sweep, points: Sequence[SweepPoint], given: Sequence[str]
+    peer: str, sweep: Sweep, points: Sequence[SweepPoint], knobs_given: Sequence[str]
 ) -> None:
-    """Say which of our knobs a library is forced to, at what cost, and which of those given have no
-    effect on it.
-    """
+    """Print the knobs that a library is forced to, and those without effect on it."""
     knobs = knobs_of(peer)
-    forced = [name for name in given if name in knobs and name in sweep.asked]
-    lost = [KNOB[name].flag for name in given if name not in forced]
+    forced = [name for name in knobs_given if name in knobs and name in sweep.asked]
+    lost = [KNOB[name].flag for name in knobs_given if name not in forced]
     for name in forced:
         missing = [
             value
@@ -212,21 +200,14 @@ def _remark_on_peer(
             if knobs[name] and value not in (*knobs[name], "auto")
         ]
         lost += [f"{KNOB[name].flag} {','.join(map(str, missing))}"] if missing else []
-    sets = len(
-        {
-            point.session
-            for point in points
-            if point.case.backend == peer and forced_by(point.case) and not point.waived
-        }
-    )
-    remarks = (
-        [
-            f"{sets} set{'s' * (sets > 1)} of processes, about {_START_S} s each, forced by"
+    live = [point for point in points if point.case.backend == peer and not point.waived]
+    sets = len({point.session for point in live if forced_by(point.case)})
+    remarks = []
+    if sets:
+        remarks.append(
+            f"{sets} set{'s' * (sets > 1)} of processes, about {_NEW_PROCESSES_S} s each, forced by"
             f" {', '.join(KNOB[name].flag for name in forced)}"
-        ]
-        if sets
-        else []
-    )
+        )
     if lost:
         remarks.append(f"{', '.join(lost)} {'do' if len(lost) > 1 else 'does'} not reach it")
     if remarks:
@@ -247,7 +228,7 @@ def _exit_code(records: Sequence[Record]) -> int:
     return 0
 
 
-def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
+def _sweep(options: Options, launched: int) -> Sweep:
     """The knobs of the sweep: what was asked for, and the defaults."""
     knobs = {one.name: options[one.name] for one in KNOBS if one.name in options}
     axes = {one.name: options[one.name] for one in AXES if one.name in options}
@@ -262,7 +243,7 @@ def _sweep(options: Mapping[str, Any], launched: int) -> Sweep:
     return Sweep(sizes=_sizes(options), knobs=knobs, asked=asked, **axes)
 
 
-def _sizes(options: Mapping[str, Any]) -> tuple[int, ...]:
+def _sizes(options: Options) -> tuple[int, ...]:
     """The sizes of the list or of the range. Raises UsageError for a size of no bytes."""
     if "sizes" in options:
         sizes: tuple[int, ...] = options["sizes"]
@@ -283,7 +264,7 @@ def _sizes(options: Mapping[str, Any]) -> tuple[int, ...]:
     return sizes
 
 
-def _default_ranks(options: Mapping[str, Any]) -> int:
+def _default_ranks(options: Options) -> int:
     """The GPUs of the machine, described or found; else the usable cores, from 2 to 8."""
     if "machine" in options and options.get("backend") == (MODEL,):
         links = described(options["machine"])

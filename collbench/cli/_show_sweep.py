@@ -1,19 +1,28 @@
 """What `sweep` prints: rows as they finish, the points of a dry run, and remarks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, TypedDict
 
 import click
 
 from collbench.bench.runner import Measurement, SweepPoint, estimate_s
-from collbench.cli._options import is_terminal
+from collbench.cli._options import is_coloured, is_terminal
 from collbench.report.tables.sweep import SweepTable
 from collbench.results.record import Record, Writer
 from collbench.spec.peers import forced_by
 from collbench.util.units import format_duration, format_size
 
-_STYLES: dict[str, dict[str, Any]] = {
+
+class Style(TypedDict, total=False):
+    """Arguments of click.style."""
+
+    fg: str
+    bold: bool
+    dim: bool
+
+
+_STYLES: dict[str, Style] = {
     "ok": {},
     "waived": {"dim": True},
     "wrong": {"fg": "red", "bold": True},
@@ -61,19 +70,18 @@ def show_rows(
 
 
 @contextmanager
-def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
-    """Two functions: show a line in a style, and advance the work by so many estimated seconds. In
-    a terminal a bar stays below the lines.
-    """
-    is_seen = is_terminal(out)
-    is_coloured = color == "always" or (color == "auto" and is_seen)
+def _screen(
+    out: IO[str], total_s: float, color: str
+) -> Iterator[tuple[Callable[[str, Style], None], Callable[[float], None]]]:
+    """Functions that show a line in a style and advance the bar by estimated seconds."""
+    has_colours = is_coloured(color, out)
 
-    def styled(line: str, style: dict[str, Any]) -> str:
-        return click.style(line, **style) if is_coloured else line
+    def styled(line: str, style: Style) -> str:
+        return click.style(line, **style) if has_colours else line
 
-    if not is_seen:
+    if not is_terminal(out):
         yield (
-            lambda line, style: click.echo(styled(line, style), file=out, color=is_coloured),
+            lambda line, style: click.echo(styled(line, style), file=out, color=has_colours),
             lambda seconds: None,
         )
         return
@@ -96,13 +104,13 @@ def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
     )
     with Progress(
         *columns,
-        console=Console(file=out, highlight=False, no_color=not is_coloured),
+        console=Console(file=out, highlight=False, no_color=not has_colours),
         transient=True,
         auto_refresh=False,
     ) as progress:
         task = progress.add_task("sweep", total=max(total_s, 1e-9))
 
-        def show(line: str, style: dict[str, Any]) -> None:
+        def show(line: str, style: Style) -> None:
             progress.console.print(Text.from_ansi(styled(line, style)), soft_wrap=True)
             progress.refresh()
 
@@ -116,9 +124,7 @@ def _screen(out: IO[str], total_s: float, color: str) -> Iterator[Any]:
 def show_points(
     points: Sequence[SweepPoint], missing: Sequence[SweepPoint], estimate: float
 ) -> None:
-    """The dry run: every point, marked where it is in the file already, and how long the missing
-    ones should take.
-    """
+    """Print the points of a dry run, those in the file marked, and an estimate of the time."""
     wanted = set(map(id, missing))
     for point in points:
         mark = "" if id(point) in wanted else "; in the file already"

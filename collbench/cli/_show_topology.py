@@ -1,22 +1,22 @@
 """Carry out `collbench topo`: get the topology, then write documents, or show views of it."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from collbench.cli._options import is_terminal, remark, width
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rules import Options
 from collbench.launch.launcher import launcher
 from collbench.machine.topology.model import Topology
 from collbench.report.topology import tables
+from collbench.report.topology.labels import COLOURS, Paint, alike, heading, plain
 from collbench.report.topology.matrix import matrix
 from collbench.report.topology.tree import tree
-from collbench.report.topology.words import COLOURS, Paint, alike, heading, plain
 from collbench.util.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -45,37 +45,46 @@ def show(options: Options) -> int:
     shown = _find(options["file"], options["machine"])
     if shown is None:  # a rank other than 0, which has sent its recording
         return 0
-    save, record, svg = options["save"], options["record"], options["svg"]
+    topology, save = shown.topology, options["save"]
     if save is not None:
-        _check_save(save, shown.topology)
-    if record is not None:
-        _write_recording(record, shown.recordings)
-    if svg is not None:
-        from collbench.report.topology.drawing import svg as drawing
+        if not topology.gpus:
+            raise UnavailableError(
+                "--save keeps rates between GPUs, and this machine has none",
+                "leave --save out to measure two ranks on CPUs",
+            )
+        check_writable(save, "--save")
+    if options["record"] is not None:
+        from collbench.machine import discovery
 
-        _write(svg, drawing(shown.topology), "--svg")
+        write_document(discovery.dumps(shown.recordings), options["record"], "--record")
+    if options["svg"] is not None:
+        from collbench.report.topology.drawing import svg
+
+        write_document(svg(topology), options["svg"], "--svg")
     if options["is_json"] or options["is_xml"]:
-        click.echo(_document(shown.topology, is_json=options["is_json"]), nl=False)
-    is_shown = bool(views) or not (documents or svg or record)
-    _remark_on(shown.topology, has_headline=is_shown)
+        from collbench.machine.formats import nccl_xml, topology_json
+
+        write = topology_json.write if options["is_json"] else nccl_xml.write
+        click.echo(write(topology), nl=False)
+    is_shown = bool(views) or not (documents or options["svg"] or options["record"])
+    _remark_on(topology, has_headline=is_shown)
+    if views or (is_shown and not options["is_measured"]):
+        _show_views(shown, views, options["color"])
     if options["is_measured"]:
         if views:
-            _show_views(shown, views, options["color"])
             click.echo()
-        _measure(shown.topology, save)
-    elif is_shown:
-        _show_views(shown, views, options["color"])
+        _measure(topology, save)
     return 0
 
 
 def _on_stdout(options: Options) -> list[str]:
     """The documents that go to stdout, as they were asked for."""
-    asked = {
+    documents = {
         "--json": options["is_json"],
         "--xml": options["is_xml"],
         **{f"--{name} -": options[name] == "-" for name in ("svg", "record", "save")},
     }
-    return [name for name, is_asked in asked.items() if is_asked]
+    return [name for name, is_on_stdout in documents.items() if is_on_stdout]
 
 
 def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured: bool) -> None:
@@ -93,23 +102,13 @@ def _refuse_mixed(documents: Sequence[str], views: Sequence[str], *, is_measured
         )
 
 
-def _check_save(save: str, topology: Topology) -> None:
-    """Raise UnavailableError where --save would have nothing to keep, or no file to keep it in."""
-    if not topology.gpus:
-        raise UnavailableError(
-            "--save keeps rates between GPUs, and this machine has none",
-            "leave --save out to measure two ranks on CPUs",
-        )
-    _refuse_unwritable(save, "--save")
-
-
 def _measure(topology: Topology, save: str | None) -> None:
     from collbench.cli._measure_pairs import measure_pairs
     from collbench.machine.formats import topology_json
 
     measured = measure_pairs(topology)
     if save is not None:
-        _write(save, topology_json.write(measured), "--save")
+        write_document(topology_json.write(measured), save, "--save")
 
 
 def _find(file: str | None, machine: str | None) -> ShownTopology | None:
@@ -122,11 +121,9 @@ def _find(file: str | None, machine: str | None) -> ShownTopology | None:
     from collbench.machine import discovery
 
     recordings = [discovery.record()] if under is None else _gathered()
-    return (
-        None
-        if recordings is None
-        else ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
-    )
+    if recordings is None:
+        return None
+    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _of_machine(name: str) -> ShownTopology:
@@ -142,16 +139,13 @@ def _of_file(file: Path) -> ShownTopology:
     try:
         return ShownTopology(topology=formats.read(file))
     except formats.IsRecording:
-        recordings = discovery.loads(_text(file), str(file))
-    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
-
-
-def _text(file: Path) -> str:
-    """A recording's text, which formats has looked at already."""
+        pass
     try:
-        return file.read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {file}: {error}", "give another file with --from") from None
+    recordings = discovery.loads(text, str(file))
+    return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
 def _gathered() -> "list[Recording] | None":
@@ -170,57 +164,8 @@ def _gathered() -> "list[Recording] | None":
     return recordings
 
 
-def _document(topology: Topology, *, is_json: bool) -> str:
-    from collbench.machine.formats import nccl_xml, topology_json
-
-    return topology_json.write(topology) if is_json else nccl_xml.write(topology)
-
-
-def _write_recording(file: str, recordings: "Sequence[Recording]") -> None:
-    from collbench.machine import discovery
-
-    _write(file, discovery.dumps(recordings), "--record")
-
-
-def _write(file: str, text: str, option: str) -> None:
-    """A document to a file, or to stdout. Raises UnavailableError if it cannot be written."""
-    if file == "-":
-        click.echo(text, nl=False)
-        return
-    with _named(file, option):
-        Path(file).write_text(text, encoding="utf-8")
-    remark(f"wrote {file}")
-
-
-def _refuse_unwritable(file: str, option: str) -> None:
-    """Raise UnavailableError now rather than after the work, if a file cannot be written; one that
-    is not there is not there afterwards.
-    """
-    with _named(file, option):
-        place = Path(file).resolve()
-        if not place.exists():
-            place.touch()
-            place.unlink()
-        elif not place.is_fifo():  # whose opening waits for a reader
-            place.open("a").close()
-
-
-@contextmanager
-def _named(file: str, option: str) -> Iterator[None]:
-    """Turn what goes wrong with a file into UnavailableError."""
-    try:
-        yield
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise UnavailableError(
-            f"cannot write {file}: {why}", f"give another file with {option}"
-        ) from None
-
-
 def _remark_on(topology: Topology, *, has_headline: bool) -> None:
-    """What machine this is, unless the views say it of several hosts, and what a reader must
-    know.
-    """
+    """Print the name of the machine, unless the views have it, and the notes."""
     if has_headline and len(topology.hosts) == 1:
         remark(heading(alike(topology)[0]))
     for note in topology.notes:
@@ -230,12 +175,12 @@ def _remark_on(topology: Topology, *, has_headline: bool) -> None:
 def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
     """The views asked for, one below the other; else the headline and the matrix."""
     out = sys.stdout
-    is_coloured = color == "always" or (color == "auto" and is_terminal(out))
-    paint = _painted if is_coloured else plain
+    has_colours = is_coloured(color, out)
+    paint = _painted if has_colours else plain
     topology = shown.topology
     views = views or (["p2p"] if topology.p2p and not topology.links else [])
     if not views:
-        echo(matrix(topology, width(out), paint), out, is_coloured)
+        echo(matrix(topology, width(out), paint), out, has_colours)
         return
     kinds: dict[str, tuple[str, Callable[[], list[str]]]] = {
         "tree": ("Tree", lambda: tree(topology, paint)),
@@ -247,17 +192,15 @@ def _show_views(shown: ShownTopology, views: Sequence[str], color: str) -> None:
     for place, view in enumerate(views):
         title, lines = kinds[view]
         above = (
-            [*([""] if place else []), click.style(title, bold=True) if is_coloured else title]
+            [*([""] if place else []), click.style(title, bold=True) if has_colours else title]
             if len(views) > 1
             else []
         )
-        echo([*above, *lines()], out, is_coloured)
+        echo([*above, *lines()], out, has_colours)
 
 
 def _links(shown: ShownTopology, columns: int, paint: Paint) -> list[str]:
-    """NVLinks one by one where a recording has them, then the other links; else the links of
-    the model.
-    """
+    """NVLinks one by one where a recording has them, then the other links."""
     if not any(recording.gpus for recording in shown.recordings):
         return tables.links(shown.topology, columns=columns)
     from collbench.machine import discovery
@@ -283,14 +226,12 @@ def _painted(text: str, kind: str) -> str:
     return click.style(text, fg=COLOURS[kind]) if kind in COLOURS else text
 
 
-def echo(lines: Sequence[str], out: TextIO, is_coloured: bool) -> None:
-    """Lines to the screen; where it cannot show the branches of a tree, with letters that it
-    can.
-    """
+def echo(lines: Sequence[str], out: TextIO, has_colours: bool) -> None:
+    """Print lines; characters that the screen cannot show are replaced."""
     text = "\n".join(lines)
     encoding = out.encoding or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-    click.echo(text, file=out, color=is_coloured)
+    click.echo(text, file=out, color=has_colours)

@@ -39,7 +39,7 @@ def _has_root(options: Options) -> bool:
     return any(collective(op).is_rooted for op in options.get("op", ("allreduce",)))
 
 
-RULES = (
+SWEEP_RULES = (
     Rule(
         options=("resume",),
         when=lambda options: options.get("csv") in (None, "-"),

@@ -2,13 +2,12 @@
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import MAX_RANKS, Whole, remark, width
-from collbench.cli._rules import Rule, refuse
+from collbench.cli._rules import Options, Rule, refuse
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
@@ -17,7 +16,7 @@ from collbench.util.errors import UsageError, unknown
 _DRAWN_RANKS = 16
 
 
-_RULES = (
+_ALGOS_RULES = (
     Rule(
         options=("root",),
         when=lambda options: options["op"] and not collective(options["op"]).is_rooted,
@@ -27,7 +26,7 @@ _RULES = (
 )
 
 
-@click.command(name="algos", cls=Command)
+@click.command(name="algos", cls=StrictCommand)
 @click.argument("name", required=False, metavar="[ALGORITHM]")
 @click.option(
     "--op",
@@ -56,7 +55,7 @@ _RULES = (
     help="Hosts that the ranks are on, the same number on each, for example 2.",
 )
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> None:
+def command(context: click.Context, /, **_: object) -> None:
     """List the algorithms with their hops and bytes, or check and draw one.
 
     \b
@@ -65,8 +64,9 @@ def command(context: click.Context, /, **options: Any) -> None:
       collbench algos ring --op allreduce --ranks 4
       collbench algos --ranks 8 --hosts 2
     """
-    name, op, world = options["name"], options["op"], _world(**options)
-    refuse(_RULES, given(context), options)
+    options = context.params
+    name, op, world = options["name"], options["op"], _world(options)
+    refuse(_ALGOS_RULES, explicit_options(context), options)
     ops = (collective(op).name,) if op else OPS
     if name is None:
         _list(list(FAMILY), ops, world)
@@ -78,15 +78,16 @@ def command(context: click.Context, /, **options: Any) -> None:
         _draw(name.lower(), world, ops[0])
 
 
-def _world(*, ranks: int, root: int, hosts: int, **others: object) -> World:
+def _world(options: Options) -> World:
     """The ranks, spread over the hosts. Raises UsageError if they cannot be."""
+    ranks, hosts = options["ranks"], options["hosts"]
     if ranks % hosts:
         raise UsageError(
             f"--hosts: {ranks} ranks cannot be spread evenly over {hosts} hosts",
             "choose numbers that divide",
         )
     places = host_numbers([rank * hosts // ranks for rank in range(ranks)])
-    return World(n=ranks, root=root, hosts=places)
+    return World(n=ranks, root=options["root"], hosts=places)
 
 
 def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:

@@ -1,20 +1,32 @@
 """`collbench compare`: what is best in a file of results, and what changed between files."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli._command import Command, given
-from collbench.cli._options import ListOf, OneOf, Profile, bars, is_terminal, remark, width
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._files import named_in_errors, write_document
+from collbench.cli._options import (
+    Context,
+    ListOf,
+    Parameter,
+    Profile,
+    bars,
+    color_option,
+    is_coloured,
+    is_terminal,
+    remark,
+    width,
+)
 from collbench.cli._rules import Options, refuse
 from collbench.results.record import ACROSS
 from collbench.util.catalog import results
-from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +42,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 
     name = "percent"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: object, param: Parameter, ctx: Context) -> float:
         number = -1.0
         with suppress(ValueError):
             number = float(str(value).strip().removesuffix("%"))
@@ -43,7 +53,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-@click.command(name="compare", cls=Command)
+@click.command(name="compare", cls=StrictCommand)
 @click.argument(
     "files",
     nargs=-1,
@@ -129,15 +139,9 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
         " heat maps, links; - is stdout."
     ),
 )
-@click.option(
-    "--color",
-    type=OneOf(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colours by verdict; auto: in a terminal.",
-)
+@color_option("Colours by verdict")
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> int:
+def command(context: click.Context, /, **_: object) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of
     the others.
 
@@ -155,49 +159,37 @@ def command(context: click.Context, /, **options: Any) -> int:
       collbench compare results.csv --tuner nccl_tuner.conf --env
       collbench compare results.csv --html page.html
     """
-    from collbench.cli._compare_rules import RULES
+    from collbench.cli._compare_rules import COMPARE_RULES
     from collbench.cli._draw_results import check_plot
 
-    refuse(RULES, given(context), options)
+    options = context.params
+    refuse(COMPARE_RULES, explicit_options(context), options)
     files = options["files"]
     if options["plot"] is not None:
         check_plot(options["plot"], files)
     if options["html"] is not None:
-        return _page(files, options["html"], is_forced=options["force"])
+        return _write_page(files, options["html"], is_forced=options["force"])
     if len(files) == 1:
-        return _one(_loaded(files)[0], options)
+        return _show_one(_loaded(files)[0], options)
     new, *bases = _loaded(files)
     return max([_compare(new, base, place, options) for place, base in enumerate(bases)])
 
 
-def _one(loaded: "ResultFile", options: Options) -> int:
-    """One file: what the options ask of it, else the answers; returns the exit code."""
-    documents = {
-        name: options[name] for name in ("tuner", "nccl_rows") if options[name] is not None
-    }
-    codes = []
-    if options["bands"] or options["env"] or documents:
-        codes.append(
-            _derive(
-                loaded.frame,
-                has_bands=options["bands"],
-                has_env=options["env"],
-                documents=documents,
-            )
-        )
+def _show_one(loaded: "ResultFile", options: Options) -> int:
+    """One file: what the options ask of it, else its summary; returns the exit code."""
+    names = ("bands", "env", "tuner", "nccl_rows")
+    has_derived = any(options[name] not in (None, False) for name in names)
+    if has_derived:
+        _derive(loaded.frame, options)
     if options["against"] is not None:
-        codes.append(_judge(loaded.frame, options["against"], options["fail_below"]))
-    return (
-        max(codes)
-        if codes
-        else _answer(loaded, width(sys.stdout), show_all=options["show_all"], plot=options["plot"])
-    )
+        is_noise = _print_doubt(loaded)
+        code = _judge(loaded.frame, options["against"], options["fail_below"])
+        return max(code, _gate_on_noise([loaded.name] * is_noise, options["fail_below"]))
+    return 0 if has_derived else _summarise(loaded, options)
 
 
 def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
-    """The files, with remarks about them on stderr; repeats that one file alone has in several rows
-    are taken together.
-    """
+    """The files, with remarks on stderr; repeated rows of a single file are merged."""
     from collbench.analysis.load import load_all
 
     loaded = load_all(files)
@@ -219,23 +211,41 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     return [replace(one, frame=frame)]
 
 
-def _answer(loaded: "ResultFile", columns: int, *, show_all: bool, plot: Path | None) -> int:
-    from collbench.cli._draw_results import plot as draw
+def _summarise(loaded: "ResultFile", options: Options) -> int:
+    from collbench.cli._draw_results import plot
     from collbench.report.tables.summary import summary_lines
 
-    for line in summary_lines(
-        loaded.frame, columns, show_all, bars(sys.stdout) if is_terminal(sys.stdout) else ""
-    ):
+    out = sys.stdout
+    characters = bars(out) if is_terminal(out) else ""
+    for line in summary_lines(loaded.frame, width(out), options["show_all"], characters):
         click.echo(line)
-    if plot is not None:
-        draw(plot, [loaded])
+    if options["plot"] is not None:
+        plot(options["plot"], [loaded])
     return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
 
 
+def _print_doubt(loaded: "ResultFile") -> bool:
+    """Say that most rows of a file are noise, why, and what to do; whether it is so."""
+    from collbench.analysis.doubt import doubt_of_changes
+    from collbench.analysis.rows import rows_of
+    from collbench.report.tables.summary import lines_of
+
+    lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(sys.stdout))
+    for line in lines:
+        click.echo(line)
+    return bool(lines)
+
+
+def _gate_on_noise(noisy: Sequence[str], fail_below: float | None) -> int:
+    """The exit code of a gate that had noise to judge."""
+    if not noisy or fail_below is None:
+        return 0
+    click.echo(f"cannot judge: most rows of {' and of '.join(noisy)} are noise", err=True)
+    return CHANGED_CODE
+
+
 def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int:
-    """One file against a reference; with fail_below, exit code 1 if any size falls that far behind,
-    or any row is wrong or failed.
-    """
+    """Compare one file with a reference; exit code 1 with fail_below if it is behind or wrong."""
     from collbench.analysis.baselines import BEHIND_SHARE, curve_verdicts, reference
     from collbench.report.tables.baselines import verdict_lines
 
@@ -253,60 +263,53 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
     return CHANGED_CODE if is_late or failed else 0
 
 
-def _derive(
-    frame: "pd.DataFrame", *, has_bands: bool, has_env: bool, documents: Mapping[str, str]
-) -> int:
+def _derive(frame: "pd.DataFrame", options: Options) -> None:
     """What follows from one file: bands and settings to the screen, documents to files."""
     from collbench.analysis import nccl_tuner
     from collbench.report.tables.bands import band_lines
 
     lines = [
-        *(band_lines(frame) if has_bands else ()),
-        *(nccl_tuner.env_lines(frame) if has_env else ()),
+        *(band_lines(frame) if options["bands"] else ()),
+        *(nccl_tuner.env_lines(frame) if options["env"] else ()),
     ]
-    lines_of = {"tuner": nccl_tuner.tuner_lines, "nccl_rows": nccl_tuner.nccl_rows_lines}
-    made = {name: lines_of[name](frame) for name in documents}
+    documents = [
+        (lines_of(frame), options[name], "--" + name.replace("_", "-"))
+        for name, lines_of in (
+            ("tuner", nccl_tuner.tuner_lines),
+            ("nccl_rows", nccl_tuner.nccl_rows_lines),
+        )
+        if options[name] is not None
+    ]
     if lines:
         click.echo("\n".join(lines))
-    for name, target in documents.items():
-        _write("\n".join(made[name]) + "\n", target, name.replace("_", "-"))
-    return 0
+    for document, target, option in documents:
+        _write("\n".join(document) + "\n", target, option)
 
 
-def _page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
+def _write_page(files: tuple[Path, ...], target: str, *, is_forced: bool) -> int:
     """The page of one file, or of two with what changed."""
     from collbench.report.page import page
 
     if len(files) > 2:
         raise UsageError("--html shows one file, or a file and its base", "give two files at most")
-    sides = _loaded(files)
-    text = page(*sides, is_forced=is_forced)
-    _write(text, target, "html")
+    text = page(*_loaded(files), is_forced=is_forced)
+    _write(text, target, "--html")
     remark(f"{len(text.encode()) / 1e6:.2g} MB")
     return 0
 
 
 def _write(text: str, target: str, option: str) -> None:
-    """A document to a file, or to stdout. Raises UsageError rather than overwrite results,
-    UnavailableError if it cannot be written.
-    """
+    """Write a document. Raises UsageError rather than overwrite results."""
     from collbench.analysis.load import holds_results
 
-    if target == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        if holds_results(Path(target)):  # most likely the option's value was forgotten
-            raise UsageError(
-                f"{target} holds results, which would be lost",
-                f"--{option} takes the name of the file to write: give another",
-            )
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {target}: {error.strerror}", f"give another file with --{option}"
-        ) from None
-    remark(f"wrote {target}")
+    with named_in_errors(target, option):
+        is_results = target != "-" and holds_results(Path(target))
+    if is_results:  # most likely the value of the option is missing
+        raise UsageError(
+            f"{target} holds results, which would be lost",
+            f"{option} takes the name of the file to write: give another",
+        )
+    write_document(text, target, option)
 
 
 def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options) -> int:
@@ -316,24 +319,25 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
     from collbench.report.tables.changes import lines
 
     changes = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
-    color = options["color"]
-    is_colored = color == "always" or (color == "auto" and is_terminal(sys.stdout))
+    has_colours = is_coloured(options["color"], sys.stdout)
     if place:
         click.echo()
+    noisy = [one.name for one in (new, base) if _print_doubt(one)]
     for line in lines(
         changes,
         (new.name, base.name),
         width(sys.stdout),
         show_all=options["show_all"],
-        is_colored=is_colored,
+        is_colored=has_colours,
     ):
-        click.echo(line, color=is_colored)
+        click.echo(line, color=has_colours)
     if not len(changes.rows):
         return CHANGED_CODE
     if options["plot"] is not None:
         plot(options["plot"], [new, base])
     limit = options["fail_below"]
-    return 0 if limit is None else _gate(changes, new.name, base.name, limit)
+    code = 0 if limit is None else _gate(changes, new.name, base.name, limit)
+    return max(code, _gate_on_noise(noisy, limit))
 
 
 def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:

@@ -2,13 +2,11 @@
 choose how many channels to give to it.
 """
 
-from typing import Any
-
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import setting_option
-from collbench.cli._options import ListOf, Whole, positive
+from collbench.cli._options import ListOf, Whole, csv_option, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
@@ -77,16 +75,9 @@ _OPTIONS = (
         help="CTAs of a thread block cluster, as in sweep, for example 4; 0: our choice.",
     ),
     *(setting_option(OVERLAP_OPTIONS[name]) for name in ("gpus", "repeats", "timeout_s")),
-    click.option(
-        "--csv",
-        type=click.Path(dir_okay=False, allow_dash=True),
-        help=(
-            "File that every row is appended to as it is measured, for example out.csv; - is"
-            " stdout. Default: none."
-        ),
-    ),
+    csv_option(),
 )
-_RULES = (
+_OVERLAP_RULES = (
     Rule(
         options=("op",),
         when=lambda options: options["backend"] == ("copies",),
@@ -108,9 +99,9 @@ _RULES = (
 )
 
 
-@click.command(name="overlap", cls=Command)
+@click.command(name="overlap", cls=StrictCommand)
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> int:
+def command(context: click.Context, /, **_: object) -> int:
     """Measure how much communication slows computation down: matrix multiplications and a
     collective, each alone and both concurrently.
 
@@ -126,8 +117,8 @@ def command(context: click.Context, /, **options: Any) -> int:
     """
     from collbench.cli._run_overlap import run_overlap
 
-    refuse(_RULES, given(context), options)
-    return run_overlap(**options)
+    refuse(_OVERLAP_RULES, explicit_options(context), context.params)
+    return run_overlap(context.params)
 
 
 for _option in _OPTIONS:

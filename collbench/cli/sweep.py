@@ -1,11 +1,10 @@
 """`collbench sweep`: the product of the knobs, measured, verified and written as it goes."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from collbench.cli._command import Command, given
+from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._declared import knob_option, setting_option
 from collbench.cli._options import (
     DEFAULT_FACTOR,
@@ -16,17 +15,18 @@ from collbench.cli._options import (
     GPU_LAST,
     Finite,
     ListOf,
-    OneOf,
     Profile,
     Size,
     Whole,
+    color_option,
+    csv_option,
 )
 from collbench.spec.knobs import AXES, KNOBS
 from collbench.spec.options import MAX_S, OPTIONS
 from collbench.util.catalog import names
 from collbench.util.units import parse_size
 
-_SIZES = (
+_SIZE_OPTIONS = (
     click.option(
         "-b",
         "--minbytes",
@@ -66,7 +66,7 @@ _SIZES = (
         ),
     ),
 )
-_STRESS = (
+_SOAK_OPTIONS = (
     click.option(
         "--soak",
         type=Finite(1, MAX_S),
@@ -81,15 +81,8 @@ _STRESS = (
         help="Seed of the soak's random numbers, for example 7. Default: 0.",
     ),
 )
-_FILES = (
-    click.option(
-        "--csv",
-        type=click.Path(dir_okay=False, allow_dash=True),
-        help=(
-            "File that every row is appended to as it is measured, for example out.csv; - is"
-            " stdout. Default: none."
-        ),
-    ),
+_FILE_OPTIONS = (
+    csv_option(),
     click.option(
         "--resume", is_flag=True, help="Skip the points whose rows are in the CSV file already."
     ),
@@ -106,19 +99,19 @@ _FILES = (
         is_flag=True,
         help="Print the points and an estimate of the time, and measure nothing.",
     ),
-    click.option(
-        "--color",
-        type=OneOf(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Colours and a progress bar; auto: in a terminal.",
-    ),
+    color_option("Colours and a progress bar"),
 )
 
 
-@click.command(name="sweep", cls=Command, former_names={"--sweep": "--preset"})
+class SweepCommand(StrictCommand):
+    """The command with the name that one option had before."""
+
+    former_names = {"--sweep": "--preset"}  # noqa: RUF012
+
+
+@click.command(name="sweep", cls=SweepCommand)
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> int:
+def command(context: click.Context, /, **_: object) -> int:
     """Measure collectives: every combination of the values given, each verified, with its bus
     bandwidth.
 
@@ -137,18 +130,18 @@ def command(context: click.Context, /, **options: Any) -> int:
     from collbench.cli._presets import with_preset
     from collbench.cli._run_sweep import run_sweep
 
-    known = {name: options[name] for name in options if name in given(context)}
-    known = {"color": options["color"], **with_preset(known, context.command.params)}
-    csv = options["csv"]
-    return run_sweep(known, csv=Path(csv) if csv not in (None, "-") else csv)
+    explicit = {name: context.params[name] for name in explicit_options(context)}
+    options = {"color": context.params["color"], **with_preset(explicit, context.command.params)}
+    csv = context.params["csv"]
+    return run_sweep(options, csv=Path(csv) if csv not in (None, "-") else csv)
 
 
 for _option in (
     *map(knob_option, AXES),
-    *_SIZES,
+    *_SIZE_OPTIONS,
     *map(knob_option, KNOBS),
     *map(setting_option, OPTIONS.values()),
-    *_STRESS,
-    *_FILES,
+    *_SOAK_OPTIONS,
+    *_FILE_OPTIONS,
 ):
     command = _option(command)

@@ -2,16 +2,14 @@
 them.
 """
 
-from typing import Any
-
 import click
 
-from collbench.cli._command import Command, given
-from collbench.cli._options import OneOf, Profile
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._options import Profile, color_option
 from collbench.cli._rules import Options, Rule, refuse
 from collbench.util.catalog import names
 
-_SOURCES = (
+_SOURCE_OPTIONS = (
     click.option(
         "--from",
         "file",
@@ -37,7 +35,7 @@ _SOURCES = (
         ),
     ),
 )
-_VIEWS = (
+_VIEW_OPTIONS = (
     click.option(
         "--tree", is_flag=True, help="Show the machine as a tree, with every link and its GB/s."
     ),
@@ -70,7 +68,7 @@ _VIEWS = (
         help="Show orders of the ranks that use the links best, and their GB/s.",
     ),
 )
-_DOCUMENTS = (
+_DOCUMENT_OPTIONS = (
     click.option(
         "--json",
         "is_json",
@@ -96,13 +94,7 @@ _DOCUMENTS = (
             " machine.json, for --machine and --from; - is stdout."
         ),
     ),
-    click.option(
-        "--color",
-        type=OneOf(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Colours by class of link; auto: in a terminal.",
-    ),
+    color_option("Colours by class of link"),
 )
 
 
@@ -111,7 +103,7 @@ def _shows_another(options: Options) -> bool:
     return options["file"] is not None or options["machine"] is not None
 
 
-_RULES = (
+_TOPO_RULES = (
     Rule(
         options=("save",),
         when=lambda options: not options["is_measured"],
@@ -133,9 +125,9 @@ _RULES = (
 )
 
 
-@click.command(name="topo", cls=Command)
+@click.command(name="topo", cls=StrictCommand)
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> int:
+def command(context: click.Context, /, **_: object) -> int:
     """Show the machine: the matrix of links, or other views of its devices, links and rates.
 
     Without a view it shows the matrix that nvidia-smi topo -m shows, with NICs. Views can be
@@ -151,9 +143,9 @@ def command(context: click.Context, /, **options: Any) -> int:
     """
     from collbench.cli._show_topology import show
 
-    refuse(_RULES, given(context), options)
-    return show(options)
+    refuse(_TOPO_RULES, explicit_options(context), context.params)
+    return show(context.params)
 
 
-for _option in (*_SOURCES, *_VIEWS, *_DOCUMENTS):
+for _option in (*_SOURCE_OPTIONS, *_VIEW_OPTIONS, *_DOCUMENT_OPTIONS):
     command = _option(command)

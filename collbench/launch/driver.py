@@ -1,5 +1,5 @@
 """The driver's side of a worker group whose ranks are other processes: send a call to all,
-collect the answers, find out who is missing.
+collect the replies, detect who is missing.
 """
 
 import os
@@ -57,54 +57,49 @@ class Driver:
         lost: list[int] = []
         deadline = time.monotonic() + timeout_s
         is_aborted, extensions = False, EXTENSIONS
-        while len(replies) + len(lost) < len(self.connections):
+        while silent := [
+            rank
+            for rank in range(len(self.connections))
+            if rank not in replies and rank not in lost
+        ]:
             left = deadline - time.monotonic()
-            awaited = [
-                connection
-                for rank, connection in enumerate(self.connections)
-                if rank not in replies and rank not in lost
-            ]
+            awaited = [self.connections[rank] for rank in silent]
             ready = wait(awaited, timeout=left) if left > 0 else []
             if not ready and left <= 0:
                 if is_aborted:
                     break
-                if extensions and all(
-                    fate(self.pids[rank], None) == RUNS
-                    for rank in range(len(self.pids))
-                    if rank not in replies
-                ):
+                if extensions and all(fate(self.pids[rank], None) == RUNS for rank in silent):
                     extensions, deadline = extensions - 1, time.monotonic() + timeout_s
                     continue
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-            for rank, connection in enumerate(self.connections):
-                if connection in ready:
+            for rank in silent:
+                if self.connections[rank] in ready:
                     try:
-                        replies[rank] = connection.recv()
+                        replies[rank] = self.connections[rank].recv()
                     except (EOFError, OSError):
                         lost.append(rank)
             if not is_aborted and (lost or any(reply.error for reply in replies.values())):
                 is_aborted, deadline = True, time.monotonic() + ABORT_GRACE_S
                 self.abort()
-        # the first to go is the one to blame
-        silent = lost + [
-            rank
-            for rank in range(len(self.connections))
-            if rank not in replies and rank not in lost
-        ]
-        if silent:
-            raise self._lost(silent, errors_of(replies))
+        # the first that was lost is the cause
+        if lost or silent:
+            raise self._lost(lost + silent, errors_of(replies))
         return results_of(replies)
 
     def _lost(self, ranks: list[int], errors: list[CollbenchError]) -> RankLostError:
-        """Say what became of the ranks that did not answer, and who waited for them."""
+        """What became of the ranks that did not answer, and who waited for them."""
         time.sleep(0.05)  # a killed process is reaped a moment after its connection closes
         fates = [f"rank {rank} {fate(self.pids[rank], self.exit_code(rank))}" for rank in ranks]
-        waits = [error.message for error in errors]
-        return RankLostError(
-            "; ".join([*fates, *waits]),
-            "rows finished before are kept; run again with --resume to go on",
-        )
+        return rank_lost(fates, errors)
+
+
+def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> RankLostError:
+    """The error for ranks that did not answer, with the errors of those that did."""
+    return RankLostError(
+        "; ".join([*fates, *(error.message for error in errors)]),
+        "rows finished before are kept; run again with --resume to go on",
+    )
 
 
 def errors_of(replies: Mapping[int, Reply]) -> list[CollbenchError]:
@@ -124,9 +119,7 @@ def results_of(replies: Mapping[int, Reply]) -> list[object]:
 
 
 def hang_error(errors: Sequence[CollbenchError]) -> HangError:
-    """One error of several ranks' waits, which begins with the rank at the root where that can be
-    told.
-    """
+    """One error of several ranks' waits, which begins with the rank at the root if known."""
     suspects = [
         error.suspect
         for error in errors
@@ -140,7 +133,7 @@ def hang_error(errors: Sequence[CollbenchError]) -> HangError:
 
 
 def fate(pid: int, exit_code: int | None) -> str:
-    """What became of a process, in words that follow its name; RUNS if it seems to be running."""
+    """What became of a process, as a text that follows its name; RUNS if it seems to be running."""
     if exit_code is not None and exit_code < 0:
         return f"was killed by {_signal_name(-exit_code)}"
     if exit_code is not None:

@@ -48,7 +48,7 @@ _SWITCHES = {
     ),
     "MPICH": ("MPIR_CVAR_", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
 }
-_START_S = 120.0  # until all ranks, which may load Python from a slow disk, have met
+_INIT_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI
 _LEAVE_S = 30.0
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
@@ -93,14 +93,14 @@ def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
-    """What the environment says of every kind of launcher; a number that is none says nothing."""
-    given = [
+    """Every kind of launcher that the environment names, if its numbers are numbers."""
+    values = [
         (vendor, environment.get(size, ""), environment.get(rank) or "0")
         for vendor, size, rank in _VARIABLES
     ]
     return [
         Launcher(vendor=vendor, size=int(size), rank=int(rank))
-        for vendor, size, rank in given
+        for vendor, size, rank in values
         if size.isdecimal() and rank.isdecimal()
     ]
 
@@ -167,7 +167,7 @@ def load_mpi(started: Launcher | None) -> MpiModule:
             "start with the mpirun of the library that mpi4py uses",
         )
     if not MPI.Is_initialized():
-        with alarmed(_START_S):
+        with alarmed(_INIT_S):
             MPI.Init_thread(level)
     size = MPI.COMM_WORLD.Get_size()
     if started is not None and size != started.size:
@@ -229,12 +229,12 @@ def described_library(version: str, environment: Mapping[str, str] = os.environ)
     'MPICH 5.0.2 with FI_PROVIDER=tcp'
     """
     switches = _SWITCHES[library_vendor(version)]
-    given = [
+    variables = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
         if name.startswith(switches)
     ]
-    return library_name(version) + (f" with {' '.join(given)}" if given else "")
+    return library_name(version) + (f" with {' '.join(variables)}" if variables else "")
 
 
 def find_mpirun() -> str:

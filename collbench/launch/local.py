@@ -33,9 +33,7 @@ class LocalGroup:
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
     def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
-        """N forked ranks around one anonymous shared mapping, which has no name and goes with the
-        last of them.
-        """
+        """N forked ranks around one anonymous shared mapping, which ends with the last of them."""
         return _ForkedWorkerGroup(rank, n, arena_bytes)
 
     def mpi_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
@@ -66,9 +64,7 @@ class LocalGroup:
 
 
 class _ForkedWorkerGroup(WorkerGroup[RankT]):
-    """Processes made by fork. Start it before any thread: only the calling thread survives in a
-    child.
-    """
+    """Forked processes. Start it before any thread: a child has the calling thread alone."""
 
     def __init__(self, rank: type[RankT], n: int, arena_bytes: int) -> None:
         left = memory_left_bytes()

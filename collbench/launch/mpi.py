@@ -17,6 +17,7 @@ from collbench.launch.driver import (
     MESSAGE_S,
     RUNS,
     errors_of,
+    rank_lost,
     results_of,
 )
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
@@ -24,11 +25,11 @@ from collbench.launch.launcher import alarmed, launcher, leave_mpi, load_mpi, un
 from collbench.launch.mpi_types import MpiModule
 from collbench.launch.server import Reply, perform, rank_class, rank_name
 from collbench.launch.watchdog import Watchdog, end_all
-from collbench.util.errors import RankLostError, UnavailableError
+from collbench.util.errors import UnavailableError
 from collbench.util.units import format_size
 
 _CALL_TAG, _ANSWER_TAG = 71, 72
-_IDLE_S = 0.0005  # between two looks for a message, once a burst of looks found none
+_IDLE_S = 0.0005  # between two looks for a message, after a burst of looks without one
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
@@ -265,10 +266,7 @@ class _MpiWorkerGroup(WorkerGroup[RankT]):
         silent = [rank for rank in range(group.ranks) if rank not in replies]
         if silent:
             fates = [f"rank {rank} {group.watchdog.fate(rank)}" for rank in silent]
-            raise RankLostError(
-                "; ".join([*fates, *(error.message for error in errors_of(replies))]),
-                "rows finished before are kept; run again with --resume to go on",
-            )
+            raise rank_lost(fates, errors_of(replies))
         return results_of(replies)
 
     def close(self) -> None:

@@ -6,6 +6,6 @@ from typing import Any, TypeAlias
 
 MpiModule: TypeAlias = Any  # mpi4py.MPI
 Comm: TypeAlias = Any  # mpi4py.MPI.Comm
-Request: TypeAlias = Any  # mpi4py.MPI.Request, or what is asked alike
-MatchedMessage: TypeAlias = Any  # mpi4py.MPI.Message, a message that a matched probe has found
-Buffer: TypeAlias = Any  # what mpi4py takes as memory: an array, a memoryview, its own MPI.buffer
+Request: TypeAlias = Any  # mpi4py.MPI.Request, or an object with its methods
+MatchedMessage: TypeAlias = Any  # mpi4py.MPI.Message, from a matched probe
+Buffer: TypeAlias = Any  # memory for mpi4py: an array, a memoryview, its own MPI.buffer

@@ -22,7 +22,7 @@ from collbench.launch.server import rank_name
 from collbench.util.errors import RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
-_START_S = 30.0
+_CONNECT_S = 30.0  # until all ranks have connected back
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
@@ -55,20 +55,20 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                 start_new_session=True,
             )
             try:
-                hello = self._accept(listener, n)
+                ends = self._accept(listener, n)
             except BaseException:
                 self._kill()
                 raise
-        self._pids = [pid for _, pid, _ in hello]
+        self._pids = [pid for _, pid in ends]
         self._driver = Driver(
-            [connection for connection, _, _ in hello], self._pids, lambda rank: None, lambda: None
+            [connection for connection, _ in ends], self._pids, lambda rank: None, lambda: None
         )
 
-    def _accept(self, listener: Listener, n: int) -> list[tuple[Connection, int, int]]:
+    def _accept(self, listener: Listener, n: int) -> list[tuple[Connection, int]]:
         """Connections of all ranks in rank order, with their process ids. Raises UnavailableError
         if they do not come.
         """
-        connected: dict[int, tuple[Connection, int, int]] = {}
+        connected: dict[int, tuple[Connection, int]] = {}
         problem: list[str] = []
 
         def accept() -> None:
@@ -79,19 +79,19 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                     if error:
                         problem.append(error)
                         return
-                    connected[rank] = (connection, pid, rank)
+                    connected[rank] = connection, pid
             except (OSError, EOFError):
                 return
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         waited = 0.0
-        while thread.is_alive() and waited < _START_S and self._mpirun.poll() is None:
+        while thread.is_alive() and waited < _CONNECT_S and self._mpirun.poll() is None:
             thread.join(timeout=0.1)
             waited += 0.1
         if len(connected) < n:
             last = self._stderr_lines()[-1:] or [
-                f"{len(connected)} of {n} ranks came up in {_START_S:.0f} s"
+                f"{len(connected)} of {n} ranks came up in {_CONNECT_S:.0f} s"
             ]
             why = (problem or last)[0]
             raise UnavailableError(

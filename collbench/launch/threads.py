@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from collbench.launch.driver import ABORT_GRACE_S, results_of
+from collbench.launch.driver import ABORT_GRACE_S, RUNS, rank_lost, results_of
 from collbench.launch.group import RankContext, RankT, WorkerGroup
 from collbench.launch.server import MethodCall, Reply, perform
 from collbench.util.errors import RankLostError
@@ -59,16 +59,11 @@ class ThreadWorkerGroup(WorkerGroup[RankT]):
         silent = [rank for rank in range(n) if rank not in replies]
         if silent:
             self._is_lost = True
-            raise RankLostError(
-                f"rank {', '.join(map(str, silent))} does not answer",
-                "rows finished before are kept; run again with --resume to go on",
-            )
+            raise rank_lost([f"rank {', '.join(map(str, silent))} {RUNS}"])
         return results_of(replies)
 
     def close(self) -> None:
-        """Let every rank give its memory back; one that is lost keeps its thread, which ends with
-        the process.
-        """
+        """Let every rank free its memory; a lost one keeps its thread until the process ends."""
         if not self._is_lost:
             # what ended the sweep says more than that a GPU does not give its memory back
             with suppress(RankLostError):

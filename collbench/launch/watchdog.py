@@ -28,7 +28,7 @@ _END_S = 6.0  # for both, and for MPI_Abort
 _TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
 
 
-def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
+def end_all(comm: Comm, exit_code: int, last_message: str = "") -> None:
     """Print the last message and end all ranks; mpirun's exit code is this one, within _END_S. Any
     thread may call it. Does not return.
 
@@ -45,8 +45,8 @@ def end_all(comm: Comm, exit_code: int, words: str = "") -> None:
     # default
     signal.setitimer(signal.ITIMER_REAL, _END_S)
     with suppress(OSError):  # who listened has gone
-        if words:
-            print(words, file=sys.stderr, flush=True)
+        if last_message:
+            print(last_message, file=sys.stderr, flush=True)
         sys.stdout.flush()
         sys.stderr.flush()
     time.sleep(_FORWARD_S)
@@ -82,9 +82,7 @@ class Watchdog:
         self._heartbeat = Heartbeat(comm, self.hosts)
 
     def fate(self, rank: int) -> str:
-        """What became of a rank's process; one on another host seems to run while its heartbeat
-        comes.
-        """
+        """What became of a rank's process; a remote one seems to run while its heartbeat comes."""
         if self.hosts[rank] == self.hosts[self.rank]:
             return fate(self.pids[rank], None)
         silence_s = self._heartbeat.silence_s(rank)

@@ -1,5 +1,5 @@
-"""What NVML says of this host's GPUs: which of them CUDA shows, and what may have disturbed a
-measurement on them.
+"""What NVML reports about this host's GPUs: which of them CUDA shows, and what may have disturbed
+a measurement on them.
 
 Nothing here opens a CUDA context. pynvml is imported inside functions, so that a host without GPUs
 pays nothing. Source: NVML API reference 13; CUDA programming guide, environment variables; what is
@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import cast
 
 from collbench.util.errors import UnavailableError
 
@@ -78,12 +78,13 @@ def visible() -> tuple[Gpu, ...]:
     import pynvml
 
     refusal = _refusal()
-    if refusal is not None and not has_driver():
-        return ()
-    if refusal is not None:  # GPUs that do not work are not GPUs that are not there
+    if refusal is not None:
+        if not has_driver():
+            return ()
+        # GPUs that do not work are not the same as no GPUs
         raise UnavailableError(
             f"NVML, the driver's library that lists GPUs, does not start: {refusal}",
-            "see what nvidia-smi says of it",
+            "see what nvidia-smi reports about it",
         )
     gpus = []
     for index in range(pynvml.nvmlDeviceGetCount()):
@@ -102,14 +103,12 @@ def has_driver() -> bool:
     """Whether this host has an NVIDIA driver, whatever state it is in."""
     import pynvml
 
-    return not isinstance(
-        _refusal(),
-        (
-            pynvml.NVMLError_LibraryNotFound,
-            pynvml.NVMLError_DriverNotLoaded,
-            pynvml.NVMLError_NotFound,
-        ),
+    missing = (
+        pynvml.NVMLError_LibraryNotFound,
+        pynvml.NVMLError_DriverNotLoaded,
+        pynvml.NVMLError_NotFound,
     )
+    return not isinstance(_refusal(), missing)
 
 
 def nvml_refusal() -> str | None:
@@ -123,9 +122,9 @@ def conditions(uuids: Sequence[str], own_pids: Collection[int]) -> Conditions:
 
     A compute process is foreign if its id is not in `own_pids`. NVML gives ids as this process's
     namespace sees them. In containers it may list nothing, and then nothing is foreign, or name our
-    own ranks by ids of another namespace, and then they count as foreign: rather a note too many
-    than a neighbour missed. An id of 0 says nothing and is ignored. Never raises for what NVML
-    cannot tell. Cost: NVML's calls took 0.02 to 0.21 ms a GPU where measured, and 4 ms the first
+    own ranks by ids of another namespace, and then they count as foreign: a note too many is better
+    than a neighbour missed. An id of 0 has no meaning and is ignored. Never raises for what NVML
+    cannot report. Cost: NVML's calls took 0.02 to 0.21 ms a GPU where measured, and 4 ms the first
     time.
     """
     own = frozenset(own_pids)
@@ -192,10 +191,10 @@ def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
     """
     if devices is None:
         return tuple(gpus)
-    find = _by_uuid if devices.startswith("GPU-") else _by_index
+    entry_gpu = _by_uuid if devices.startswith("GPU-") else _by_index
     shown: list[Gpu] = []
     for entry in devices.split(","):
-        gpu = find(gpus, entry)
+        gpu = entry_gpu(gpus, entry)
         if gpu is None:
             break
         if gpu in shown:
@@ -205,9 +204,7 @@ def _shown(gpus: Sequence[Gpu], devices: str | None) -> tuple[Gpu, ...]:
 
 
 def _by_index(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
-    """The GPU of CUDA's number; CUDA reads what starts the entry, as C's strtol does, and skips the
-    rest.
-    """
+    """The GPU of CUDA's number: what starts the entry, as C's strtol reads it."""
     number = re.match(r"\s*[+-]?[0-9]+", entry)
     place = int(number[0]) if number else -1
     return gpus[place] if 0 <= place < len(gpus) else None
@@ -231,8 +228,7 @@ def _refusal() -> Exception | None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        refusal: Exception = error
-        return refusal
+        return cast("Exception", error)
     return None
 
 
@@ -265,18 +261,16 @@ def uuid_at(bus_id: str) -> str:
     """The UUID of the GPU at a PCI address; the address itself where NVML does not know it."""
     import pynvml
 
+    if _refusal() is not None:
+        return bus_id
     try:
-        return (
-            str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
-            if _refusal() is None
-            else bus_id
-        )
+        return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)))
     except pynvml.NVMLError:
         return bus_id
 
 
 @lru_cache(maxsize=64)
-def _device(uuid: str) -> tuple[Any, int | None]:
+def _device(uuid: str) -> tuple[object, int | None]:
     """NVML's handle, None if there is none, and the highest SM clock in MHz: what does not change
     while a process lives.
     """
@@ -307,7 +301,7 @@ def _reading(uuid: str, own_pids: frozenset[int]) -> Reading:
     )
 
 
-def _foreign_pids(handle: Any, own_pids: frozenset[int]) -> frozenset[int] | None:
+def _foreign_pids(handle: object, own_pids: frozenset[int]) -> frozenset[int] | None:
     """Processes that compute on the GPU and are not ours."""
     import pynvml
 
@@ -320,9 +314,9 @@ def _foreign_pids(handle: Any, own_pids: frozenset[int]) -> frozenset[int] | Non
     return frozenset(process.pid for process in processes) - own_pids - _NO_PIDS
 
 
-def _number(handle: Any, functions: Sequence[str], *args: int) -> int | None:
-    """What the first of NVML's functions that answers says; None if this binding, driver or GPU has
-    none of them.
+def _number(handle: object, functions: Sequence[str], *args: int) -> int | None:
+    """The result of the first of NVML's functions that does not fail; None if this binding, driver
+    or GPU has none of them.
     """
     import pynvml
 

@@ -1,5 +1,5 @@
-"""What this host says of itself: cores, caches, names, by Linux's files and nothing else; unknown
-things have a stated default. And its huge pages.
+"""Cores, caches, names and memory of this host, from Linux's files alone; unknown values have a
+stated default. And its huge pages.
 """
 
 import mmap

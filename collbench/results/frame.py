@@ -14,7 +14,7 @@ from collbench.results.record import (
     FLOATS,
     INTEGERS,
     KINDS,
-    LEAST,
+    LEAST_OF_KIND,
     MOST,
     SCHEMA,
     SCHEMAS,
@@ -53,10 +53,13 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
     return pd.DataFrame(columns, columns=list(COLUMNS))
 
 
+def texts_of(frame: "pd.DataFrame", name: str) -> list[str]:
+    """The values of a column in order, as texts, without those that stand for nothing."""
+    return [str(value) for value in sorted(frame[name].unique()) if value not in ("", 0)]
+
+
 def read_frame(name: str, data: bytes) -> "pd.DataFrame":
-    """The rows of our CSV, whose lines all have their ends. Raises UsageError with the place of
-    what is broken.
-    """
+    """The rows of our CSV, which ends with a line end. Raises UsageError with the place."""
     import pandas as pd
 
     try:
@@ -112,7 +115,9 @@ def _is_sound(cells: "pd.Series", name: str) -> bool:
         return bool((cells.isna() | (cells % 1 == 0)).all())
     if kind == "times":
         return _are_times(cells)
-    return kind not in LEAST or bool((cells.isna() | cells.between(LEAST[kind], MOST)).all())
+    return kind not in LEAST_OF_KIND or bool(
+        (cells.isna() | cells.between(LEAST_OF_KIND[kind], MOST)).all()
+    )
 
 
 def _are_times(cells: "pd.Series[str]") -> bool:
@@ -127,4 +132,4 @@ def _are_times(cells: "pd.Series[str]") -> bool:
         warnings.simplefilter("ignore", DeprecationWarning)
         times = np.fromstring(joined, sep=";")
     is_whole = len(times) == joined.count(";") + 1
-    return is_whole and bool(((times >= LEAST["times"]) & (times <= MOST)).all())
+    return is_whole and bool(((times >= LEAST_OF_KIND["times"]) & (times <= MOST)).all())

@@ -80,9 +80,7 @@ class Record(Knobs):
 
 
 def columns_of(schema: int) -> tuple[str, ...]:
-    """The columns of a file of a schema, in its order: the knobs stand behind op and backend, the
-    CTAs beside the threads.
-    """
+    """The columns of a file of a schema, in its order."""
     op, backend, ctas, *rest = (of.name for of in fields(Record) if of.name not in UNASKED)
     knobs = [knob.name for knob in KNOBS if knob.since <= schema]
     at = knobs.index("threads") + 1
@@ -95,8 +93,8 @@ KEY = COLUMNS[: COLUMNS.index("count") + 1]
 ACROSS = ("group", "hosts", "backend", *KEY[KEY.index("algo") : KEY.index("dtype")])
 SCHEMAS = {columns_of(number): number for number in range(FIRST_SCHEMA, SCHEMA + 1)}
 _KEPT = "rows before this one are in the file"
-Kind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
-_KIND_OF: dict[object, Kind] = {
+ColumnKind = Literal["text", "status", "integer", "count", "time", "times", "rate"]
+_KIND_OF: dict[object, ColumnKind] = {
     int: "integer",
     int | None: "count",  # empty: not counted
     float | None: "rate",
@@ -104,14 +102,14 @@ _KIND_OF: dict[object, Kind] = {
     Status: "status",
 }
 _HINTS = get_type_hints(Record)
-KINDS: dict[str, Kind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
+KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
 KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us"), "time")
 # The least value of what was measured; the most is the largest finite number.
-LEAST: dict[Kind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
+LEAST_OF_KIND: dict[ColumnKind, float] = {"time": ulp(0.0), "times": ulp(0.0), "rate": 0.0}
 MOST = sys.float_info.max
 
 
-def named(*kinds: Kind) -> tuple[str, ...]:
+def named(*kinds: ColumnKind) -> tuple[str, ...]:
     """The columns of some kinds."""
     return tuple(name for name, kind in KINDS.items() if kind in kinds)
 
@@ -149,9 +147,7 @@ def _cell(value: object) -> str:
 
 
 def from_cells(cells: Mapping[str, str]) -> Record:
-    """A row from its cells by column name. Raises ValueError if one is not what its column
-    holds.
-    """
+    """A row from its cells by column name. Raises ValueError for a wrong cell."""
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 
@@ -173,7 +169,7 @@ def _value(name: str, text: str) -> object:
 def _measured(name: str, text: str) -> float:
     """A time or a rate. Raises ValueError for a number that no measurement can have."""
     number, kind = float(text), KINDS[name]
-    if not LEAST[kind] <= number <= MOST:
+    if not LEAST_OF_KIND[kind] <= number <= MOST:
         raise ValueError(f"{name} {text} is not a {'rate' if kind == 'rate' else 'time'}")
     return number
 
@@ -247,10 +243,8 @@ class Writer:
     """
 
     def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
-        self._name, self._columns = (
-            str(target) if isinstance(target, Path) else "stdout",
-            tuple(columns),
-        )
+        self._name = str(target) if isinstance(target, Path) else "stdout"
+        self._columns = tuple(columns)
         try:
             self._file = self._open(target) if isinstance(target, Path) else target
             if not isinstance(target, Path) or target.stat().st_size == 0:

@@ -30,9 +30,7 @@ class Operand(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A connection to a peer. A port has one sending track on one side and one receiving track on
-    the other.
-    """
+    """A connection to a peer. Only one track sends on a port, only one receives on it."""
 
     peer: int
     port: str
@@ -81,9 +79,7 @@ Program = tuple[Track, ...]
 
 
 class At(NamedTuple):
-    """A place in a schedule: `program` is a rank, or 0 for all of them where the schedule is
-    symmetric.
-    """
+    """A place in a schedule: `program` is a rank, or 0 for all ranks of a symmetric schedule."""
 
     program: int
     track: int
@@ -91,18 +87,14 @@ class At(NamedTuple):
 
 
 class PendingPull(NamedTuple):
-    """A pulled message of the same track, sent in `round` along `edge`, which the peer may still be
-    reading.
-    """
+    """A pulled message, sent in `round` along `edge`, which the peer may still be reading."""
 
     round: int
     edge: Edge
 
 
 class Message(NamedTuple):
-    """One message of a loop as one of its ends sees it: what the round at `at` sends, or receives,
-    along `edge`.
-    """
+    """One message of a loop, as what the round at `at` sends, or receives, along `edge`."""
 
     at: At
     edge: Edge
@@ -145,40 +137,40 @@ class Schedule:
 
     def pulled_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
         """The edges of that round whose message the peer reads in place, absolute."""
-        if not self.is_symmetric:
-            return self.pulled.get(At(rank, track, round_index), frozenset())
-        return self._moved(self.pulled.get(At(0, track, round_index), frozenset()), rank)
+        at = self._at(rank, track, round_index)
+        return self._absolute(self.pulled.get(at, frozenset()), rank)
 
     def pushed_at(self, rank: int, track: int, round_index: int) -> frozenset[Edge]:
-        """The edges of that round whose message the peer writes into the rank's output,
-        absolute.
-        """
-        if not self.is_symmetric:
-            return self.pushed.get(At(rank, track, round_index), frozenset())
-        return self._moved(self.pushed.get(At(0, track, round_index), frozenset()), rank)
+        """The edges of that round whose message the peer writes into the output, absolute."""
+        at = self._at(rank, track, round_index)
+        return self._absolute(self.pushed.get(at, frozenset()), rank)
 
     def ready_at(self, rank: int) -> frozenset[Edge]:
         """The edges on which the rank says, at the start of every launch, that its output may be
         written, absolute.
         """
-        if not self.is_symmetric:
-            return self.ready.get(rank, frozenset())
-        return self._moved(self.ready.get(0, frozenset()), rank)
-
-    def _moved(self, edges: frozenset[Edge], by: int) -> frozenset[Edge]:
-        return frozenset(Edge((edge.peer + by) % self.n, edge.port) for edge in edges)
+        ready = self.ready.get(0 if self.is_symmetric else rank, frozenset())
+        return self._absolute(ready, rank)
 
     def pending_pulls_at(
         self, rank: int, track: int, round_index: int, step: int
     ) -> tuple[PendingPull, ...]:
         """The pulls that must be over before that step writes, absolute."""
+        pulls = self.pending_pulls.get(self._at(rank, track, round_index), {}).get(step, ())
+        by = rank if self.is_symmetric else 0
+        return tuple(PendingPull(pull.round, self._moved(pull.edge, by)) for pull in pulls)
+
+    def _at(self, rank: int, track: int, round_index: int) -> At:
+        """Where the schedule holds what it says of that round of a rank."""
+        return At(0 if self.is_symmetric else rank, track, round_index)
+
+    def _absolute(self, edges: frozenset[Edge], rank: int) -> frozenset[Edge]:
         if not self.is_symmetric:
-            return self.pending_pulls.get(At(rank, track, round_index), {}).get(step, ())
-        pulls = self.pending_pulls.get(At(0, track, round_index), {}).get(step, ())
-        return tuple(
-            PendingPull(pull.round, Edge((pull.edge.peer + rank) % self.n, pull.edge.port))
-            for pull in pulls
-        )
+            return edges
+        return frozenset(self._moved(edge, rank) for edge in edges)
+
+    def _moved(self, edge: Edge, by: int) -> Edge:
+        return Edge((edge.peer + by) % self.n, edge.port)
 
 
 def expanded(schedule: Schedule) -> Schedule:
@@ -243,31 +235,40 @@ def stages(steps: Round) -> list[list[int]]:
     return [list(group) for _, group in groupby(execution_order(steps), kind)]
 
 
+def mapped(
+    program: Program,
+    operand: Callable[[Operand], Operand],
+    edge: Callable[[Edge], Edge],
+    track_name: Callable[[str], str] = str,
+) -> Program:
+    """The program with every operand, every edge and every name of a track replaced."""
+
+    def step(old: Step) -> Step:
+        return Step(
+            src=tuple(map(operand, old.src)),
+            recv=tuple(map(edge, old.recv)),
+            dst=None if old.dst is None else operand(old.dst),
+            send=tuple(map(edge, old.send)),
+        )
+
+    return tuple(
+        Track(
+            name=track_name(track.name),
+            rounds=tuple(tuple(map(step, steps)) for steps in track.rounds),
+        )
+        for track in program
+    )
+
+
 def shifted(program: Program, by: int, n: int, chunks: dict[BufferName, int]) -> Program:
-    """The program with every peer, and every chunk of a buffer of n chunks, moved by `by` modulo
-    n.
-    """
+    """The program with every peer, and every chunk of n-chunk buffers, moved by `by` modulo n."""
     if by % n == 0:
         return program
 
     def operand(at: Operand) -> Operand:
         return Operand(at.buffer, (at.chunk + by) % n) if chunks[at.buffer] == n else at
 
-    def edge(at: Edge) -> Edge:
-        return Edge((at.peer + by) % n, at.port)
-
-    def step(at: Step) -> Step:
-        return Step(
-            src=tuple(map(operand, at.src)),
-            recv=tuple(map(edge, at.recv)),
-            dst=None if at.dst is None else operand(at.dst),
-            send=tuple(map(edge, at.send)),
-        )
-
-    return tuple(
-        Track(name=track.name, rounds=tuple(tuple(map(step, steps)) for steps in track.rounds))
-        for track in program
-    )
+    return mapped(program, operand, lambda edge: Edge((edge.peer + by) % n, edge.port))
 
 
 def is_shift(
@@ -345,18 +346,17 @@ def build(
         _highest_chunks(program, highest)
         return tuple(track for track in program if track.rounds)
 
+    def chunks_so_far() -> dict[BufferName, int]:
+        shared = max(highest["in"], highest["out"])
+        if what.is_interleaved:
+            return {"in": shared, "out": shared, "tmp": highest["tmp"]}
+        inputs, outputs = (n if count == "n" else 1 for count, _ in (what.inputs, what.outputs))
+        return {"in": inputs, "out": outputs, "tmp": highest["tmp"]}
+
     first = program_at(0)
-    if what.is_interleaved:
-        programs = [first]
-        guess: dict[BufferName, int] = {
-            "in": max(highest["in"], highest["out"]),
-            "out": max(highest["in"], highest["out"]),
-            "tmp": highest["tmp"],
-        }
-    else:
-        programs = [first]
-        guess = {"in": _blocks(op, "in", n), "out": _blocks(op, "out", n), "tmp": highest["tmp"]}
-    # tracks get on at their own pace, which one rank's steps do not show
+    programs = [first]
+    guess = chunks_so_far()
+    # tracks advance independently of each other, which one rank's steps do not show
     symmetric = not what.is_rooted and len(first) == 1
     for rank in range(1, n):
         program = program_at(rank)
@@ -366,22 +366,10 @@ def build(
             symmetric = False
             programs += [shifted(first, earlier, n, guess) for earlier in range(1, rank)]
         programs.append(program)
-    if what.is_interleaved:
-        shared = max(highest["in"], highest["out"])
-        chunks: dict[BufferName, int] = {"in": shared, "out": shared, "tmp": highest["tmp"]}
-    else:
-        chunks = {**guess, "tmp": highest["tmp"]}
+    chunks = chunks_so_far()
     # rank 0 does not touch every chunk: the shift was judged with wrong counts
     if symmetric and chunks != guess:
-        return Schedule(
-            op=op,
-            name=name,
-            n=n,
-            root=root,
-            chunks=chunks,
-            programs=tuple(map(program_at, range(n))),
-            is_symmetric=False,
-        )
+        symmetric, programs = False, [program_at(rank) for rank in range(n)]
     return Schedule(
         op=op,
         name=name,
@@ -391,8 +379,3 @@ def build(
         programs=tuple(programs),
         is_symmetric=symmetric,
     )
-
-
-def _blocks(op: OpName, buffer: Literal["in", "out"], n: int) -> int:
-    how_many, _ = collective(op).inputs if buffer == "in" else collective(op).outputs
-    return n if how_many == "n" else 1

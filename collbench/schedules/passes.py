@@ -5,7 +5,7 @@ are found with the proof: zero_copy.py.
 Each is a pure function of a schedule. No algorithm declares any of this itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from collbench.schedules.ir import (
     Round,
     Schedule,
     Step,
-    Track,
+    mapped,
     stages,
 )
 from collbench.spec.collectives import collective
@@ -57,21 +57,18 @@ def message_chunks(steps: Round) -> tuple[dict[Edge, int], dict[Edge, int]]:
 def message_indices(
     steps: Round,
 ) -> tuple[dict[tuple[int, Edge], int], dict[tuple[int, Edge], int]]:
-    """For every step and edge, which chunk of the round's message it sends, and which it
-    receives.
-    """
-    sent: dict[tuple[int, Edge], int] = {}
-    received: dict[tuple[int, Edge], int] = {}
-    so_far_sent: dict[Edge, int] = {}
-    so_far_received: dict[Edge, int] = {}
-    for s, step in enumerate(steps):
-        for edge in step.send:
-            sent[s, edge] = so_far_sent.setdefault(edge, 0)
-            so_far_sent[edge] += 1
-        for edge in step.recv:
-            received[s, edge] = so_far_received.setdefault(edge, 0)
-            so_far_received[edge] += 1
-    return sent, received
+    """For every step and edge, which chunk of its message the step sends, and receives."""
+    return _indices(step.send for step in steps), _indices(step.recv for step in steps)
+
+
+def _indices(edges: Iterable[tuple[Edge, ...]]) -> dict[tuple[int, Edge], int]:
+    indices: dict[tuple[int, Edge], int] = {}
+    counts: dict[Edge, int] = {}
+    for s, of_step in enumerate(edges):
+        for edge in of_step:
+            indices[s, edge] = counts.setdefault(edge, 0)
+            counts[edge] += 1
+    return indices
 
 
 class Shape(NamedTuple):
@@ -275,6 +272,14 @@ class Traffic:
     messages: int
 
 
+def _pieces(schedule: Schedule) -> int:
+    """How many chunks the size S is."""
+    what = collective(schedule.op)
+    if what.is_interleaved:
+        return schedule.chunks["in"]
+    return schedule.n if what.size_in_blocks else 1
+
+
 def traffic(schedule: Schedule) -> Traffic:
     """Bytes and messages of the busiest rank.
 
@@ -284,10 +289,7 @@ def traffic(schedule: Schedule) -> Traffic:
     >>> traffic(build("allreduce", "ring", ring.allreduce, World(n=4))).sent
     Fraction(3, 2)
     """
-    what = collective(schedule.op)
-    pieces = (
-        schedule.chunks["in"] if what.is_interleaved else (schedule.n if what.size_in_blocks else 1)
-    )
+    pieces = _pieces(schedule)
     sent, received, messages = ([0] * len(schedule.programs) for _ in range(3))
     for at, steps in rounds_of(schedule):
         out, into = message_chunks(steps)
@@ -310,8 +312,7 @@ def pair_traffic(schedule: Schedule) -> dict[tuple[int, int], Fraction]:
     >>> pair_traffic(build("allgather", "ring", ring.allgather, World(n=3)))
     {(0, 1): Fraction(2, 3), (1, 2): Fraction(2, 3), (2, 0): Fraction(2, 3)}
     """
-    what, n = collective(schedule.op), schedule.n
-    pieces = schedule.chunks["in"] if what.is_interleaved else (n if what.size_in_blocks else 1)
+    n, pieces = schedule.n, _pieces(schedule)
     shares: dict[tuple[int, int], Fraction] = {}
     for at, steps in rounds_of(schedule):
         for rank in range(n) if schedule.is_symmetric else (at.program,):
@@ -362,7 +363,7 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
         tuple(
             track
             for k, schedule in enumerate(schedules)
-            for track in _moved(schedule.program(rank), k, schedule.chunks)
+            for track in _braided(schedule.program(rank), k, schedule.chunks)
         )
         for rank in range(first.n)
     )
@@ -380,31 +381,15 @@ def braid(schedules: Sequence[Schedule]) -> Schedule:
     )
 
 
-def _moved(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
+def _braided(program: Program, k: int, chunks: dict[BufferName, int]) -> Program:
     """A program as the k-th of a braid: its chunks behind those of the others, its ports and tracks
     with a number.
     """
-
-    def operand(at: Operand) -> Operand:
-        return Operand(at.buffer, at.chunk + k * chunks[at.buffer])
-
-    def edges(ports: tuple[Edge, ...]) -> tuple[Edge, ...]:
-        return tuple(Edge(edge.peer, f"{edge.port}.{k}") for edge in ports)
-
-    def step(one: Step) -> Step:
-        return Step(
-            src=tuple(map(operand, one.src)),
-            recv=edges(one.recv),
-            dst=None if one.dst is None else operand(one.dst),
-            send=edges(one.send),
-        )
-
-    return tuple(
-        Track(
-            name=f"{track.name}.{k}",
-            rounds=tuple(tuple(map(step, steps)) for steps in track.rounds),
-        )
-        for track in program
+    return mapped(
+        program,
+        lambda at: Operand(at.buffer, at.chunk + k * chunks[at.buffer]),
+        lambda edge: Edge(edge.peer, f"{edge.port}.{k}"),
+        lambda name: f"{name}.{k}",
     )
 
 
@@ -417,33 +402,17 @@ def reorder(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
     what = collective(schedule.op)
     indexed: set[BufferName] = set()
     if not what.is_interleaved:
-        named: tuple[BufferName, BufferName] = ("in", "out")
-        indexed = {
-            b
-            for b, (count, _) in zip(named, (what.inputs, what.outputs), strict=True)
-            if count == "n"
-        }
+        indexed |= {"in"} if what.inputs[0] == "n" else set()
+        indexed |= {"out"} if what.outputs[0] == "n" else set()
 
     def operand(at: Operand) -> Operand:
         return Operand(at.buffer, order[at.chunk]) if at.buffer in indexed else at
 
-    def edges(at: tuple[Edge, ...]) -> tuple[Edge, ...]:
-        return tuple(Edge(order[edge.peer], edge.port) for edge in at)
-
-    def step(at: Step) -> Step:
-        return Step(
-            src=tuple(map(operand, at.src)),
-            recv=edges(at.recv),
-            dst=None if at.dst is None else operand(at.dst),
-            send=edges(at.send),
-        )
-
-    def track(at: Track) -> Track:
-        return Track(name=at.name, rounds=tuple(tuple(map(step, steps)) for steps in at.rounds))
-
     programs: list[Program] = [()] * schedule.n
     for position in range(schedule.n):
-        programs[order[position]] = tuple(map(track, schedule.program(position)))
+        programs[order[position]] = mapped(
+            schedule.program(position), operand, lambda edge: Edge(order[edge.peer], edge.port)
+        )
     root = order[schedule.root] if what.is_rooted else schedule.root
     return replace(
         schedule,

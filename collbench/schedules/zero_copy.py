@@ -83,9 +83,7 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
 
 
 def _relative(message: Message, schedule: Schedule) -> Message:
-    """The message of rank 0 that stands for it in a symmetric schedule; of another schedule,
-    itself.
-    """
+    """The message of rank 0 that stands for it in a symmetric schedule, else itself."""
     at, edge = message
     if not schedule.is_symmetric:
         return message

@@ -24,9 +24,7 @@ class Buffers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is to be computed, whoever computes it and however: `block_count` elements a block on n
-    ranks.
-    """
+    """What is to be computed, by whatever backend: `block_count` elements a block on n ranks."""
 
     op: OpName
     n: int
@@ -45,9 +43,7 @@ class Problem:
         return self.block_count * self.item_bytes
 
     def buffers(self, rank: int) -> Buffers:
-        """The rank's input and output in its user memory: one after the other, or overlapping in
-        place.
-        """
+        """The rank's input and output in its user memory: consecutive, or overlapping in place."""
         what = collective(self.op)
         in_bytes = what.blocks("in", self.n, self.root, rank) * self.block_bytes
         out_bytes = what.blocks("out", self.n, self.root, rank) * self.block_bytes

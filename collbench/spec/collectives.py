@@ -37,43 +37,51 @@ _SPELLINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Want:
-    """One block that must come out: the reduction, over `ranks`, of their input block
-    `in_block`.
-    """
+    """One block of the output: the reduction, over `ranks`, of their input block `in_block`."""
 
     out_block: int
     ranks: tuple[int, ...]
     in_block: int
 
 
+def _no_alias(n: int, root: int, rank: int) -> None:
+    """No input block and output block of a rank are one memory in place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One operation. `wants`, `alias` take (n, root, rank); `factor`, why in a comment, takes n.
+    """One operation. `wants` and `alias` take (n, root, rank); `factor`, explained by a comment,
+    takes n.
 
-    inputs, outputs: blocks of a rank ("1" or "n"), and whether every rank has them or the root
+    inputs, outputs: the blocks of a rank ("1" or "n"), and whether every rank has them or the root
     alone. alias: the (input block, output block) of a rank that are one memory in place, or None.
-    size_in_blocks: True if S is n blocks, False if it is one. follows_order: whether neighbours are
-    neighbours in the rank order (a ring) rather than in the numbering of the ranks, which the
-    definition of a shift by one names.
+    follows_order: whether neighbours are neighbours in the rank order (a ring) rather than in the
+    numbering of the ranks, which the definition of a shift by one names.
     """
 
     name: OpName
-    is_interleaved: bool
-    is_reduction: bool
-    is_rooted: bool
     inputs: tuple[Literal["1", "n"], Literal["all", "root"]]
     outputs: tuple[Literal["1", "n"], Literal["all", "root"]]
-    size_in_blocks: bool
     wants: Callable[[int, int, int], tuple[Want, ...]]
-    alias: Callable[[int, int, int], tuple[int, int] | None]
     factor: Callable[[int], float]
+    alias: Callable[[int, int, int], tuple[int, int] | None] = _no_alias
+    is_interleaved: bool = False
+    is_reduction: bool = False
     follows_order: bool = True
 
     @property
+    def is_rooted(self) -> bool:
+        """Whether the root alone has input or output."""
+        return "root" in (self.inputs[1], self.outputs[1])
+
+    @property
+    def size_in_blocks(self) -> bool:
+        """Whether S is n blocks, not one."""
+        return "n" in (self.inputs[0], self.outputs[0])
+
+    @property
     def has_in_place(self) -> bool:
-        """False where in place has no meaning: every rank sends what it would overwrite (alltoall,
-        sendrecv).
-        """
+        """False where in place has no meaning: every rank sends what it would overwrite."""
         return self.name not in ("alltoall", "sendrecv")
 
     def blocks(self, buffer: Literal["in", "out"], n: int, root: int, rank: int) -> int:
@@ -82,9 +90,7 @@ class Collective:
         return 0 if who == "root" and rank != root else (n if how_many == "n" else 1)
 
     def block_count(self, size_bytes: int, item_bytes: int, n: int) -> int:
-        """Elements of one block: S rounded down to whole elements, and to equal blocks where S is n
-        of them.
-        """
+        """Elements of one block: S rounded down to whole elements and to equal blocks."""
         return size_bytes // (item_bytes * (n if self.size_in_blocks else 1))
 
     def size_bytes(self, block_count: int, item_bytes: int, n: int) -> int:
@@ -92,146 +98,112 @@ class Collective:
         return block_count * item_bytes * (n if self.size_in_blocks else 1)
 
 
-def _everyone(n: int) -> tuple[int, ...]:
-    return tuple(range(n))
-
-
 def _share(n: int) -> float:
     return (n - 1) / n
 
 
-_COLLECTIVES = (
-    Collective(
-        name="allreduce",
-        is_interleaved=True,
-        is_reduction=True,
-        is_rooted=False,
-        inputs=("1", "all"),
-        outputs=("1", "all"),
-        size_in_blocks=False,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=0),),
-        alias=lambda n, root, rank: (0, 0),
-        # Each of the S bytes is reduced with n-1 additions and then sent to n-1 ranks: 2(n-1) S
-        # bytes over n links
-        factor=lambda n: 2 * _share(n),
-    ),
-    Collective(
-        name="allgather",
-        is_interleaved=False,
-        is_reduction=False,
-        is_rooted=False,
-        inputs=("1", "all"),
-        outputs=("n", "all"),
-        size_in_blocks=True,
-        wants=lambda n, root, rank: tuple(
-            Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)
+_BY_NAME = {
+    one.name: one
+    for one in (
+        Collective(
+            name="allreduce",
+            is_interleaved=True,
+            is_reduction=True,
+            inputs=("1", "all"),
+            outputs=("1", "all"),
+            wants=lambda n, root, rank: (Want(out_block=0, ranks=tuple(range(n)), in_block=0),),
+            alias=lambda n, root, rank: (0, 0),
+            # Each of the S bytes is reduced with n-1 additions and then sent to n-1 ranks: 2(n-1) S
+            # bytes over n links
+            factor=lambda n: 2 * _share(n),
         ),
-        alias=lambda n, root, rank: (0, rank),
-        # Each rank takes in the n-1 blocks of the others: (n-1)/n of the total S
-        factor=_share,
-    ),
-    Collective(
-        name="reducescatter",
-        is_interleaved=False,
-        is_reduction=True,
-        is_rooted=False,
-        inputs=("n", "all"),
-        outputs=("1", "all"),
-        size_in_blocks=True,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=_everyone(n), in_block=rank),),
-        alias=lambda n, root, rank: (rank, 0),
-        # Each rank gives away the n-1 blocks that are not its own: (n-1)/n of the total S
-        factor=_share,
-    ),
-    Collective(
-        name="broadcast",
-        is_interleaved=True,
-        is_reduction=False,
-        is_rooted=True,
-        inputs=("1", "root"),
-        outputs=("1", "all"),
-        size_in_blocks=False,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
-        alias=lambda n, root, rank: (0, 0) if rank == root else None,
-        # All S bytes leave the root once and enter every other rank once
-        factor=lambda n: 1.0,
-    ),
-    Collective(
-        name="reduce",
-        is_interleaved=True,
-        is_reduction=True,
-        is_rooted=True,
-        inputs=("1", "all"),
-        outputs=("1", "root"),
-        size_in_blocks=False,
-        wants=lambda n, root, rank: (
-            (Want(out_block=0, ranks=_everyone(n), in_block=0),) if rank == root else ()
+        Collective(
+            name="allgather",
+            inputs=("1", "all"),
+            outputs=("n", "all"),
+            wants=lambda n, root, rank: tuple(
+                Want(out_block=j, ranks=(j,), in_block=0) for j in range(n)
+            ),
+            alias=lambda n, root, rank: (0, rank),
+            # Each rank receives the n-1 blocks of the others: (n-1)/n of the total S
+            factor=_share,
         ),
-        alias=lambda n, root, rank: (0, 0) if rank == root else None,
-        # S bytes leave every rank but the root, and at least S bytes enter the root
-        factor=lambda n: 1.0,
-    ),
-    Collective(
-        name="alltoall",
-        is_interleaved=False,
-        is_reduction=False,
-        is_rooted=False,
-        inputs=("n", "all"),
-        outputs=("n", "all"),
-        size_in_blocks=True,
-        wants=lambda n, root, rank: tuple(
-            Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)
+        Collective(
+            name="reducescatter",
+            is_reduction=True,
+            inputs=("n", "all"),
+            outputs=("1", "all"),
+            wants=lambda n, root, rank: (Want(out_block=0, ranks=tuple(range(n)), in_block=rank),),
+            alias=lambda n, root, rank: (rank, 0),
+            # Each rank sends the n-1 blocks that are not its own: (n-1)/n of the total S
+            factor=_share,
         ),
-        alias=lambda n, root, rank: None,
-        # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
-        factor=_share,
-    ),
-    Collective(
-        name="gather",
-        is_interleaved=False,
-        is_reduction=False,
-        is_rooted=True,
-        inputs=("1", "all"),
-        outputs=("n", "root"),
-        size_in_blocks=True,
-        wants=lambda n, root, rank: (
-            tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n))
-            if rank == root
-            else ()
+        Collective(
+            name="broadcast",
+            is_interleaved=True,
+            inputs=("1", "root"),
+            outputs=("1", "all"),
+            wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=0),),
+            alias=lambda n, root, rank: (0, 0) if rank == root else None,
+            # All S bytes leave the root once and enter every other rank once
+            factor=lambda n: 1.0,
         ),
-        alias=lambda n, root, rank: (0, root) if rank == root else None,
-        # The root takes in the n-1 blocks of the others: (n-1)/n of the total S
-        factor=_share,
-    ),
-    Collective(
-        name="scatter",
-        is_interleaved=False,
-        is_reduction=False,
-        is_rooted=True,
-        inputs=("n", "root"),
-        outputs=("1", "all"),
-        size_in_blocks=True,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
-        alias=lambda n, root, rank: (root, 0) if rank == root else None,
-        # The root gives out the n-1 blocks of the others: (n-1)/n of the total S
-        factor=_share,
-    ),
-    Collective(
-        name="sendrecv",
-        is_interleaved=False,
-        is_reduction=False,
-        is_rooted=False,
-        inputs=("1", "all"),
-        outputs=("1", "all"),
-        size_in_blocks=False,
-        wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
-        alias=lambda n, root, rank: None,
-        # A shift by one: each rank sends S bytes to the next and receives S from the previous
-        factor=lambda n: 1.0,
-        follows_order=False,
-    ),
-)
-_BY_NAME = {collective.name: collective for collective in _COLLECTIVES}
+        Collective(
+            name="reduce",
+            is_interleaved=True,
+            is_reduction=True,
+            inputs=("1", "all"),
+            outputs=("1", "root"),
+            wants=lambda n, root, rank: (
+                (Want(out_block=0, ranks=tuple(range(n)), in_block=0),) if rank == root else ()
+            ),
+            alias=lambda n, root, rank: (0, 0) if rank == root else None,
+            # S bytes leave every rank but the root, and at least S bytes enter the root
+            factor=lambda n: 1.0,
+        ),
+        Collective(
+            name="alltoall",
+            inputs=("n", "all"),
+            outputs=("n", "all"),
+            wants=lambda n, root, rank: tuple(
+                Want(out_block=j, ranks=(j,), in_block=rank) for j in range(n)
+            ),
+            # Each rank sends n-1 of its n blocks to others: (n-1)/n of S
+            factor=_share,
+        ),
+        Collective(
+            name="gather",
+            inputs=("1", "all"),
+            outputs=("n", "root"),
+            wants=lambda n, root, rank: (
+                tuple(Want(out_block=j, ranks=(j,), in_block=0) for j in range(n))
+                if rank == root
+                else ()
+            ),
+            alias=lambda n, root, rank: (0, root) if rank == root else None,
+            # The root receives the n-1 blocks of the others: (n-1)/n of the total S
+            factor=_share,
+        ),
+        Collective(
+            name="scatter",
+            inputs=("n", "root"),
+            outputs=("1", "all"),
+            wants=lambda n, root, rank: (Want(out_block=0, ranks=(root,), in_block=rank),),
+            alias=lambda n, root, rank: (root, 0) if rank == root else None,
+            # The root sends the n-1 blocks of the others: (n-1)/n of the total S
+            factor=_share,
+        ),
+        Collective(
+            name="sendrecv",
+            inputs=("1", "all"),
+            outputs=("1", "all"),
+            wants=lambda n, root, rank: (Want(out_block=0, ranks=((rank - 1) % n,), in_block=0),),
+            # A shift by one: each rank sends S bytes to the next and receives S from the previous
+            factor=lambda n: 1.0,
+            follows_order=False,
+        ),
+    )
+}
 
 
 def collective(name: str) -> Collective:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array: TypeAlias = NDArray[Any]
+    Array: TypeAlias = NDArray[Any]  # Any: the element type is known when a case runs
     Ufunc: TypeAlias = Callable[[Array, Array, Array], Array]
 
 DtypeName = Literal[
@@ -33,32 +33,6 @@ RedopName = Literal["sum", "prod", "min", "max", "avg"]
 DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 REDOPS: tuple[RedopName, ...] = get_args(RedopName)
 
-_ITEM_BYTES = {
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-# The largest whole number below which every whole number is exact: 2^(mantissa bits), or the
-# largest value of an integer.
-_EXACT_UP_TO = {
-    "int8": 127,
-    "uint8": 255,
-    "int32": 2**31 - 1,
-    "int64": 2**53,
-    "float16": 2048,
-    "bfloat16": 256,
-    "float32": 2**24,
-    "float64": 2**53,
-    "float8_e4m3fn": 16,
-    "float8_e5m2": 8,
-}
 # nccl-tests' short names
 ALIASES = {
     "float": "float32",
@@ -79,56 +53,65 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtype:
-    """An element type: `item_bytes` wide, whole numbers exact up to `exact_up_to`."""
+    """An element type of `item_bytes` bytes.
+
+    exact_up_to: the largest whole number below which every whole number is exact: 2^(mantissa
+    bits), or the largest value of an integer. largest: what larger results become, as GPUs convert
+    to fp8 (cvt's satfinite, which NCCL uses too); infinity for types that have it as a result.
+    """
 
     name: DtypeName
     item_bytes: int
     exact_up_to: int
+    largest: float = float("inf")
 
     @property
     def is_float(self) -> bool:
         return "float" in self.name
 
-    def numpy(self) -> "np.dtype[Any]":
+    def numpy(self) -> "np.dtype[np.generic]":
         """The NumPy dtype (bfloat16 and float8 from ml_dtypes)."""
         return _numpy_dtype(self.name)
 
-    @property
-    def largest(self) -> float:
-        """What larger results become, as GPUs convert to fp8 (cvt's satfinite, which NCCL uses
-        too); infinity for types that have it as a result.
-        """
-        return _LARGEST.get(self.name, float("inf"))
-
-    def accumulator(self) -> "np.dtype[Any]":
-        """The type in which one step of a schedule accumulates: float32 for floats of 16 and of 8
-        bits.
-        """
+    def accumulator(self) -> "np.dtype[np.generic]":
+        """The type in which one step accumulates: float32 for floats of 16 and of 8 bits."""
         return _numpy_dtype("float32" if self.is_float and self.item_bytes <= 2 else self.name)
 
 
-_LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+_DTYPE_OF = {
+    one.name: one
+    for one in (
+        Dtype(name="int8", item_bytes=1, exact_up_to=127),
+        Dtype(name="uint8", item_bytes=1, exact_up_to=255),
+        Dtype(name="int32", item_bytes=4, exact_up_to=2**31 - 1),
+        Dtype(name="int64", item_bytes=8, exact_up_to=2**53),
+        Dtype(name="float16", item_bytes=2, exact_up_to=2048),
+        Dtype(name="bfloat16", item_bytes=2, exact_up_to=256),
+        Dtype(name="float32", item_bytes=4, exact_up_to=2**24),
+        Dtype(name="float64", item_bytes=8, exact_up_to=2**53),
+        Dtype(name="float8_e4m3fn", item_bytes=1, exact_up_to=16, largest=448.0),
+        Dtype(name="float8_e5m2", item_bytes=1, exact_up_to=8, largest=57344.0),
+    )
+}
 
 
-@cache
 def dtype(name: DtypeName) -> Dtype:
     """The element type of that name.
 
     >>> dtype("bfloat16").item_bytes
     2
     """
-    return Dtype(name=name, item_bytes=_ITEM_BYTES[name], exact_up_to=_EXACT_UP_TO[name])
+    return _DTYPE_OF[name]
 
 
 @cache
-def _numpy_dtype(name: str) -> "np.dtype[Any]":
+def _numpy_dtype(name: DtypeName) -> "np.dtype[np.generic]":
     import ml_dtypes
     import numpy as np
 
-    numpy_dtype: np.dtype[Any] = np.dtype(
+    return np.dtype(
         getattr(ml_dtypes, name) if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else name
     )
-    return numpy_dtype
 
 
 def ufunc(redop: RedopName) -> "Ufunc":
@@ -136,22 +119,19 @@ def ufunc(redop: RedopName) -> "Ufunc":
     import numpy as np
 
     def minimum(a: "Array", b: "Array", out: "Array") -> "Array":
-        least: Array = np.minimum(a, b, out=out)  # here, unlike add, NumPy wants the output by name
-        return least
+        return np.minimum(a, b, out=out)  # unlike add, it takes the output by name only
 
     def maximum(a: "Array", b: "Array", out: "Array") -> "Array":
-        most: Array = np.maximum(a, b, out=out)
-        return most
+        return np.maximum(a, b, out=out)
 
-    functions: dict[str, Any] = {
+    functions: dict[RedopName, Ufunc] = {
         "sum": np.add,
         "avg": np.add,
         "prod": np.multiply,
         "min": minimum,
         "max": maximum,
     }
-    function: Ufunc = functions[redop]
-    return function
+    return functions[redop]
 
 
 def saturate(values: "Array", kind: Dtype) -> None:

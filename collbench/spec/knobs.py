@@ -373,13 +373,13 @@ def unheeded(
     >>> [knob.flag for knob in unheeded(Knobs(unroll=4, slots=2), backend="cpu")]
     ['--unroll']
     """
-    given = ((backend, "backends"), (proto, "protocols"), (transport, "transports"))
+    heeders = ((backend, "backends"), (proto, "protocols"), (transport, "transports"))
     return tuple(
         knob
         for knob in KNOBS
         if getattr(case, knob.name) != knob.default
         and any(
             name and heeding and name not in heeding
-            for name, heeding in ((name, getattr(knob, kind)) for name, kind in given)
+            for name, heeding in ((name, getattr(knob, kind)) for name, kind in heeders)
         )
     )

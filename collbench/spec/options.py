@@ -14,7 +14,7 @@ DEFAULT_MACHINE = "cpu-2"
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor between sizes
 MAX_REPEATS = 10_000
-MAX_LAUNCHES = 1_000_000_000  # fits 32 bits
+MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
 MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
 
@@ -68,7 +68,7 @@ class Settings:
                 "Timed iterations of a repeat, for example 20. Default: 0, as many as take 40"
                 " ms (3 to 1000), on GPUs 4 ms (4 to 100)."
             ),
-            high=MAX_LAUNCHES,
+            high=MAX_COUNT,
         ),
     ] = 0
     warmup: Annotated[
@@ -77,7 +77,7 @@ class Settings:
             flags=("-w", "--warmup"),
             low=0,
             help=("Untimed launches before the timed ones, for example 5. Default: 1."),
-            high=MAX_LAUNCHES,
+            high=MAX_COUNT,
         ),
     ] = 1
     is_checked: Annotated[
@@ -97,7 +97,7 @@ class Settings:
             flags=("-m", "--agg-iters"),
             low=1,
             help=("Launches that count as one iteration, for example 10. Default: 1."),
-            high=MAX_LAUNCHES,
+            high=MAX_COUNT,
         ),
     ] = 1
     blocking: Annotated[

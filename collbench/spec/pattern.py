@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 PERIOD = 16381  # elements; a prime, so that it divides no chunk
-_RANGE = 1000  # of values where the type allows
+_MAX_INPUT = 1000  # value of an input, where the type allows it
 _SCALED_RANKS = 8  # of a product: more factors than these are +-1, so that float16 cannot overflow
 
 
@@ -68,17 +68,17 @@ def inputs(
     hashed = _hash(1, rank)
     signed = name != "uint8"
     if not is_reduction or redop in ("min", "max"):
-        high = min(_RANGE, kind.exact_up_to)
+        high = min(_MAX_INPUT, kind.exact_up_to)
         return _spread(hashed, -high if signed else 0, high).astype(kind.numpy())
     if redop == "prod":
         return _factors(kind, n, rank, hashed, index)
     # n times a common value, plus one here and minus one there: the sum is a multiple of n
     if redop == "avg":
-        high = min(_RANGE, (kind.exact_up_to - 1) // n)
+        high = min(_MAX_INPUT, (kind.exact_up_to - 1) // n)
         common = _spread(_hash(2, 0), -high if signed else min(1, high), high)
         values: Array = common + ((index + rank) % n == 0) - ((index + rank) % n == 1)
         return values.astype(kind.numpy())
-    high = min(_RANGE, kind.exact_up_to // n)
+    high = min(_MAX_INPUT, kind.exact_up_to // n)
     if high == 0:  # more ranks than the type can count: only so many of them give a one
         return ((index + rank) % n < kind.exact_up_to).astype(kind.numpy())
     return _spread(hashed, -high if signed else 0, high).astype(kind.numpy())
@@ -108,9 +108,7 @@ def reduced(name: DtypeName, redop: RedopName, n: int) -> "Array":
 
 
 def _tiles(buffer: "Array", table: "Array", phase: int) -> Iterator[tuple["Array", "Array", int]]:
-    """Pieces of a buffer beside the pieces of the table that belong there, and where each
-    starts.
-    """
+    """Pieces of a buffer, the pieces of the table that belong there, and where each starts."""
     start = 0
     while start < len(buffer):
         first = (phase + start) % PERIOD
@@ -127,12 +125,10 @@ def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int) -> No
         part[...] = values
 
 
-def _answers(
+def _expected(
     buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int
 ) -> Iterator[tuple["Array", "Array", int]]:
-    """Pieces of a rank's output beside what must stand there, and the index at which each
-    starts.
-    """
+    """Pieces of a rank's output, their expected values, and the index at which each starts."""
     what, name = collective(op), _name_of(buffer)
     blocks = what.blocks("out", n, root, rank)
     count = len(buffer) // blocks if blocks else 0
@@ -148,10 +144,8 @@ def _answers(
 
 
 def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> None:
-    """Overwrite a rank's output so that every bit of every element is wrong. In place, do this
-    before fill().
-    """
-    for part, values, _ in _answers(buffer, op, redop, n, root, rank):
+    """Overwrite a rank's output so that every bit is wrong. In place, do this before fill()."""
+    for part, values, _ in _expected(buffer, op, redop, n, root, rank):
         np.invert(_bits(values), out=_bits(part))
 
 
@@ -160,7 +154,7 @@ def compare(
 ) -> Wrong | None:
     """Compare every element of a rank's output with the definition; None if all are right."""
     count, first = 0, None
-    for part, values, start in _answers(buffer, op, redop, n, root, rank):
+    for part, values, start in _expected(buffer, op, redop, n, root, rank):
         differs = _bits(part) != _bits(values)
         if differs.any():
             count += int(differs.sum())

@@ -49,21 +49,10 @@ def forced_by(case: Case) -> Variables:
 
     Without a protocol the size is that of every protocol's FIFO, whichever NCCL then takes.
 
-    >>> forced_by(
-    ...     Case(
-    ...         op="allreduce",
-    ...         backend="nccl",
-    ...         algo="chain",
-    ...         proto="ll",
-    ...         buffsize=1 << 20,
-    ...         ranks=2,
-    ...         size_bytes=8,
-    ...     )
-    ... )
-    (('NCCL_ALGO', 'Tree'), ('NCCL_PROTO', 'LL'), ('NCCL_LL_BUFFSIZE', '1048576'))
-    >>> forced_by(
-    ...     Case(op="allreduce", backend="nccl", algo="library", proto="", ranks=2, size_bytes=8)
-    ... )
+    >>> case = Case(op="allreduce", backend="nccl", algo="chain", proto="ll", ranks=2, size_bytes=8)
+    >>> forced_by(case)
+    (('NCCL_ALGO', 'Tree'), ('NCCL_PROTO', 'LL'))
+    >>> forced_by(Case(op="allreduce", backend="cpu", ranks=2, size_bytes=8))
     ()
     """
     if case.backend != "nccl":

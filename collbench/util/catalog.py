@@ -12,7 +12,7 @@ _PLACES = (
     Path(__file__).parent.parent / "profiles",
     Path(__file__).parent.parent.parent / "profiles",
 )
-_TITLES = {"machines": "machine profile", "sweeps": "preset"}
+_KIND_NAMES = {"machines": "machine profile", "sweeps": "preset"}
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def results() -> dict[str, Path]:
     }
 
 
-def load(kind: str, name: str) -> dict[str, Any]:
+def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
     """A shipped profile by its name, or any file by its path. Raises UsageError if there is none or
     it is not TOML.
     """
@@ -36,6 +36,6 @@ def load(kind: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except (FileNotFoundError, IsADirectoryError):
-        raise unknown(f"file or {_TITLES[kind]}", name, names(kind)) from None
+        raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind)) from None
     except (OSError, ValueError) as error:  # no text, no TOML, or a NUL in the name
         raise UsageError(f"cannot read {file}: {error}") from None

@@ -15,7 +15,6 @@ command line prints the two in two lines, with a class's general hint where an e
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
 
 
 class CollbenchError(Exception):
@@ -34,7 +33,7 @@ class CollbenchError(Exception):
         """Message and hint in one line, as a row of results shows them."""
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message, self.hint)
 
 
@@ -76,7 +75,7 @@ class HangError(CollbenchError):
         super().__init__(message, hint)
         self.suspect = suspect
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message, self.hint, self.suspect)
 
 

@@ -8,6 +8,7 @@ file.
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 
 from collbench.util.errors import unknown
@@ -25,10 +26,7 @@ class Family:
 
     def names(self) -> tuple[str, ...]:
         """Names of all members, sorted."""
-        found = (
-            info.name for info in pkgutil.iter_modules(self._path) if not info.name.startswith("_")
-        )
-        return tuple(sorted(set(found) - self._helpers))
+        return tuple(name for name in _modules(*self._path) if name not in self._helpers)
 
     def load(self, name: str) -> ModuleType:
         """The member's module. Raises UsageError if there is none of that name."""
@@ -38,6 +36,13 @@ class Family:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
+
+
+@cache
+def _modules(*folders: str) -> tuple[str, ...]:
+    """The names of all public modules of some folders, sorted. The folders are listed once."""
+    names = {module.name for module in pkgutil.iter_modules(folders)}
+    return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 def load_member(package: str, name: str) -> ModuleType:

@@ -32,7 +32,7 @@ def test_every_shipped_reference_is_read_and_names_machine_date_and_source() -> 
 def test_a_file_is_normal_against_itself() -> None:
     frame = load(H200).frame
     found = curve_verdicts(frame, frame)
-    assert {verdict.op for verdict in found} >= {"allreduce", "allgather", "alltoall"}
+    assert {verdict.key.op for verdict in found} >= {"allreduce", "allgather", "alltoall"}
     assert not any(verdict.is_behind for verdict in found)
     assert all(span.least == span.most == 1.0 for verdict in found for span in verdict.spans)
 
@@ -169,7 +169,7 @@ def test_a_librarys_own_choice_is_compared_with_its_own_choice(tmp_path: Path) -
     frame = load(catalog.results()["b200x8-published"]).frame
     slow = frame.copy()
     slow.loc[slow["algo"] == "library", "busbw_gbs"] *= 0.5
-    found = {verdict.ranks: verdict.spans[0].most for verdict in curve_verdicts(slow, frame)}
+    found = {verdict.key.ranks: verdict.spans[0].most for verdict in curve_verdicts(slow, frame)}
     assert found == dict.fromkeys(range(4, 9), 0.5), (
         "forced rows, which were not slowed, do not stand for NCCL's own choice"
     )

@@ -4,11 +4,12 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 import pytest
 
-from collbench.analysis.best import Best, Certainty, Summary, best_text, spans, summary
+from collbench.analysis.best import Best, Certainty, Summary, best_text, spans, summarise
 from collbench.analysis.curves import curves, envelope
 from collbench.analysis.doubt import doubt
 from collbench.analysis.load import ResultFile, load
@@ -26,7 +27,7 @@ NOISE = (10.0, 20.0, 11.0)
 
 def decided(*rows: dict[str, object]) -> Best:
     """The decision on rows of one workload and size."""
-    [found] = summary(frame(*rows)).every_best
+    [found] = summarise(frame(*rows)).every_best
     return found
 
 
@@ -64,7 +65,7 @@ def test_of_three_that_are_tied_all_are_named_and_what_is_slower_is_not() -> Non
         row((9.9, 10.4, 10.2), algo="chain"),
         row((19.0, 19.1, 19.2), algo="direct"),
     )
-    [found] = summary(given).every_best
+    [found] = summarise(given).every_best
     assert (found.certainty, leaders(found)) == ("tie", ["chain", "ring", "tree"])
     assert "chain/ring/tree simple" in text_of(given)
 
@@ -129,7 +130,7 @@ def test_one_repeat_decides_nothing() -> None:
             for algo, proto, time in (("ring", "ll", 10.0), ("tree", "simple", 30.0))
         ]
     )
-    found = summary(given)
+    found = summarise(given)
     assert {(best.certainty, best.row.algo) for best in found.every_best} == {
         ("cannot tell", "ring")
     }
@@ -144,7 +145,7 @@ def test_one_repeat_decides_nothing() -> None:
     ]
     assert (decided(*priced).certainty, leaders(decided(*priced))) == ("winner", ["ring"])
     assert decided(row((10.0,))).certainty == "only"
-    assert doubt(summary(frame(row((10.0,))))) is None
+    assert doubt(summarise(frame(row((10.0,))))) is None
 
 
 def noisy_rows(**named: object) -> Iterator[dict[str, object]]:
@@ -183,13 +184,14 @@ def test_where_all_rows_are_noise_nothing_is_claimed(
     named: dict[str, object], reasons: list[str], remedies: list[str]
 ) -> None:
     given = frame(*noisy_rows(**named))
-    assert {best.certainty for best in summary(given).every_best} == {"cannot tell"}
+    assert {best.certainty for best in summarise(given).every_best} == {"cannot tell"}
     said = text_of(given)
     plain = " ".join(said.split())
     assert plain.startswith(
         "Cannot tell which configuration is best: all 9 rows are noise. No winner and no crossover"
-        " is claimed. why repeats of one row differ by 91% of its time in the median"
+        " is claimed. why "
     )
+    assert "repeats of one row differ by 91% of its time in the median" in plain
     for words in reasons + remedies:
         assert words in plain
     assert re.search(r"\n  (algorithm|protocol|effect) ", said) is None
@@ -207,15 +209,36 @@ def test_mostly_noise_is_said_first_and_the_rest_is_answered() -> None:
     )
     said = text_of(given)
     assert said.startswith("Most rows are noise (9 of 11)")
-    assert [best.certainty for best in summary(given).every_best] == ["winner"] + 3 * [
+    assert [best.certainty for best in summarise(given).every_best] == ["winner"] + 3 * [
         "cannot tell"
     ]
     assert "algorithm       ring to 8, cannot tell from 1K" in said
 
 
+def test_noise_has_the_median_of_all_repeats_and_no_ratio() -> None:
+    """Half of its repeats would be as much luck as all of them."""
+    best = decided(row(NOISE, notes="auto"), row(NOISE, algo="tree"))
+    assert best.time_us == median(NOISE) and not best.is_held_out
+    assert best.gain is best.excess is None and best.peers == {}
+
+
+def test_one_configuration_of_each_size_can_be_noise_too() -> None:
+    given = frame(*[row(NOISE, size_bytes=size) for size in (1024, 4096)])
+    assert text_of(given).startswith("The times are noise (all 2 rows): none of them is certain.")
+
+
+def test_repeats_that_agree_beside_other_processes_name_these() -> None:
+    """More repeats do not help there, nor where there are many already."""
+    given = frame(*[row((10.0,) * 9, algo=algo, notes="noisy") for algo in ("ring", "tree")])
+    found = doubt(summarise(given))
+    assert found is not None
+    assert found.reasons == ("other processes were busy in 2 rows",)
+    assert found.remedies == ("end other processes (top shows them)",)
+
+
 def test_some_noise_is_not_said_first() -> None:
     given = frame(row(NOISE), row((9.0, 9.1, 9.2), algo="tree"), row((20.0, 20.1), algo="star"))
-    assert doubt(summary(given)) is None
+    assert doubt(summarise(given)) is None
     assert text_of(given).startswith("3 rows")
 
 
@@ -295,7 +318,7 @@ def plain(found: Summary) -> dict[tuple[str, int], tuple[Certainty, list[tuple[s
 
 def test_all_reports_of_one_file_show_the_same_answer() -> None:
     given = load(H200).frame
-    known = plain(summary(given))
+    known = plain(summarise(given))
     # Curves, which plots and the page draw.
     led = {
         (curve.group.workload.op, size): dict(curve.knobs)
@@ -306,8 +329,9 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
         key: names[0] for key, (_, names) in known.items()
     }
     # The closing table of the sweep that wrote the file, which has no pandas frame but records.
-    table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), asked=frozenset({"proto"}), is_wide=False)
-    heading, *lines = best_lines(list(record.read(H200)), table)
+    table = SweepTable(knobs=(KNOB["op"], KNOB["proto"]), swept=frozenset({"proto"}), is_wide=False)
+    legend, about_auto, heading, *lines = best_lines(list(record.read(H200)), table)
+    assert legend.startswith("Best of each size") and about_auto.startswith("auto:")
     assert heading.split()[:3] == ["size", "op", "best"] and "vs nccl" in heading
     assert [re.split(r" {2,}", line.strip())[:3] for line in lines] == [
         [
@@ -322,7 +346,7 @@ def test_all_reports_of_one_file_show_the_same_answer() -> None:
 def test_the_closing_table_of_a_sweep_has_its_doubts_first(tmp_path: Path) -> None:
     file = tmp_path / "noise.csv"
     frame(*noisy_rows()).to_csv(file, index=False)
-    table = SweepTable(knobs=(), asked=frozenset(), is_wide=False)
+    table = SweepTable(knobs=(), swept=frozenset(), is_wide=False)
     lines = best_lines(list(record.read(file)), table)
     assert lines[0].startswith("Cannot tell which configuration is best: all 9 rows are noise.")
     assert [line.split()[:3] for line in lines[-3:]] == [
@@ -333,7 +357,7 @@ def test_the_closing_table_of_a_sweep_has_its_doubts_first(tmp_path: Path) -> No
 
 
 def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
-    found = summary(frame(row((1.0, 1.1)), row((2.0, 2.1), channels=4)))
+    found = summarise(frame(row((1.0, 1.1)), row((2.0, 2.1), channels=4)))
     [sizes], [rows] = found.best.values(), found.workloads.values()
     assert spans(sizes, rows, "algo") == []
 
@@ -341,6 +365,8 @@ def test_crossovers_of_a_knob_with_one_value_are_none() -> None:
 def test_the_speedup_of_what_is_not_decided_is_marked() -> None:
     peer = row((50.0, 50.0, 50.0), backend="nccl")
     noise = [row(NOISE), row(NOISE, algo="tree")]
-    assert "vs nccl" in text_of(frame(*noise, peer)) and "~2.50" in text_of(frame(*noise, peer))
+    assert "vs nccl" not in text_of(frame(*noise, peer))
+    alone = [row((20.0,)), row((21.0,), algo="tree"), row((50.0,), backend="nccl")]
+    assert "vs nccl" in text_of(frame(*alone)) and "~2.50" in text_of(frame(*alone))
     clear = [row((10.0, 20.0, 10.0), algo="tree"), row((20.0, 20.0, 20.0))]
     assert "~2.50" not in text_of(frame(*clear, peer)) and " 2.50" in text_of(frame(*clear, peer))

@@ -415,6 +415,7 @@ def invoke(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         "other": sweep(Noise(), 4).assign(device="b"),
         "empty": sweep(Noise(), 5)[:0],
         "hot": sweep(Noise(), 6).assign(notes="hot"),
+        "noise": sweep(Noise(), 8).assign(notes="noisy"),
         "wrong": sweep(Noise(), 7).assign(status=["wrong", *["ok"] * 49]),
     }
     module = ModuleType("collbench.analysis.load")
@@ -446,6 +447,9 @@ CODES = {
     "new empty": 1,
     "hot base --fail-below 5%": 1,
     "slow base new --fail-below 5%": 1,
+    "noise base": 0,
+    "noise base --fail-below 5%": 1,
+    "noise --against h200x4": 1,
     "new --fail-below 5%": 2,
     "new base --fail-below x": 2,
     "new base --fail-below nan": 2,
@@ -478,13 +482,22 @@ def test_talk_goes_to_stderr(invoke: Invoke) -> None:
     assert "\033[31m" in invoke("slow.csv", "base.csv", "--color", "always")[1]
 
 
-def test_a_road_tells_rows_apart_before_the_knobs_that_are_chosen_by_it() -> None:
-    roads = [
-        sweep(Noise(), seed, ALGOS[:1]).assign(transport=road, buffsize=size)
-        for seed, (road, size) in enumerate((("shm", 0), ("net", 1 << 22)))
+def test_noise_is_said_before_what_differs(invoke: Invoke) -> None:
+    """And a gate that had noise to judge fails because of that."""
+    _, out, err = invoke("new.csv", "noise.csv", "--fail-below", "50%")
+    text = " ".join(out.split())
+    assert text.startswith("noise.csv: 50 of 50 rows are noise.")
+    assert "what to do end other processes" in text
+    assert "cannot judge: most rows of noise.csv are noise" in err
+
+
+def test_a_transport_tells_rows_apart_before_the_knobs_that_are_chosen_by_it() -> None:
+    sweeps = [
+        sweep(Noise(), seed, ALGOS[:1]).assign(transport=transport, buffsize=size)
+        for seed, (transport, size) in enumerate((("shm", 0), ("net", 1 << 22)))
     ]
     text = "\n".join(
-        lines(compare(pd.concat(roads), pd.concat(roads)), ("new", "base"), show_all=True)
+        lines(compare(pd.concat(sweeps), pd.concat(sweeps)), ("new", "base"), show_all=True)
     )
     assert "transport=net" in text
     assert "buffer=" not in text

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from collbench.analysis.bands import bands
-from collbench.analysis.best import spans, summary
+from collbench.analysis.best import spans, summarise
 from collbench.analysis.curves import curves, heat_maps
 from collbench.analysis.effects import effect_of
 from collbench.analysis.join import join
 from collbench.analysis.outliers import suspects
 from collbench.analysis.rows import (
+    KNOB_FIELDS,
     KNOB_NAMES,
-    KNOBS,
-    asked_knobs,
     by_workload,
+    distinguishing_knobs,
     is_separated,
     label,
     rows_of,
@@ -44,7 +44,7 @@ def test_best_is_chosen_on_even_repeats_and_told_on_odd_ones() -> None:
         # forced: no peer and not among ours
         row((6.0, 6.0, 6.0), backend="nccl", size_bytes=12000, algo="ring"),
     )
-    [sizes] = summary(given).best.values()
+    [sizes] = summarise(given).best.values()
     found = sizes[12000]
     assert (found.row.algo, found.time_us, found.is_held_out, found.rows) == ("ring", 12.0, True, 2)
     assert found.runner_up is not None
@@ -69,7 +69,7 @@ def test_a_price_wins_nothing_over_what_was_measured() -> None:
     said = text_of(given)
     assert "by tree simple" in said and "allreduce, 4 ranks, modelled\n" in said
     by_backend = {
-        one.row.backend: one for sizes in summary(given).best.values() for one in sizes.values()
+        one.row.backend: one for sizes in summarise(given).best.values() for one in sizes.values()
     }
     assert {backend: one.excess.median for backend, one in by_backend.items() if one.excess} == {
         "cpu": pytest.approx(10 / 9),
@@ -83,7 +83,7 @@ def test_auto_is_the_choice_of_the_same_backend() -> None:
         row((2.0, 2.0), notes="auto"),
         row((1.0, 1.0), algo="tree"),
     )
-    [[found]] = [sizes.values() for sizes in summary(given).best.values()]
+    [[found]] = [sizes.values() for sizes in summarise(given).best.values()]
     assert found.excess is not None and found.excess.median == 2.0
 
 
@@ -112,7 +112,7 @@ def test_without_rows_of_ours_the_library_is_answered() -> None:
         row((10.0, 10.0, 10.0), backend="nccl"),
         row((8.0, 8.1, 8.0), backend="nccl", algo="ring", proto="ll"),
     )
-    [sizes] = summary(given).best.values()
+    [sizes] = summarise(given).best.values()
     assert (sizes[1024].row.algo, sizes[1024].rows) == ("ring", 2)
     assert sizes[1024].peers["nccl"].median == pytest.approx(10 / 8.1)
 
@@ -158,7 +158,7 @@ def test_crossovers_ignore_what_is_not_told() -> None:
         (65536, 32, 8.1, 8),
         (262144, 128, 34, 20),
     )
-    found = summary(given)
+    found = summarise(given)
     [sizes], [rows] = found.best.values(), found.workloads.values()
     # At 4K ll128 is half a percent ahead, and at 64K simple one percent: both are ties.
     assert [
@@ -188,10 +188,12 @@ def test_algorithms_cross() -> None:
         ]
     )
     assert "algorithm       oneshot to 1K, twoshot 64K, ring from 1M" in text_of(given)
-    assert asked_knobs(by_workload(rows_of(given))) == {"cuda": ()}  # channels follow from the size
+    assert distinguishing_knobs(by_workload(rows_of(given))) == {
+        "cuda": ()
+    }  # channels follow from the size
 
 
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", KNOB_FIELDS)
 def test_every_knob_is_told_everywhere(knob: str) -> None:
     values = (1, 4) if isinstance(UNASKED[knob], int) else ("on", "off")
     given = frame(
@@ -223,7 +225,7 @@ def test_a_road_is_told_before_the_knobs_that_are_chosen_by_it() -> None:
             )
         ]
     )
-    assert summary(given).asked == {"cuda": ("transport",)}
+    assert summarise(given).knobs == {"cuda": ("transport",)}
 
 
 def test_the_effect_of_a_knob_keeps_the_rest() -> None:
@@ -241,14 +243,14 @@ def test_the_effect_of_a_knob_keeps_the_rest() -> None:
             for (channels, threads), time_us in times.items()
         ]
     )
-    found = summary(given)
-    assert found.asked == {"cuda": ("channels", "threads")}  # the chunk follows from the channels
+    found = summarise(given)
+    assert found.knobs == {"cuda": ("channels", "threads")}  # the chunk follows from the channels
     [(workload, sizes)] = found.best.items()
     top, here = sizes[1024].row, found.workloads[workload][1024]
-    assert label(top, found.asked) == "ring simple ch 4 thr 256"
+    assert label(top, found.knobs) == "ring simple ch 4 thr 256"
     channels, threads = (
-        effect_of(here, top, found.asked, "channels"),
-        effect_of(here, top, found.asked, "threads"),
+        effect_of(here, top, found.knobs, "channels"),
+        effect_of(here, top, found.knobs, "threads"),
     )
     assert channels is not None
     assert threads is not None
@@ -260,7 +262,7 @@ def test_the_effect_of_a_knob_keeps_the_rest() -> None:
         True,
     )
     assert (threads.factor, threads.best, threads.worst) == (1.6, 256, 64)
-    assert effect_of(here, top, found.asked, "slots") is None
+    assert effect_of(here, top, found.knobs, "slots") is None
     said = text_of(given, show_all=True)
     assert "3.00 (4)" in said
     assert "1.60 (256)" in said
@@ -278,7 +280,7 @@ def test_off_curve_points_are_told_and_bends_are_not() -> None:
                 for size, time_us in zip(sizes, times, strict=True)
             ]
         )
-        return [(sizes.index(one.row.size_bytes), one.kind) for one in suspects(summary(given))]
+        return [(sizes.index(one.row.size_bytes), one.kind) for one in suspects(summarise(given))]
 
     assert strange({}) == []
     for place in range(9):
@@ -295,7 +297,7 @@ def test_spread_and_ceiling_are_told() -> None:
         row((9.0, 9.0, 9.0), algo="star", percent=130.0),
         row((9.0, 9.0, 9.1), algo="chain", percent=103.0),
     )
-    assert [(one.kind, one.row.algo) for one in suspects(summary(given))] == [
+    assert [(one.kind, one.row.algo) for one in suspects(summarise(given))] == [
         ("ceiling", "star"),
         ("spread", "ring"),
         ("spread", "tree"),
@@ -306,7 +308,7 @@ def test_conditions_and_placements_are_problems_of_their_own() -> None:
     given = frame(
         row((10.0, 10.0)), row((5.0, 5.0), notes="hot in-cache"), row((7.0, 7.0), placement="in")
     )
-    assert len(summary(given).best) == 3
+    assert len(summarise(given).best) == 3
     said = text_of(given)
     assert "allreduce, 4 ranks, out of place, hot" in said
     assert "allreduce, 4 ranks, in place" in said
@@ -346,7 +348,7 @@ def test_bands_take_the_worst_size_of_own_choices() -> None:
 
 def test_single_repeats_tell_nothing_apart() -> None:
     assert not is_separated([1.0], [9.0])
-    [sizes] = summary(frame(row((1.0,)), row((9.0,), algo="tree"))).best.values()
+    [sizes] = summarise(frame(row((1.0,)), row((9.0,), algo="tree"))).best.values()
     assert sizes[1024].gain is not None
     assert math.isnan(sizes[1024].gain.low)
 
@@ -415,7 +417,7 @@ def test_shipped_sweep(h200: pd.DataFrame) -> None:
     assert "algorithm       oneshot to 256K, ring from 1M" in said
     assert "No row looks wrong" in said
     # Of 13 sizes of 9 operations, 5 cannot do 8 bytes with 4 blocks.
-    assert len(summary(h200).every_best) == 9 * 13 - 5
+    assert len(summarise(h200).every_best) == 9 * 13 - 5
     assert max(map(len, band_lines(h200))) <= 80
     assert len(band_lines(h200)) == 2 + 2 * 9
     assert len(summary_lines(h200, 120, True)) > 1399

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collbench.cli import _COMMANDS, run
-from collbench.cli._command import Command
+from collbench.cli._command import StrictCommand
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.results.record import read
 from collbench.spec.dtypes import ALIASES
@@ -100,7 +100,7 @@ def test_errors_of_click_look_like_ours(
 def _options() -> Iterator[tuple[str, click.Option]]:
     for name, (module, _) in _COMMANDS.items():
         command = import_module(module).command
-        assert isinstance(command, Command)
+        assert isinstance(command, StrictCommand)
         yield from ((name, param) for param in command.params if isinstance(param, click.Option))
 
 

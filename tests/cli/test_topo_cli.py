@@ -242,7 +242,7 @@ def test_ranks_but_the_first_are_silent(capfd: Capture, monkeypatch: pytest.Monk
 def test_a_screen_without_branches_gets_letters() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    _show_topology.echo(["├─ a", "│  └─ b\u2603"], out, is_coloured=False)
+    _show_topology.echo(["├─ a", "│  └─ b\u2603"], out, has_colours=False)
     assert raw.getvalue() == b"|- a\n|  `- b?\n"
 
 

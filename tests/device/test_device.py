@@ -4,7 +4,8 @@ demand, on GPUs made of NumPy arrays.
 
 import struct
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import cycle, groupby, pairwise, product
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -43,10 +44,9 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, problem, world_of
 from tests.support.device import ARENA, USER, Gpus, Run, args_of, macros_of, place_of, shared_region
-from tests.support.pairwise import pairwise_of as every_pair
 from tests.support.random_schedules import random_schedule
 from tests.support.structures import enumerators, structure
-from tests.support.tiers import tiered
+from tests.support.tiers import pairwise_of, tiered
 
 RANKS = (2, 3, 4, 5, 8)
 RUNS = (Run(0), Run(0), Run(1))
@@ -140,25 +140,25 @@ def assert_variants_right(op: OpName, algo: str, n: int, chosen: Sequence[Varian
         assert_right(plan, number)
 
 
-# Every pair at few ranks, and every algorithm once at many.
-_FIRST_OF_ALGORITHM = {algo: (op, algo) for op, algo in reversed(PAIRS)}.values()
+@pytest.mark.parametrize(("op", "algo"), PAIRS)
+def test_programs_do_what_the_collective_defines(op: OpName, algo: str) -> None:
+    """Several slices, sizes that are no multiple of a chunk, and every pair of a number of ranks, a
+    mode, a placement and a number of loops.
+    """
+    rows = pairwise_of((n, *variant) for n in (2, 3, 5) for variant in variants(op, n))
+    for n, variants_of_n in groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
+        assert_variants_right(
+            op, algo, n, [(mode, place, loops) for _, mode, place, loops in variants_of_n]
+        )
 
 
 @pytest.mark.parametrize(
-    ("op", "algo", "n"),
-    tiered(
-        [(*pair, n) for pair in PAIRS for n in RANKS],
-        [
-            *((*pair, n) for pair in PAIRS for n in (2, 3, 5)),
-            *((*pair, 8) for pair in _FIRST_OF_ALGORITHM),
-        ],
-    ),
+    ("op", "algo"), {algo: (op, algo) for op, algo in reversed(PAIRS)}.values()
 )
-def test_programs_do_what_the_collective_defines(op: OpName, algo: str, n: int) -> None:
-    """Several slices, sizes that are no multiple of a chunk, and every pair of a mode, a placement
-    and a number of loops.
-    """
-    assert_variants_right(op, algo, n, every_pair(variants(op, n)))
+def test_programs_of_eight_ranks(op: OpName, algo: str) -> None:
+    """Every algorithm once, in every mode."""
+    in_turn = cycle(placements(op))
+    assert_variants_right(op, algo, 8, [(mode, next(in_turn), 1.2) for mode in MODES])
 
 
 @pytest.mark.exhaustive
@@ -214,18 +214,26 @@ def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
             assert_right(plan, number, *[Run(0)] * 11)
 
 
-@pytest.mark.parametrize(("proto", "p2p"), [("simple", "push"), ("simple", "pull"), ("ll", "push")])
-def test_fifos_in_host_memory_take_none_on_the_gpu(proto: str, p2p: P2p) -> None:
-    for number, (op, algo) in enumerate(PAIRS):
-        plan = plan_for(
-            problem(op, 4, count=611),
-            registered(op, algo, world_of(algo, 4, 0)),
-            Mode(proto, False, p2p, "shm"),
-        )
-        assert_right(plan, number)
-        assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {
-            -(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
-        }
+HOST_MODES = (
+    Mode("simple", False, "push", "shm"),
+    Mode("simple", False, "pull", "shm"),
+    Mode("ll", False, "push", "shm"),
+)
+
+
+@pytest.mark.parametrize(
+    ("op", "algo", "mode"),
+    tiered(
+        [(*pair, mode) for pair in PAIRS for mode in HOST_MODES],
+        [(*pair, mode) for pair, mode in zip(PAIRS, cycle(HOST_MODES), strict=False)],
+    ),
+)
+def test_fifos_in_host_memory_take_none_on_the_gpu(op: OpName, algo: str, mode: Mode) -> None:
+    plan = plan_for(problem(op, 4, count=611), registered(op, algo, world_of(algo, 4, 0)), mode)
+    assert_right(plan, PAIRS.index((op, algo)))
+    assert {layout(plan, rank).total - CONTROL_BYTES for rank in range(4)} == {
+        -(-plan.tmp_bytes // MEMORY_GRAIN_BYTES) * MEMORY_GRAIN_BYTES
+    }
 
 
 def test_pulled_buffers_are_read_before_they_are_overwritten() -> None:
@@ -299,7 +307,7 @@ def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
     ("op", "n"),
     tiered(
         [(op, n) for op in OPS for n in (2, 3, 4, 8)],
-        [("allreduce", 8), *((op, n) for op in OPS for n in (2, 3, 4))],
+        [("allreduce", 8), *((op, n) for k, op in enumerate(OPS) for n in (4, 2 + k % 2))],
     ),
 )
 def test_automatic_choices_are_right(op: OpName, n: int) -> None:

@@ -5,7 +5,7 @@ at a time and name no schedule.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OPS, OpName
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName
 from tests.support.nvrtc import Nvrtc, instructions, nvrtc_for
-from tests.support.pairwise import pairwise_tiers, tiers
+from tests.support.tiers import tiered, tiered_pairwise
 
 ARCHS = (70, 80, 90, 100, 120)
 FP8_SINCE = 89  # compute capability that converts 8-bit floats
@@ -205,7 +205,7 @@ def compiled(source: Source, arch: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("proto", "dtype", "redop", "arch"),
-    pairwise_tiers(
+    tiered_pairwise(
         (proto, dtype, redop, arch)
         for proto, dtype, redop, arch in product(PROTOCOLS.names(), DTYPES, REDOPS, ARCHS)
         if arch >= FP8_SINCE or not dtype.startswith("float8")
@@ -229,7 +229,7 @@ def test_types_and_reductions_compile(
 
 @pytest.mark.parametrize(
     ("shape", "arch"),
-    tiers(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),
+    tiered(product(SHAPES, ARCHS), [(s, ARCHS[k % len(ARCHS)]) for k, s in enumerate(SHAPES)]),
 )
 def test_every_kind_of_kernel_compiles(shape: str, arch: int) -> None:
     """What the host packs has the size that the kernels assert."""
@@ -290,7 +290,11 @@ def choices(op: OpName, n: int) -> Iterable[tuple[Source, Program]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "n"), tiers(product(OPS, (2, 4, 8)), zip(OPS, cycle((4, 2, 2)), strict=False))
+    ("op", "n"),
+    tiered(
+        product(OPS, (2, 4, 8)),
+        [("allreduce", 4), ("reducescatter", 2), ("alltoall", 2), ("broadcast", 4)],
+    ),
 )
 def test_automatic_choices_stay_in_registers(op: OpName, n: int, tmp_path: Path) -> None:
     """They neither spill nor have a stack, with the threads that they are launched with. For 4

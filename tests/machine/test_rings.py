@@ -172,6 +172,7 @@ def test_a_ring_on_a_tree_leaves_each_switch_and_socket_once(order: list[int]) -
     assert ring_rate_gbs(topology, [ring]) == 6
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=16), st.data())
 def test_odd_trees_are_crossed_least(parents: list[int], data: st.DataObject) -> None:
     """Any number of GPUs, of any width, below five switches of two sockets."""

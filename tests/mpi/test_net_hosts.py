@@ -24,7 +24,7 @@ def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
             "--transport",
             "auto,net,shm",
             "--sizes",
-            "1K,100000",
+            "100000",
             "-n",
             "3",
             "--repeats",
@@ -52,6 +52,8 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
         asked = sweep(
             "--backend",
             "cpu,mpi",
+            "--algo",
+            "ring,tree",
             "--sizes",
             "60000",
             "-n",

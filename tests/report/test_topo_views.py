@@ -15,9 +15,9 @@ from collbench.machine.topology.rates import nvlink_link, pcie_link
 from collbench.report.topology import tables
 from collbench.report.topology.drawing import svg
 from collbench.report.topology.drawing_layout import BAR_H, GPU_H, NIC_H, lay_out
+from collbench.report.topology.labels import alike, labels
 from collbench.report.topology.matrix import matrix
 from collbench.report.topology.tree import tree
-from collbench.report.topology.words import alike, labels
 from tests.support import machines
 from tests.support.machines import (
     CUBE_MESH,

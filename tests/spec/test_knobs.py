@@ -78,7 +78,7 @@ def test_a_sweep_makes_a_case_of_every_value_and_shows_it(knob: Knob) -> None:
     found = cases(Sweep(sizes=(8,), backend=("cuda",), knobs=knobs), {})
     assert [getattr(case, knob.name) for case in found] == list(values)
     table = table_of(found, found, 80)
-    assert knob.name in table.asked or knob.name == "algo"
+    assert knob.name in table.swept or knob.name == "algo"
     assert knob.name == "algo" or knob.short in table.heading().split()
 
 
@@ -104,7 +104,7 @@ def test_what_is_asked_for_and_not_heeded_is_told() -> None:
 
 
 def test_a_knob_is_told_apart_after_those_that_it_follows_from() -> None:
-    assert [*rows.KNOBS] == [knob.name for knob in BY_STAGE][2:]
+    assert [*rows.KNOB_FIELDS] == [knob.name for knob in BY_STAGE][2:]
     stages = [knob.stage for knob in BY_STAGE]
     assert stages == sorted(stages)
 

@@ -7,7 +7,7 @@ import numpy as np
 from collbench.backends.base import verify_in_process
 from collbench.backends.reference import ReferenceRun
 from collbench.planning.plan import Plan, lay_out, registered
-from collbench.schedules.algorithms import FAMILY
+from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.case import Problem
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName, dtype
@@ -40,8 +40,8 @@ def world_of(algo: str, n: int, root: int = 0, order: tuple[int, ...] = ()) -> W
     """A world of that many ranks: on one host, or, for an algorithm that needs several, in turn on
     as few as have equal numbers of ranks, at most 8.
     """
-    needs_hosts = getattr(FAMILY.load(algo), "NEEDS_HOSTS", False)
-    size = max(size for size in range(1, min(n - 1, 8) + 1) if n % size == 0) if needs_hosts else n
+    most = min(n - 1, 8)
+    size = max(k for k in range(1, most + 1) if n % k == 0) if needs_hosts(algo) else n
     # a prime number of ranks: one host
     hosts = tuple(rank % (n // size) for rank in range(n)) if 1 < size < n else ()
     return World(n=n, root=root, order=order, hosts=hosts)

@@ -25,7 +25,7 @@ from collbench.device.engine import slices_of
 from collbench.device.layout import STATES_AT, layout
 from collbench.device.program import READY
 from collbench.planning.plan import Plan
-from tests.support.device import Gpus, Run, memory_of, problem_of
+from tests.support.device import ARENA, USER, Gpus, Run, memory_of, problem_of
 from tests.support.structures import structure
 
 _PIECE = 96  # bytes of a copy between two turns
@@ -180,6 +180,7 @@ class CopyGpus(Gpus):
         self.stride = stride_bytes(plan.problem)
         self.arenas = [np.zeros(layout(plan, rank).total, np.uint8) for rank in range(plan.n)]
         self.users = [np.full(2 * self.stride, _POISON, np.uint8) for _ in range(plan.n)]
+        self.memory = {ARENA: self.arenas, USER: self.users}
         for rank in range(plan.n):
             self.arenas[rank][layout(plan, rank).fifos :] = _POISON
         self.runtimes = [Streams(self, rank) for rank in range(plan.n)]

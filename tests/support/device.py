@@ -15,6 +15,7 @@ values.
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -80,6 +81,7 @@ class Gpus:
         self.slots = [
             np.zeros(net_layout(plan, rank).slots_bytes, np.uint8) for rank in range(plan.n)
         ]
+        self.memory = {ARENA: self.arenas, USER: self.users, NET: self.slots, HOST: self.hosts}
         world = World(plan.n)
         self.proxies = [
             GpuProxy(
@@ -102,19 +104,10 @@ class Gpus:
         """Memory at an address of a rank."""
         (who, owner, region), offset = place_of(address)
         assert who == viewer, f"rank {viewer} uses an address {address:#x} that is rank {who}'s"
-        assert region != PROGRAM
         if region == NET:
             assert owner == viewer
             offset -= _SIZE // 2
-        memory = (
-            self.slots
-            if region == NET
-            else self.arenas
-            if region == ARENA
-            else self.hosts
-            if region == HOST
-            else self.users
-        )[owner]
+        memory = self.memory[region][owner]
         assert 0 <= offset <= offset + size <= len(memory), (
             f"rank {viewer} reaches {size} bytes at {offset} of {len(memory)} of rank {owner}"
         )
@@ -128,7 +121,7 @@ class Gpus:
             assert offset >= layout(self.plan, owner).tmp
         else:
             first = offset - cta.a.set
-            assert 0 <= first <= first + size <= cta.problem.buffers(owner).total_bytes
+            assert 0 <= first <= first + size <= _user_bytes(cta.problem, owner)
         unit = self.sizes[cta.rank].get("ALIGNED", 0) * (
             16 if self.plan.kernel and self.plan.kernel.proto == "ll128" else 8
         )
@@ -138,24 +131,26 @@ class Gpus:
         return self.at(cta.rank, address, size)
 
     def word(self, viewer: int, address: int) -> int:
-        return int(self._words(viewer, address)[0])
+        return int(self.words(viewer, address)[0])
 
     def set_flag(self, viewer: int, address: int, value: int) -> None:
         """Set a flag in another rank's memory; the values of flags only grow."""
-        word = self._words(viewer, address)
+        word = self.words(viewer, address)
         assert value >= word[0]
         word[0] = value
         self.changes += 1
 
-    def _words(self, viewer: int, address: int) -> np.ndarray:
-        (_, owner, region), offset = place_of(address)
+    def words(self, viewer: int, address: int) -> np.ndarray:
+        """A flag, as an array of one element that shows the later values too."""
+        (who, owner, region), offset = place_of(address)
+        assert who == viewer
         if region == NET:
             assert owner == viewer
             assert offset >= CONTROL_BYTES
             return self.nets[owner][offset : offset + 8].view("<u8")
         assert region == shared_region(self.plan)
         assert offset < layout(self.plan, owner).fifos
-        return self.at(viewer, address, 8).view("<u8")
+        return self.memory[region][owner][offset : offset + 8].view("<u8")
 
     def reduce(self, operands: Sequence[np.ndarray], is_divided: int) -> np.ndarray:
         """One step's arithmetic, on bytes."""
@@ -263,6 +258,11 @@ class Gpus:
                 mine[at.in_offset :][: at.in_bytes]
                 == input_bytes(problem, rank, 0, at.in_bytes, phase)
             ).all()
+
+
+@lru_cache(maxsize=256)
+def _user_bytes(problem: Problem, rank: int) -> int:
+    return problem.buffers(rank).total_bytes
 
 
 def input_bytes(problem: Problem, rank: int, first: int, size: int, phase: int) -> np.ndarray:

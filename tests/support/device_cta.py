@@ -230,7 +230,8 @@ class Cta:
         cached = self.seen_filled if is_data else self.seen_read
         if flag.signal != SIGNAL.READY and cached[flag.end] >= wanted:
             return
-        while (seen := self.gpus.word(self.rank, word)) < wanted:
+        words = self.gpus.words(self.rank, word)
+        while (seen := int(words[0])) < wanted:
             yield True
         if flag.signal != SIGNAL.READY:
             cached[flag.end] = seen

@@ -3,6 +3,7 @@ unpack what the host packs as C++ would.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -66,15 +67,28 @@ def structure(name: str, sizes: dict[str, int], file: str = "types.cuh") -> "np.
 
 def unpack(data: bytes, name: str, sizes: dict[str, int]) -> SimpleNamespace:
     """A structure of types.cuh from its bytes."""
-    kind = structure(name, sizes)
+    kind, read = _reader_of(name, tuple(sorted(sizes.items())))
     assert len(data) == kind.itemsize, f"{len(data)} bytes packed for {name} of {kind.itemsize}"
-    found: SimpleNamespace = _named(kind, np.frombuffer(data, kind)[0])
-    return found
+    structure_read: SimpleNamespace = read(np.frombuffer(data, kind)[0].item())
+    return structure_read
 
 
-def _named(kind: "np.dtype[Any]", value: Any) -> Any:
+@cache
+def _reader_of(
+    name: str, sizes: tuple[tuple[str, int], ...]
+) -> tuple["np.dtype[Any]", Callable[[Any], Any]]:
+    kind = structure(name, dict(sizes))
+    return kind, _reader(kind)
+
+
+def _reader(kind: "np.dtype[Any]") -> Callable[[Any], Any]:
+    """A function from NumPy's value of a type to numbers, lists and namespaces."""
     if kind.subdtype is not None:
-        return [_named(kind.subdtype[0], one) for one in value]
+        element = _reader(kind.subdtype[0])
+        return lambda array: [element(one) for one in array.tolist()]
     if kind.names is None:
-        return int(value)
-    return SimpleNamespace(**{name: _named(kind[name], value[name]) for name in kind.names})
+        return int
+    names, readers = kind.names, [_reader(kind[name]) for name in kind.names]
+    return lambda record: SimpleNamespace(
+        **{name: read(value) for name, read, value in zip(names, readers, record, strict=True)}
+    )

@@ -1,13 +1,19 @@
 """Two tiers from one list of cases: some run with every `pytest`, the others with `pytest -m
 exhaustive`.
+
+Most mistakes need two values together, seldom three. A pairwise selection of a product keeps every
+pair of values and shrinks it to little more than the product of its two longest factors.
 """
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import combinations
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
+
+Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 def tiered(
@@ -22,6 +28,31 @@ def tiered(
         pytest.param(*case, marks=() if case in chosen else pytest.mark.exhaustive)
         for case in cases
     ]
+
+
+def tiered_pairwise(cases: Iterable[Row]) -> list[ParameterSet]:
+    """The parameters of a test, of which all but a pairwise selection are exhaustive."""
+    every = list(cases)
+    return tiered(every, pairwise_of(every))
+
+
+def pairwise_of(rows: Iterable[Row]) -> list[Row]:
+    """Rows that contain every pair of values which occurs in `rows`; always the same ones.
+
+    Greedy: each row covers the most pairs that are still missing, and the first one wins a tie.
+
+    >>> from itertools import product
+    >>> pairwise_of(product("ab", "xy", (1, 2)))
+    [('a', 'x', 1), ('a', 'y', 2), ('b', 'x', 2), ('b', 'y', 1)]
+    """
+    pairs_of = {row: set(combinations(enumerate(row), 2)) for row in rows}
+    missing = set().union(*pairs_of.values())
+    chosen = []
+    while missing:
+        best = max(pairs_of, key=lambda row: len(missing & pairs_of[row]))
+        chosen.append(best)
+        missing -= pairs_of[best]
+    return chosen
 
 
 def drawn(values: Sequence[int], *about: object) -> int:

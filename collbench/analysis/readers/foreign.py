@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
+from dataclasses import replace
 
 from collbench.results.record import Record
 from collbench.results.statistics import interval
-from collbench.spec.collectives import Collective, OpName, collective
+from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import ALIASES, DTYPES
 from collbench.spec.knobs import UNASKED
 from collbench.util.errors import UsageError
@@ -53,16 +53,11 @@ def op_in(text: str) -> OpName | None:
     """The collective in the name of a program or a file; None if none, or one that we do not have
     (alltoallv).
 
-    >>> (
-    ...     op_in("all_reduce_perf"),
-    ...     op_in("h100-AllGather.txt"),
-    ...     op_in("alltoallv_perf"),
-    ...     op_in("results"),
-    ... )
-    ('allreduce', 'allgather', None, None)
+    >>> [op_in(text) for text in ("all_reduce_perf", "h100-AllGather.txt", "alltoallv_perf")]
+    ['allreduce', 'allgather', None]
     """
-    found = _NAMED.search(text.lower().replace("-", "_"))
-    return collective(found[1]).name if found and not found[2] else None
+    match = _NAMED.search(text.lower().replace("-", "_"))
+    return collective(match[1]).name if match and not match[2] else None
 
 
 def dtype_of(text: str) -> str:
@@ -109,24 +104,15 @@ def ranks_of(op: OpName, rates: Iterable[tuple[float, float, float]], claimed: i
     whole, low, high = 2 * factor(2), 0.0, math.inf
     for algbw, busbw, error in rates:
         if algbw > error:
-            low, high = (
-                max(low, (busbw - error) / (algbw + error)),
-                min(high, (busbw + error) / (algbw - error)),
-            )
+            low = max(low, (busbw - error) / (algbw + error))
+            high = min(high, (busbw + error) / (algbw - error))
     if claimed and low <= factor(claimed) <= high:
         return claimed
     if not 0 < low <= high < whole:
         return claimed if high == math.inf else 0
-    fewest, most = (
-        math.ceil(whole / (whole - low) - 1e-9),
-        math.floor(whole / (whole - high) + 1e-9),
-    )
+    fewest = math.ceil(whole / (whole - low) - 1e-9)
+    most = math.floor(whole / (whole - high) + 1e-9)
     return fewest if fewest == most and 2 <= fewest <= MOST_RANKS else 0
-
-
-def has_one_factor(known: Collective) -> bool:
-    """Whether busbw follows from algbw without the number of ranks."""
-    return known.factor(2) == known.factor(3)
 
 
 def foreign(
@@ -134,22 +120,22 @@ def foreign(
     op: OpName,
     backend: str,
     dtype: str,
-    redop: str,
-    root: int,
+    redop: str = "",
+    root: int = 0,
     placement: str,
     ranks: int,
-    hosts: int,
+    hosts: int = 0,
     size_bytes: int,
     count: int,
     times_us: Sequence[float],
     iters: int,
     wrong: int | None,
     is_checked: bool,
-    run: str,
-    host: str,
+    run: str = "",
+    host: str = "",
     device: str,
     versions: str,
-    timestamp: str,
+    timestamp: str = "",
     bounds_us: tuple[float, float] | None = None,
     failure: str = "",
 ) -> Record:
@@ -194,22 +180,20 @@ def timed(
     row: Record, times_us: Sequence[float], bounds_us: tuple[float, float] | None = None
 ) -> Record:
     """The row with these repeats, in place of those that it has."""
-    from dataclasses import replace
-
-    known, found = collective(row.op), interval(times_us)
-    low, high = bounds_us or (found.low, found.high)
-    algbw = rate_gbs(row.size_bytes, median(times_us) / 1e6)
+    factor, bounds = collective(row.op).factor, interval(times_us)
+    low, high = bounds_us or (bounds.low, bounds.high)
+    algbw = rate_gbs(row.size_bytes, bounds.median / 1e6)
+    # The bus bandwidth of some collectives does not depend on the number of ranks.
+    is_known = row.ranks or factor(2) == factor(3)
     return replace(
         row,
-        time_us=median(times_us),
+        time_us=bounds.median,
         time_low_us=low,
         time_high_us=high,
         repeats=len(times_us),
         repeat_times_us=tuple(times_us),
         algbw_gbs=algbw,
-        busbw_gbs=(
-            algbw * known.factor(row.ranks or 2) if row.ranks or has_one_factor(known) else None
-        ),
+        busbw_gbs=algbw * factor(row.ranks or 2) if is_known else None,
     )
 
 
@@ -220,9 +204,9 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
     Raises UsageError if two tables measured the same (nothing in the file shows which is meant, or
     what differs), or for too many repeats.
     """
-    found: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
+    groups: dict[tuple[object, ...], tuple[int, int, list[Record]]] = {}
     for table, line, row in rows:
-        first = found.setdefault(row.key, (table, line, []))
+        first = groups.setdefault(row.key, (table, line, []))
         if first[0] != table:
             raise UsageError(
                 f"{name}, lines {first[1]} and {line}: two runs in one file measured the same"
@@ -230,14 +214,14 @@ def merged(rows: Sequence[tuple[int, int, Record]], name: str) -> list[Record]:
                 "give each run a file of its own: what differs between them is not in the file",
             )
         first[2].append(row)
-    for _, line, same in found.values():
+    for _, line, same in groups.values():
         if len(same) > MOST_REPEATS:
             raise UsageError(
                 f"{name}, line {line}: {len(same)} repeats of one size; at most {MOST_REPEATS} are"
                 " read",
                 "give a part of the file",
             )
-    return [_joined(same) for _, _, same in found.values()]
+    return [_joined(same) for _, _, same in groups.values()]
 
 
 def _joined(same: Sequence[Record]) -> Record:

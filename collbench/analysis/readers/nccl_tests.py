@@ -44,7 +44,7 @@ _ITERS = re.compile(r"\biters:?\s+(\d{1,9})\s+(?:agg|validation)")
 _VERSION = re.compile(r"nccl-tests version (\S{1,30})")
 _RCCL = re.compile(r"rccl-tests: Version (\S{1,40})")
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})\b")
-_SAID_LIBRARY = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+_LIBRARY_NAMED = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 _NRANKS = re.compile(r"\bnranks (\d{1,7})\b", re.IGNORECASE)
 _SET = re.compile(r"\b(NCCL_[A-Z0-9_]{1,40}) set by environment to (\S{1,40}?)\.?\s*$")
 _NO_TIMES = ("nan", "-nan", "inf", "-inf")  # as C prints them
@@ -94,20 +94,18 @@ class _TableRow:
 def is_mine(text: str) -> bool:
     r"""Whether the text is nccl-tests'.
 
-    >>> (
-    ...     is_mine("# nThread 1 nGpus 8 minBytes 8\n"),
-    ...     is_mine("# OSU MPI Allreduce Latency Test v7.4\n"),
-    ... )
+    >>> is_mine("# nThread 1 nGpus 8 minBytes 8\n"), is_mine("# OSU MPI Allreduce Latency Test\n")
     (True, False)
     """
     return _MINE.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
-    or if they cannot be told apart.
-    """
-    runs = [run for run in _runs(text) if run.is_table]
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
+    parser = _RunParser()
+    for number, line in lines_of(text):
+        parser.take(number, line)
+    runs = [run for run in parser.runs if run.is_table]
     if not runs:
         raise UsageError(
             f"{name}, line {text.count(chr(10)) + 1}: nccl-tests' output ends before its table",
@@ -156,20 +154,19 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
                 f"the number of ranks is not in the file (line {run.heading_line}): no bus"
                 " bandwidth"
             )
+        name_of_run = str(number) if len(runs) > 1 else ""
         rows += [
-            (number, line, record)
-            for line, row in run.rows
-            for record in _records(run, row, op, ranks, str(number) if len(runs) > 1 else "")
+            (number, place, record)
+            for place, row in run.rows
+            for record in _records(run, row, op, ranks, name_of_run)
         ]
     if not rows:
-        raise UsageError(
-            (
-                f"{name}, line {runs[-1].heading_line}: no row follows the heading"
-                if not remarks
-                else f"{name}: no row: {'; '.join(remarks)}"
-            ),
-            "the run failed: look at the end of the file",
+        why = (
+            f": no row: {'; '.join(remarks)}"
+            if remarks
+            else f", line {runs[-1].heading_line}: no row follows the heading"
         )
+        raise UsageError(name + why, "the run failed: look at the end of the file")
     return merged(rows, name), tuple(remarks)
 
 
@@ -213,9 +210,9 @@ class _RunParser:
 
     def take(self, number: int, whole: str) -> None:
         """The next line."""
-        found = LAUNCH_PREFIX.match(whole)
+        prefix = LAUNCH_PREFIX.match(whole)
         tag, line = (
-            (found[1] or "", whole[found.end() :].rstrip()) if found else ("", whole.rstrip())
+            (prefix[1] or "", whole[prefix.end() :].rstrip()) if prefix else ("", whole.rstrip())
         )
         if (
             _PROGRAM_ENDING in line
@@ -236,20 +233,16 @@ class _RunParser:
             and table.is_table
         ):
             _add_row(table, number, row)
-            table.nranks, table.library, table.settings = (
-                table.nranks or self.nranks,
-                table.library or self.library,
-                self.settings,
-            )
+            table.nranks = table.nranks or self.nranks
+            table.library = table.library or self.library
+            table.settings = self.settings
         elif (ours := _RCCL.match(whole.strip())) and self.runs:
             self.runs[-1].version = f"rccl-tests {ours[1]}"
         elif "NCCL" in line:
-            self._library_says(line)
+            self._add_library_line(line)
 
     def _run(self, tag: str, line: str) -> _Run:
-        """The run that a comment belongs to: a new one where a table lies behind and a program
-        starts.
-        """
+        """The run that a comment belongs to; a program that starts after a table is a new one."""
         run = self.current.get(tag)
         if run is None or (run.is_table and (_START.match(line) or _TABLE_HEADING.match(line))):
             if run is not None:
@@ -258,21 +251,13 @@ class _RunParser:
             self.runs.append(run)
         return run
 
-    def _library_says(self, line: str) -> None:
-        if found := _NRANKS.search(line):
-            self.nranks = int(found[1])
-        elif found := _SET.search(line):
-            self.settings[found[1]] = found[2]
-        elif found := _SAID_LIBRARY.search(line):
-            self.library = found[1]
-
-
-def _runs(text: str) -> list[_Run]:
-    """One for every table, and for every start of a program, in the order of their first lines."""
-    lines = _RunParser()
-    for number, whole in lines_of(text):
-        lines.take(number, whole)
-    return lines.runs
+    def _add_library_line(self, line: str) -> None:
+        if match := _NRANKS.search(line):
+            self.nranks = int(match[1])
+        elif match := _SET.search(line):
+            self.settings[match[1]] = match[2]
+        elif match := _LIBRARY_NAMED.search(line):
+            self.library = match[1]
 
 
 def _add_comment(run: _Run, number: int, line: str) -> None:
@@ -291,12 +276,12 @@ def _add_comment(run: _Run, number: int, line: str) -> None:
         run.hosts[int(rank[1])], run.devices[int(rank[1])] = rank[2], rank[3].strip()
     elif failed := _OUT_OF_BOUNDS.match(line):
         run.has_end, run.failed = True, int(failed[1]) if failed[2] == "FAILED" else 0
-    if found := _ITERS.search(line):
-        run.iters = int(found[1])
-    if found := _VERSION.search(line):
-        run.version = f"nccl-tests {found[1]}"
-    if found := _LIBRARY.search(line):
-        run.library = nccl_version(int(found[1]))
+    if match := _ITERS.search(line):
+        run.iters = int(match[1])
+    if match := _VERSION.search(line):
+        run.version = f"nccl-tests {match[1]}"
+    if match := _LIBRARY.search(line):
+        run.library = nccl_version(int(match[1]))
 
 
 def nccl_version(code: int) -> str:
@@ -309,37 +294,34 @@ def nccl_version(code: int) -> str:
     return f"{code // unit}.{code % unit // 100}.{code % 100}"
 
 
-def _add_row(run: _Run, number: int, found: re.Match[str]) -> None:
+def _add_row(run: _Run, number: int, match: re.Match[str]) -> None:
     """Keep a line of the table, or note that it is cut."""
-    if not int(found[1]):
+    if not int(match[1]):
         run.nothing += 1
         return
     columns = run.columns
     starts = [place for place, column in enumerate(columns) if column in ("time", "cputime")]
-    words = found[4].split()
+    cells = match[4].split()
     # Versions before 2.11 leave the reduction blank where there is none.
-    redop = words.pop(0) if words and words[0].isalpha() and words[0] not in ("nan", "inf") else ""
-    root = (
-        words.pop(0)
-        if "root" in columns and words and re.fullmatch(r"-?\d{1,9}", words[0])
-        else "0"
-    )
+    redop = cells.pop(0) if cells and cells[0].isalpha() and cells[0] not in ("nan", "inf") else ""
+    has_root = "root" in columns and cells and re.fullmatch(r"-?\d{1,9}", cells[0])
+    root = cells.pop(0) if has_root else "0"
     parts = []
     for placement, start in zip(run.placements, starts, strict=False):
-        cells = words[start - starts[0] : start - starts[0] + 4]
-        if _is_cut(cells):
+        part = cells[start - starts[0] : start - starts[0] + 4]
+        if _is_cut(part):
             run.broken.append(number)
             return
         is_counted = columns[start + 3 : start + 4] and columns[start + 3] not in _NOT_COUNTED
-        wrong = cells[3] if is_counted or cells[3] == "N/A" else ""
-        parts.append((placement, cells[0], cells[1], cells[2], wrong))
+        wrong = part[3] if is_counted or part[3] == "N/A" else ""
+        parts.append((placement, part[0], part[1], part[2], wrong))
     run.rows.append(
         (
             number,
             _TableRow(
-                size_bytes=int(found[1]),
-                count=int(found[2]),
-                dtype=found[3],
+                size_bytes=int(match[1]),
+                count=int(match[2]),
+                dtype=match[3],
                 redop=redop,
                 root=int(root),
                 parts=tuple(parts),
@@ -409,5 +391,4 @@ def _records(run: _Run, row: _TableRow, op: OpName, ranks: int, number: str) -> 
             host=hosts_line(run.hosts.values()),
             device=devices_line(list(run.devices.values())),
             versions=library,
-            timestamp="",
         )

@@ -10,6 +10,7 @@ environment of the run, of which only NCCL_* is kept: the rest may be secret. So
 import json
 import math
 from collections.abc import Mapping
+from typing import TypedDict
 
 from collbench.analysis.readers.foreign import (
     devices_line,
@@ -32,9 +33,7 @@ _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if the text is no
-    such JSON, or is cut.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     whole = _parse(text, name)
     results = whole.get("results") if isinstance(whole, dict) else None
     if not isinstance(whole, dict) or not isinstance(results, list):
@@ -47,12 +46,13 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     op = _op(whole, name)
     remarks: list[str] = []
     run = _run(whole, op, results)
+    iters = _whole(_mapping(whole.get("config")), "iterations", 0)
     if not run["ranks"]:
         remarks.append("the number of ranks is not in the file: no bus bandwidth")
     rows = [
         (1, place, record)
         for place, item in enumerate(results, start=1)
-        for record in _records(item, op, run, f"{name}, result {place}")
+        for record in _records(item, op, run, iters, f"{name}, result {place}")
     ]
     if not rows:
         raise UsageError(f"{name}: no result has a time", "the run failed: look at its text output")
@@ -87,8 +87,19 @@ def _op(whole: Mapping[str, object], name: str) -> OpName:
     return op
 
 
-def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict[str, object]:
-    """What holds for every row: columns of a Record by name."""
+class _RunColumns(TypedDict):
+    """The columns that all rows of a run share."""
+
+    ranks: int
+    hosts: int
+    host: str
+    device: str
+    versions: str
+    timestamp: str
+
+
+def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> _RunColumns:
+    """The columns that all rows of a run share."""
     config = _mapping(whole.get("config"))
     listed = config.get("devices")
     devices = [_mapping(device) for device in listed] if isinstance(listed, list) else []
@@ -109,14 +120,10 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
         else []
     )
     code = _whole(whole, "nccl_version", 0)
-    versions = [
-        "nccl-tests",
-        (
-            f"nccl {nccl_version(code)}" + (" with " + " ".join(settings) if settings else "")
-            if 1000 <= code < 10**6
-            else ""
-        ),
-    ]
+    versions = "nccl-tests"
+    if 1000 <= code < 10**6:
+        versions += f"; nccl {nccl_version(code)}"
+        versions += f" with {' '.join(settings)}" if settings else ""
     hosts = [str(device.get("hostname", "")) for device in devices]
     names = [str(device.get("device_info", "")) for device in devices]
     is_alike = len(set(names)) == 1 and len(names) < ranks
@@ -125,13 +132,12 @@ def _run(whole: Mapping[str, object], op: OpName, results: list[object]) -> dict
         "hosts": len(set(hosts)),
         "host": hosts_line(hosts),
         "device": devices_line(names * (ranks if is_alike and len(names) == 1 else 1)),
-        "versions": "; ".join(filter(None, versions)),
+        "versions": versions,
         "timestamp": str(whole.get("start_time", "")),
-        "iters": _whole(config, "iterations", 0),
     }
 
 
-def _records(item: object, op: OpName, run: Mapping[str, object], place: str) -> list[Record]:
+def _records(item: object, op: OpName, run: _RunColumns, iters: int, place: str) -> list[Record]:
     row = _mapping(item)
     size, count, kind = _number(row.get("size")), _number(row.get("count")), row.get("type")
     if size == 0:
@@ -151,7 +157,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
         root = int(str(row.get("root", "0")))
     except ValueError:
         root = 0
-    found = []
+    records = []
     for placement, key in _PARTS:
         part = _mapping(row.get(key))
         if "cpu_time" in part:
@@ -167,7 +173,7 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 f"{place}, {key}: time is missing or no number",
                 "the file is not as nccl-tests wrote it",
             )
-        found.append(
+        records.append(
             foreign(
                 op=op,
                 backend="nccl",
@@ -175,22 +181,16 @@ def _records(item: object, op: OpName, run: Mapping[str, object], place: str) ->
                 redop=str(row.get("redop", "")),
                 root=root if abs(root) < MOST_INTEGER else 0,
                 placement=placement,
-                ranks=int(str(run["ranks"])),
-                hosts=int(str(run["hosts"])),
                 size_bytes=int(size),
                 count=int(count),
                 times_us=[math.nan if time is None else time],
-                iters=_whole(row, "actual_iterations", 0) or int(str(run["iters"])),
+                iters=_whole(row, "actual_iterations", 0) or iters,
                 wrong=None if wrong is None else int(wrong),
                 is_checked=wrong is not None,
-                run="",
-                host=str(run["host"]),
-                device=str(run["device"]),
-                versions=str(run["versions"]),
-                timestamp=str(run["timestamp"]),
+                **run,
             )
         )
-    return found
+    return records
 
 
 def _mapping(value: object) -> Mapping[str, object]:
@@ -201,13 +201,11 @@ def _number(value: object) -> float | None:
     """The value if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return (
-        value
-        if isinstance(value, int) and abs(value) <= MOST_INTEGER
-        else float(value)
-        if isinstance(value, float) and math.isfinite(value)
-        else None
-    )
+    if isinstance(value, int) and abs(value) <= MOST_INTEGER:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _whole(values: Mapping[str, object], name: str, default: int) -> int:

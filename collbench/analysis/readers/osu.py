@@ -27,7 +27,7 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, dtype
 from collbench.util.errors import UsageError
 
-_TITLE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
+_TITLE_LINE = re.compile(r"#?\s{0,3}OSU MPI(-\w{1,12})?\s(.{1,80}?)\sTest\b(?:\s+v(\S{1,20}))?")
 _LAUNCH = re.compile(
     r"\s(?:-n|-np|--np|--ntasks)[ =]?(\d{1,7})\s.*\bosu_\w+|#\s*ranks:?\s+(\d{1,7})\b"
 )
@@ -60,13 +60,11 @@ def is_mine(text: str) -> bool:
     >>> is_mine("# OSU MPI-CUDA Allreduce Latency Test v7.4\n"), is_mine("# nThread 1 nGpus 8\n")
     (True, False)
     """
-    return _TITLE.search(text) is not None
+    return _TITLE_LINE.search(text) is not None
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place if there are none,
-    or if S cannot be known.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     tables, remarks = _tables(text), ["OSU's time is the mean over ranks, not the slowest rank's"]
     rows: list[tuple[int, int, Record]] = []
     for number, table in enumerate(tables, start=1):
@@ -116,13 +114,8 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
 def _op(title: str) -> OpName | None:
     """The collective of a title such as "All-to-All Personalized Exchange Latency".
 
-    >>> (
-    ...     _op("All-to-All Personalized Exchange Latency"),
-    ...     _op("Reduce_scatter Latency"),
-    ...     _op("Non-blocking Allreduce Latency"),
-    ...     _op("Latency"),
-    ... )
-    ('alltoall', 'reducescatter', None, None)
+    >>> _op("All-to-All Personalized Exchange Latency"), _op("Non-blocking Allreduce Latency")
+    ('alltoall', None)
     """
     plain = title.lower()
     return (
@@ -136,17 +129,17 @@ def _tables(text: str) -> list[_OsuTable]:
     for number, whole in lines_of(text):
         tag = LAUNCH_PREFIX.match(whole)
         line = whole[tag.end() :] if tag else whole
-        if found := _LAUNCH.search(whole):
-            ranks = int(found[1] or found[2])
+        if match := _LAUNCH.search(whole):
+            ranks = int(match[1] or match[2])
             if tables and not tables[-1].rows:
                 tables[-1].ranks = ranks
-        elif found := _TITLE.match(line):
+        elif match := _TITLE_LINE.match(line):
             tables.append(
                 _OsuTable(
-                    title=found[2],
+                    title=match[2],
                     line=number,
-                    version=found[3] or "",
-                    memory=(found[1] or "").lstrip("-"),
+                    version=match[3] or "",
+                    memory=(match[1] or "").lstrip("-"),
                     ranks=min(ranks, MOST_RANKS),
                 )
             )
@@ -156,17 +149,17 @@ def _tables(text: str) -> list[_OsuTable]:
 
 
 def _add(table: _OsuTable, number: int, line: str) -> None:
-    if found := _DATATYPE.match(line):
-        table.dtype = dtype_of(found[1])
-    elif found := _SIZE_HEADING.match(line):
+    if match := _DATATYPE.match(line):
+        table.dtype = dtype_of(match[1])
+    elif match := _SIZE_HEADING.match(line):
         if table.rows:  # a second heading in one table: whose rows follow is not known
             table.broken.append(number)
             return
         table.columns = tuple(
-            column.strip().lower() for column in re.split(r"\s{2,}", found[1].strip())
+            column.strip().lower() for column in re.split(r"\s{2,}", match[1].strip())
         )
-    elif (found := _SIZE_LINE.match(line)) and int(found[1]):
-        cells = (found[1], *found[2].split())
+    elif (match := _SIZE_LINE.match(line)) and int(match[1]):
+        cells = (match[1], *match[2].split())
         wanted = len(table.columns) + 1 if table.columns else 2
         is_whole = len(cells) == wanted and all(
             NUMBER.fullmatch(cell) or cell in ("Pass", "Fail") for cell in cells
@@ -180,8 +173,12 @@ def _add(table: _OsuTable, number: int, line: str) -> None:
 def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -> Record:
     known = collective(op)
     named = dict(zip(table.columns or (_TIME,), cells[1:], strict=True))
-    given = int(cells[0])
-    size_bytes = given * table.ranks if known.size_in_blocks and op != "reducescatter" else given
+    size_bytes_printed = int(cells[0])
+    size_bytes = (
+        size_bytes_printed * table.ranks
+        if known.size_in_blocks and op != "reducescatter"
+        else size_bytes_printed
+    )
     item = dtype(name).item_bytes if (name := _dtype_name(table.dtype)) else 0
     low, high = named.get("min latency(us)"), named.get("max latency(us)")
     verdict = named.get("validation", "")
@@ -189,11 +186,8 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -
         op=op,
         backend="mpi",
         dtype=table.dtype,
-        redop="sum",
-        root=0,
         placement="out",
         ranks=table.ranks,
-        hosts=0,
         size_bytes=size_bytes,
         count=(
             known.block_count(size_bytes, item, table.ranks or 1)
@@ -207,10 +201,8 @@ def _record(table: _OsuTable, cells: tuple[str, ...], op: OpName, number: str) -
         is_checked=bool(verdict),
         failure="OSU's validation failed" if verdict == "Fail" else "",
         run=number,
-        host="",
         device=table.memory,
         versions=f"osu-micro-benchmarks {table.version}".strip(),
-        timestamp="",
     )
 
 

@@ -18,9 +18,7 @@ def is_mine(data: bytes) -> bool:
 
 
 def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
-    """All rows, and what the reader must know. Raises UsageError with the place of what is
-    broken.
-    """
+    """All rows, and remarks for the reader. Raises UsageError with the place."""
     whole = data[: data.rfind(b"\n") + 1]
     remarks = (
         ()

@@ -9,12 +9,12 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from collbench.util.errors import UsageError
 
 _MAX_INT = 1 << 63
-_TYPE_NAMES: dict[Any, str] = {
+_TYPE_NAMES: dict[object, str] = {
     str: "a text",
     int: "a whole number",
     float: "a number",
@@ -23,7 +23,10 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def encode(value: object) -> Any:
+T = TypeVar("T")
+
+
+def encode(value: object) -> object:
     """A value as JSON's own types; fields that hold an empty mapping are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -35,7 +38,7 @@ def encode(value: object) -> Any:
     return value
 
 
-def decode(kind: Any, value: object, place: str) -> Any:
+def decode(kind: type[T], value: object, place: str) -> T:
     """The value of JSON as that type. Raises UsageError that begins with the place.
 
     >>> decode(tuple[int | None, ...], [1, None], "file")
@@ -44,23 +47,28 @@ def decode(kind: Any, value: object, place: str) -> Any:
     Traceback (most recent call last):
     collbench.util.errors.UsageError: file: links[1] is '2', not a whole number
     """
+    decoded: T = _decode(kind, value, place)
+    return decoded
+
+
+def _decode(kind: Any, value: object, place: str) -> Any:  # Any: a type of annotations, its value
     origin = get_origin(kind)
     if dataclasses.is_dataclass(kind):
         return _decode_fields(kind, value, place)
     if origin in (types.UnionType, Union):
         if value is None and type(None) in get_args(kind):
             return None
-        return decode(next(one for one in get_args(kind) if one is not type(None)), value, place)
+        return _decode(next(one for one in get_args(kind) if one is not type(None)), value, place)
     if origin is tuple:
         if not isinstance(value, list):
             raise _wrong(value, "a list", place)
-        return tuple(
-            decode(get_args(kind)[0], one, f"{place}[{number}]") for number, one in enumerate(value)
-        )
+        item = get_args(kind)[0]
+        return tuple(_decode(item, one, f"{place}[{number}]") for number, one in enumerate(value))
     if origin is Mapping:
         if not isinstance(value, dict):
             raise _wrong(value, "an object", place)
-        return {key: decode(get_args(kind)[1], one, f"{place}.{key}") for key, one in value.items()}
+        item = get_args(kind)[1]
+        return {key: _decode(item, one, f"{place}.{key}") for key, one in value.items()}
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -70,58 +78,32 @@ def decode(kind: Any, value: object, place: str) -> Any:
     return value
 
 
-def _decode_fields(kind: Any, value: object, place: str) -> Any:
+def _decode_fields(kind: Any, value: object, place: str) -> Any:  # Any: a dataclass, its object
     if not isinstance(value, dict):
         raise _wrong(value, "an object", place)
-    fields = _fields(kind)
-    strange = next((key for key in value if key not in fields), None)
-    if strange is not None:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = next((key for key in value if key not in fields), None)
+    if unknown is not None:
         raise UsageError(
-            f"{place} has an unknown key '{strange[:40]}'", f"known are {', '.join(fields)}"
+            f"{place} has an unknown key '{unknown[:40]}'", f"known are {', '.join(fields)}"
         )
-    lost = next(
-        (
-            name
-            for name, (_, has_default) in fields.items()
-            if name not in value and not has_default
-        ),
-        None,
-    )
-    if lost is not None:
-        raise UsageError(f"{place} lacks the key '{lost}'")
+    for name, field in fields.items():
+        is_needed = field.default is field.default_factory is dataclasses.MISSING
+        if is_needed and name not in value:
+            raise UsageError(f"{place} lacks the key '{name}'")
+    hints = _hints(kind)
     return kind(
         **{
-            name: decode(of, value[name], f"{place}.{name}")
-            for name, (of, _) in fields.items()
+            name: _decode(hints[name], value[name], f"{place}.{name}")
+            for name in fields
             if name in value
         }
     )
 
 
-@lru_cache(maxsize=64)
-def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Fields of a dataclass: their types, and whether they may be left out."""
-    hints = get_type_hints(kind)
-    none = dataclasses.MISSING
-    return {
-        field.name: (
-            hints[field.name],
-            field.default is not none or field.default_factory is not none,
-        )
-        for field in dataclasses.fields(kind)
-    }
+_hints = lru_cache(maxsize=64)(get_type_hints)
 
 
 def _wrong(value: object, wanted: str, place: str) -> UsageError:
-    shown = (
-        "a list"
-        if isinstance(value, list)
-        else (
-            "an object"
-            if isinstance(value, dict)
-            else "null"
-            if value is None
-            else repr(value)[:40]
-        )
-    )
-    return UsageError(f"{place} is {shown}, not {wanted}")
+    names: dict[type, str] = {list: "a list", dict: "an object", type(None): "null"}
+    return UsageError(f"{place} is {names.get(type(value), repr(value)[:40])}, not {wanted}")

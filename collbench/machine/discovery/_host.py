@@ -1,26 +1,29 @@
 """One host's part of the graph: its GPUs as CUDA numbers them, its PCIe tree, CPUs, NVLinks
-and NICs, with notes on what is odd.
+and NICs, with notes on what is unusual.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from collbench.machine.discovery import _nvlinks
 from collbench.machine.discovery._tree import Hop, PcieTree
 from collbench.machine.discovery.recording import CpuRecord, GpuRecord, Nic, NumaNode, Recording
-from collbench.machine.topology.model import Link, Node, NodeKind
+from collbench.machine.topology.model import Facts, Link, Node, NodeKind, facts_of
 from collbench.machine.topology.rates import pcie_link, socket
 
-# NVML_TOPOLOGY_*, in nvidia-smi's words
+# NVML_TOPOLOGY_*, as nvidia-smi names them
 _CLASS_OF_LEVEL = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-PCILINK = "pcilink"  # the note of a link beside the tree, which writers of NCCL's XML know by it
+PCILINK = "pcilink"  # the note of a link beside the tree, by which writers of NCCL's XML know it
 _ACTIVE = "4: ACTIVE"  # a port's state
 
 
 @dataclass(kw_only=True)
 class Draft:
-    """What a host adds. gpu_ids: node ids by NVML's numbers. cpus: node ids by NUMA node."""
+    """What a host adds to the graph. gpu_ids: node ids by NVML's numbers. cpus: node ids by NUMA
+    node.
+    """
 
     recording: Recording
     host: int
@@ -34,49 +37,59 @@ class Draft:
     # root ids by (host bridge, cpu)
     roots: dict[tuple[str, str], str] = field(default_factory=dict)
     switches: set[str] = field(default_factory=set)
-    wired: set[tuple[str, str]] = field(default_factory=set)
+    linked: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, text: str) -> None:
-        """Say something once."""
+        """Add a note, unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
+    def cpu_above(self, node: str) -> str:
+        """The CPU above a node."""
+        while not node.startswith("cpu"):
+            node = next(link.a for link in self.links if link.b == node and link.kind == "pcie")
+        return node
 
-def draft(recording: Recording, host: int, first: Mapping[str, int], shared_switch: str) -> Draft:
+
+def draft_host(
+    recording: Recording, host: int, first: Mapping[str, int], shared_switch: str
+) -> Draft:
     """A host's nodes and links; first: the first free number of each kind; shared_switch: the
     NVLink switch of several hosts, if it has one.
     """
-    made = Draft(recording=recording, host=host)
+    draft = Draft(recording=recording, host=host)
     tree = PcieTree(recording)
-    shown = _shown_gpus(made)
-    near = _cpus(made, first["cpu"])
-    gpus = [_gpu_node(made, tree, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
-    nics = _nic_nodes(made, tree, first["nic"])
-    made.nodes += gpus
+    shown = _shown_gpus(draft)
+    default_cpu = _add_cpus(draft, first["cpu"])
+    gpus = [_gpu_node(draft, tree, gpu, number, first["gpu"]) for number, gpu in enumerate(shown)]
+    nics = _nic_nodes(draft, tree, first["nic"])
+    draft.nodes += gpus
     for node in gpus + nics:
-        _hang(made, tree, node, near, first["root"])
-    made.nodes += nics
-    _feed_roots(made)
-    _split_switches(made)
-    _sockets(made)
-    _nvlink_links(
-        made, shown, shared_switch or f"nvswitch{first['nvswitch']}", -1 if shared_switch else host
-    )
-    _c2c_links(made, shown)
-    _say_what_is_odd(made, tree, shown)
-    return made
+        _add_path_to_root(draft, tree, node, default_cpu, first["root"])
+    draft.nodes += nics
+    _link_roots(draft)
+    _link_split_switches(draft)
+    _link_sockets(draft)
+    if shared_switch:
+        _link_nvlinks(draft, shown, shared_switch, -1)
+    else:
+        _link_nvlinks(draft, shown, f"nvswitch{first['nvswitch']}", host)
+    _link_c2c(draft, shown)
+    _note_hypervisor(draft, tree, shown)
+    _note_mismatches(draft, tree, shown)
+    return draft
 
 
-def _shown_gpus(made: Draft) -> list[GpuRecord]:
+def _shown_gpus(draft: Draft) -> list[GpuRecord]:
     """GPUs that CUDA shows, in CUDA's order; notes on the others."""
-    recording = made.recording
+    recording = draft.recording
     if not recording.has_driver:
         on_the_bus = [
             device.address
             for device in recording.pci
             if device.vendor == "0x10de" and (device.pci_class or "").startswith("0x03")
         ]
-        made.note(
+        draft.note(
             "no NVIDIA driver was found"
             + (
                 f", but {len(on_the_bus)} NVIDIA GPUs are on the PCI bus: {', '.join(on_the_bus)}"
@@ -86,10 +99,10 @@ def _shown_gpus(made: Draft) -> list[GpuRecord]:
         )
         return []
     if "gpus" in recording.unknown:
-        made.note(f"the NVIDIA driver does not answer: {recording.unknown['gpus']}")
+        draft.note(f"the NVIDIA driver does not answer: {recording.unknown['gpus']}")
         return []
     if recording.cuda is None:
-        made.note(
+        draft.note(
             f"which GPUs CUDA shows is not known ({recording.unknown.get('cuda', 'nobody asked')}):"
             " they stand in NVML's order"
         )
@@ -107,102 +120,93 @@ def _shown_gpus(made: Draft) -> list[GpuRecord]:
                 f"{gpu.index} ({gpu.address or 'address unknown'})"
             )
     for reason, some in hidden.items():
-        made.note(
+        draft.note(
             f"left out, as CUDA does not show it: NVML's GPU {', '.join(some)}"
             + (f": {reason}" if reason else "")
         )
     return [by_index[index] for index in recording.cuda]
 
 
-def _cpus(made: Draft, first: int) -> str:
-    """A node for each NUMA node that has cores, or one for all; returns where things go of which
-    their place is unknown.
+def _add_cpus(draft: Draft, first: int) -> str:
+    """Add a node for each NUMA node that has cores, or one for all cores. Returns the node to which
+    devices are linked whose place is unknown.
     """
-    recording = made.recording
+    recording, processor = draft.recording, draft.recording.processor
     numa = recording.numa or (NumaNode(index=0, cpulist=recording.cpus or ""),)
-    for number, node in enumerate(numa):
-        made.cpus[node.index] = f"cpu{first + number}"
-        facts = (
-            *_cpu_facts(recording.processor),
-            *(() if node.package is None else (("package", str(node.package)),)),
-        )
-        name = recording.processor.name or ""
-        made.nodes.append(
+    for number, node in enumerate(numa, first):
+        draft.cpus[node.index] = f"cpu{number}"
+        draft.nodes.append(
             Node(
-                id=f"cpu{first + number}",
+                id=f"cpu{number}",
                 kind="cpu",
-                name=name,
+                name=processor.name or "",
                 index=node.index,
-                host=made.host,
+                host=draft.host,
                 affinity=node.cpulist,
-                facts=facts,
+                facts=(*_cpu_facts(processor), *facts_of({"package": node.package})),
             )
         )
     return f"cpu{first}"
 
 
-def _cpu_facts(processor: CpuRecord) -> tuple[tuple[str, str], ...]:
+def _cpu_facts(processor: CpuRecord) -> Facts:
     """The attributes of a CPU in NCCL's topology XML, under NCCL's names."""
     arch = {"ARM": "arm64", "IBM": "ppc64"}.get(
         processor.vendor or "", "x86_64" if processor.vendor else None
     )
     x86 = processor if arch == "x86_64" else CpuRecord()
-    facts = {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
-    return tuple((key, str(value)) for key, value in facts.items() if value is not None)
+    return facts_of(
+        {"arch": arch, "vendor": x86.vendor, "familyid": x86.family, "modelid": x86.model}
+    )
 
 
-def _gpu_node(made: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: int) -> Node:
-    made.gpu_ids[gpu.index] = f"gpu{first + number}"
+def _gpu_node(draft: Draft, tree: PcieTree, gpu: GpuRecord, number: int, first: int) -> Node:
+    draft.gpu_ids[gpu.index] = f"gpu{first + number}"
     fabric = gpu.fabric.state if gpu.fabric is not None else None
+    if gpu.has_mig:
+        draft.note(f"GPU {number} is divided (MIG): no P2P from it or to it")
     facts = {
         "uuid": gpu.uuid,
-        "nvml": str(gpu.index),
-        "sm": None if gpu.arch is None else str(gpu.arch),
-        "driver": made.recording.driver,
+        "nvml": gpu.index,
+        "sm": gpu.arch,
+        "driver": draft.recording.driver,
         "mig": "on" if gpu.has_mig else None,
-        "memory_numa": None if gpu.numa_node is None or gpu.numa_node < 0 else str(gpu.numa_node),
+        "memory_numa": None if gpu.numa_node is None or gpu.numa_node < 0 else gpu.numa_node,
         "fabric": {1: "not started", 2: "in progress", 3: "completed"}.get(fabric or 0),
     }
-    if gpu.has_mig:
-        made.note(f"GPU {number} is divided (MIG): no P2P from it or to it")
     return Node(
         id=f"gpu{first + number}",
         kind="gpu",
         name=gpu.name or "",
         index=number,
         address=gpu.address or "",
-        host=made.host,
+        host=draft.host,
         affinity=gpu.cpu_affinity or "",
-        facts=(
-            *_identity(tree, gpu.address or ""),
-            *((key, value) for key, value in facts.items() if value is not None),
-        ),
+        facts=(*_identity(tree, gpu.address or ""), *facts_of(facts)),
     )
 
 
-def _nic_nodes(made: Draft, tree: PcieTree, first: int) -> list[Node]:
-    """One node for each PCI function that is a NIC: RDMA devices first, each with its network
-    interfaces.
-    """
+def _nic_nodes(draft: Draft, tree: PcieTree, first: int) -> list[Node]:
+    """One node for each PCI function that is a NIC: RDMA devices first, with their interfaces."""
     by_address: dict[str, list[Nic]] = {}
-    for nic in sorted(made.recording.nics, key=lambda one: not one.is_rdma):
+    for nic in sorted(draft.recording.nics, key=lambda one: not one.is_rdma):
         if not nic.is_virtual:
             by_address.setdefault(nic.address, []).append(nic)
     nodes = []
     for number, (address, parts) in enumerate(by_address.items()):
         ports = [port for nic in parts for port in nic.ports]
         active = [port for port in ports if port.state == _ACTIVE]
-        known_facts = (
+        rates = (
             [_gbps(port.rate) for port in active]
             if ports
             else [_positive(nic.speed_mbps) for nic in parts if nic.operstate == "up"]
         )
-        rate = sum(one for one in known_facts if one) if known_facts and all(known_facts) else None
+        rate = sum(one for one in rates if one) if rates and all(rates) else None
         facts = {
             "interfaces": " ".join(nic.name for nic in parts if not nic.is_rdma),
-            "layer": (active or ports)[0].link_layer or "" if ports else "Ethernet",
-            "up": "yes" if known_facts else "no",
-            "gbps": f"{rate:g}" if rate else "",
+            "layer": (active or ports)[0].link_layer if ports else "Ethernet",
+            "up": "yes" if rates else "no",
+            "gbps": f"{rate:g}" if rate else None,
         }
         nodes.append(
             Node(
@@ -211,11 +215,8 @@ def _nic_nodes(made: Draft, tree: PcieTree, first: int) -> list[Node]:
                 name=parts[0].name,
                 index=number,
                 address=address,
-                host=made.host,
-                facts=(
-                    *_identity(tree, address),
-                    *((key, value) for key, value in facts.items() if value),
-                ),
+                host=draft.host,
+                facts=(*_identity(tree, address), *facts_of(facts)),
             )
         )
     return nodes
@@ -231,98 +232,91 @@ def _gbps(rate: str | None) -> float | None:
     return float(match[0]) if match else None
 
 
-def _hang(made: Draft, tree: PcieTree, node: Node, somewhere: str, first_root: int) -> None:
-    """Links from a GPU or NIC up to its host bridge, switches included; the same switch or bridge
-    comes once.
+def _add_path_to_root(
+    draft: Draft, tree: PcieTree, node: Node, default_cpu: str, first_root: int
+) -> None:
+    """Add the links from a GPU or NIC up to its host bridge, switches included. A switch or bridge
+    that several devices share is added once.
     """
     place, whose = tree.place(node.address), "GPUs" if node.kind == "gpu" else "NICs"
     numa = tree.numa_of(node.address)
-    cpu = made.cpus.get(numa if numa is not None else -1, somewhere)
-    if place is not None and (numa is None or numa not in made.cpus):
+    cpu = draft.cpus.get(numa if numa is not None else -1, default_cpu)
+    if place is not None and (numa is None or numa not in draft.cpus):
         sources = (
             f"names no NUMA node for {whose} (numa_node -1)"
             if numa is None
             else f"says NUMA node {numa}, which has no cores, for {whose}"
         )
-        made.note(
+        draft.note(
             f"the kernel {sources}: drawn at the "
-            + ("only one" if len(made.cpus) == 1 else "first, though they may be elsewhere")
+            + ("only one" if len(draft.cpus) == 1 else "first, though they may be elsewhere")
         )
     bridge = place.bridge if place is not None else "unknown"
-    if (bridge, cpu) not in made.roots:
-        made.roots[bridge, cpu] = f"root{first_root + len(made.roots)}"
-        made.nodes.append(
-            Node(
-                id=made.roots[bridge, cpu],
-                kind="root",
-                address=bridge.removeprefix("pci"),
-                host=made.host,
-            )
-        )
-    root = made.roots[bridge, cpu]
+    root = draft.roots.get((bridge, cpu))
+    if root is None:
+        root = draft.roots[bridge, cpu] = f"root{first_root + len(draft.roots)}"
+        address = bridge.removeprefix("pci")
+        draft.nodes.append(Node(id=root, kind="root", address=address, host=draft.host))
     if place is None:
-        made.note(
+        draft.note(
             f"not all {whose} are in the host's PCIe tree: the others are drawn at a host bridge,"
             " without rates"
         )
-        _wire(made, pcie_link(root, node.id, 0, 0), is_below_root=True)
+        _add_link(draft, pcie_link(root, node.id, 0, 0), is_below_root=True)
         return
     names = {"root": root, node.address: node.id} | {
-        switch: _switch_id(made, switch) for switch in place.switches
+        switch: _switch_id(draft, switch) for switch in place.switches
     }
     for switch in place.switches:
-        if names[switch] not in made.switches:
-            made.switches.add(names[switch])
-            made.nodes.append(
+        if names[switch] not in draft.switches:
+            draft.switches.add(names[switch])
+            draft.nodes.append(
                 Node(
                     id=names[switch],
                     kind="pci",
                     address=switch,
-                    host=made.host,
+                    host=draft.host,
                     facts=_identity(tree, switch),
                 )
             )
     for hop in place.hops:
-        note = _now(hop, node.kind if hop.below == node.address else "pci")
-        _wire(
-            made,
-            pcie_link(
-                names[hop.above], names[hop.below], hop.most.generation, hop.most.lanes, note
-            ),
-            is_below_root=hop.above == "root",
-        )
+        above, below = names[hop.above], names[hop.below]
+        note = _speed_note(hop, node.kind if hop.below == node.address else "pci")
+        link = pcie_link(above, below, hop.most.generation, hop.most.lanes, note)
+        _add_link(draft, link, is_below_root=hop.above == "root")
 
 
-def _wire(made: Draft, link: Link, is_below_root: bool) -> None:
-    if (link.a, link.b) in made.wired:
+def _add_link(draft: Draft, link: Link, is_below_root: bool) -> None:
+    if (link.a, link.b) in draft.linked:
         return
-    made.wired.add((link.a, link.b))
-    made.links.append(link)
+    draft.linked.add((link.a, link.b))
+    draft.links.append(link)
     if is_below_root:
-        made.below_root.setdefault(link.a, []).append(link)
+        draft.below_root.setdefault(link.a, []).append(link)
 
 
-def _switch_id(made: Draft, address: str) -> str:
-    return f"pci:{address}" if made.host == 0 else f"h{made.host}.pci:{address}"
+def _switch_id(draft: Draft, address: str) -> str:
+    return f"pci:{address}" if draft.host == 0 else f"h{draft.host}.pci:{address}"
 
 
-def _identity(tree: PcieTree, address: str) -> tuple[tuple[str, str], ...]:
-    """What a function says it is, under NCCL's names, which are the kernel's."""
+def _identity(tree: PcieTree, address: str) -> Facts:
+    """How a PCI function identifies itself, under NCCL's names, which are the kernel's."""
     device = tree.devices.get(address)
     if device is None:
         return ()
-    facts = {
-        "class": device.pci_class,
-        "vendor": device.vendor,
-        "device": device.device,
-        "subsystem_vendor": device.subsystem_vendor,
-        "subsystem_device": device.subsystem_device,
-    }
-    return tuple((key, value) for key, value in facts.items() if value)
+    return facts_of(
+        {
+            "class": device.pci_class,
+            "vendor": device.vendor,
+            "device": device.device,
+            "subsystem_vendor": device.subsystem_vendor,
+            "subsystem_device": device.subsystem_device,
+        }
+    )
 
 
-def _now(hop: Hop, kind: NodeKind) -> str:
-    """What a link runs at, where that is less than it could."""
+def _speed_note(hop: Hop, kind: NodeKind) -> str:
+    """The speed at which a link runs, where that is less than it could."""
     fewer_lanes = 0 < hop.now.lanes < hop.most.lanes
     slower = 0 < hop.now.generation < hop.most.generation
     if not fewer_lanes and not slower:
@@ -332,20 +326,19 @@ def _now(hop: Hop, kind: NodeKind) -> str:
     return f"trained at {hop.now}, could be {hop.most}"
 
 
-def _feed_roots(made: Draft) -> None:
-    """Links from CPUs to host bridges. No source gives their rate: they are taken to carry what
-    hangs below them, so that none limits a way.
+def _link_roots(draft: Draft) -> None:
+    """Add links from CPUs to host bridges. No source gives their rate: we assume that they carry
+    what is linked below them, so that none limits a path.
 
     Functions of unknown rate, as virtual NICs, count for nothing there.
     """
-    for (_, cpu), root in made.roots.items():
-        below = made.below_root[root]
+    for (_, cpu), root in draft.roots.items():
+        below = draft.below_root[root]
         if len(below) == 1:
-            made.links.append(replace(below[0], a=cpu, b=root, note=""))
+            draft.links.append(replace(below[0], a=cpu, b=root, note=""))
             continue
         known = any(link.usable_gbs is not None for link in below)
-        source = f"{len(below)} links below it, together" if known else ""
-        made.links.append(
+        draft.links.append(
             Link(
                 a=cpu,
                 b=root,
@@ -354,157 +347,132 @@ def _feed_roots(made: Draft) -> None:
                 generation=max(link.generation for link in below),
                 raw_gbs=sum(link.raw_gbs or 0.0 for link in below) if known else None,
                 usable_gbs=sum(link.usable_gbs or 0.0 for link in below) if known else None,
-                source=source,
+                source=f"{len(below)} links below it, together" if known else "",
                 note="a host bridge, taken for no limit",
             )
         )
 
 
-def _split_switches(made: Draft) -> None:
-    """Links inside split switches, if both parts are in the graph. No source gives their rate; the
-    narrower way up stands for it.
+def _link_split_switches(draft: Draft) -> None:
+    """Add links inside split switches, if both parts are in the graph. No source gives their rate;
+    the narrower uplink stands for it.
     """
-    for pair in made.recording.switch_links:
-        ends = [_switch_id(made, address) for address in (pair.a, pair.b)]
-        if ends[0] != ends[1] and set(ends) <= made.switches:
-            ups = [link for end in ends for link in made.links if link.b == end]
+    for pair in draft.recording.switch_links:
+        ends = [_switch_id(draft, address) for address in (pair.a, pair.b)]
+        if ends[0] != ends[1] and set(ends) <= draft.switches:
+            ups = [link for end in ends for link in draft.links if link.b == end]
             slower = min(ups, key=lambda link: link.usable_gbs or 0.0)
             source = (
                 "inside one switch that is split; its rate is unknown; taken from its uplink:"
                 f" {slower.source}"
             )
-            made.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
+            draft.links.append(replace(slower, a=ends[0], b=ends[1], source=source, note=PCILINK))
 
 
-def _sockets(made: Draft) -> None:
-    """Links between all NUMA nodes."""
-    processor = made.recording.processor
+def _link_sockets(draft: Draft) -> None:
+    """Add links between all NUMA nodes."""
+    processor = draft.recording.processor
     rate = socket(processor.vendor or "", processor.family or 0, processor.model or 0)
-    packages = {node.index: node.package for node in made.recording.numa}
-    numbers = list(made.cpus)
-    for place, one in enumerate(numbers):
-        for other in numbers[place + 1 :]:
-            is_one_package = packages.get(one) is not None and packages.get(one) == packages.get(
-                other
+    gbs, source = rate or (None, "")
+    packages = {node.index: node.package for node in draft.recording.numa}
+    for one, other in combinations(draft.cpus, 2):
+        is_one_package = packages.get(one) is not None and packages[one] == packages.get(other)
+        draft.links.append(
+            Link(
+                a=draft.cpus[one],
+                b=draft.cpus[other],
+                kind="socket",
+                raw_gbs=gbs,
+                usable_gbs=gbs,
+                source=source,
+                note=(
+                    "NUMA nodes of one package, which NCCL counts like sockets"
+                    if is_one_package
+                    else ""
+                ),
             )
-            note = (
-                "NUMA nodes of one package, which NCCL counts like sockets"
-                if is_one_package
-                else ""
-            )
-            a, b = made.cpus[one], made.cpus[other]
-            if rate is None:
-                made.links.append(Link(a=a, b=b, kind="socket", note=note))
-            else:
-                made.links.append(
-                    Link(
-                        a=a,
-                        b=b,
-                        kind="socket",
-                        raw_gbs=rate[0],
-                        usable_gbs=rate[0],
-                        source=rate[1],
-                        note=note,
-                    )
-                )
+        )
 
 
-def _nvlink_links(made: Draft, shown: list[GpuRecord], switch: str, switch_host: int) -> None:
-    """Bundles of NVLinks to other GPUs, to the host's switch and to CPUs."""
+def _link_nvlinks(draft: Draft, shown: list[GpuRecord], switch: str, switch_host: int) -> None:
+    """Add bundles of NVLinks to other GPUs, to the host's switch and to CPUs."""
     number_of = {gpu.address: number for number, gpu in enumerate(shown) if gpu.address}
-    of_gpu = [_nvlinks.bundles(gpu, made.recording) for gpu in shown]
+    of_gpu = [_nvlinks.bundles(gpu, draft.recording) for gpu in shown]
     for number, gpu in enumerate(shown):
-        me = made.gpu_ids[gpu.index]
+        id_ = draft.gpu_ids[gpu.index]
         ends = [end for end, bundle in of_gpu[number].items() if bundle.up and end]
-        dead = set(_nvlinks.dead(gpu, made.recording))
+        dead = set(_nvlinks.dead(gpu, draft.recording))
         if dead:
-            made.note(
+            draft.note(
                 f"GPU {number}: {_nvlinks.numbered(sorted(dead))} down, though up on other GPUs of"
                 " its kind"
             )
         elsewhere: list[int] = []
         for end, bundle in of_gpu[number].items():
-            down = sorted(dead & set(bundle.down))
-            # no other GPU could own the links without a known far end
-            if len(ends) == 1 and end == ends[0]:
-                down = sorted(
-                    dead & {*bundle.down, *of_gpu[number].get("", _nvlinks.Bundle()).down}
-                )
-            note = f"{_nvlinks.numbered(down)} of GPU {number} down" if down else ""
-            other = number_of.get(end)
             if not bundle.up:
                 continue
-            if end == _nvlinks.SWITCH:
-                if all(node.id != switch for node in made.nodes):
-                    made.nodes.append(
+            down = dead & set(bundle.down)
+            # no other GPU could own the links without a known far end
+            if ends == [end]:
+                down |= dead & set(of_gpu[number].get("", _nvlinks.Bundle()).down)
+            note = f"{_nvlinks.numbered(sorted(down))} of GPU {number} down" if down else ""
+            other = number_of.get(end)
+            if end == _nvlinks.FAR_SWITCH:
+                if all(node.id != switch for node in draft.nodes):
+                    draft.nodes.append(
                         Node(id=switch, kind="nvswitch", name="NVSwitch", host=switch_host)
                     )
-                made.links.append(_nvlinks.bundle_link(me, switch, gpu, bundle.up, note))
-            elif end == _nvlinks.CPU:  # coherent, and no way from GPU to GPU: as C2C
-                made.links.append(
-                    replace(
-                        _nvlinks.bundle_link(_cpu_of(made, me), me, gpu, bundle.up, note),
-                        kind="c2c",
-                    )
-                )
+                draft.links.append(_nvlinks.bundle_link(id_, switch, gpu, bundle.up, note))
+            elif end == _nvlinks.FAR_CPU:  # coherent, and no path from GPU to GPU: as C2C
+                cpu = draft.cpu_above(id_)
+                link = _nvlinks.bundle_link(cpu, id_, gpu, bundle.up, note)
+                draft.links.append(replace(link, kind="c2c"))
             elif not end:
-                made.note(
-                    f"GPU {number}: where its"
-                    f" {_nvlinks.numbered([link.number for link in bundle.up])} lead is unknown"
-                )
+                links = _nvlinks.numbered([link.number for link in bundle.up])
+                draft.note(f"GPU {number}: where its {links} lead is unknown")
             elif other is None:
                 elsewhere += [link.number for link in bundle.up]
             elif other > number:
                 back = of_gpu[other].get(gpu.address or "", _nvlinks.Bundle()).up
                 if len(back) != len(bundle.up):
-                    made.note(
+                    draft.note(
                         f"GPU {number} and GPU {other} count their NVLinks as {len(bundle.up)} and"
                         f" {len(back)}: the fewer count"
                     )
                 fewer = min(bundle.up, back, key=len) or bundle.up
-                made.links.append(
-                    _nvlinks.bundle_link(me, made.gpu_ids[shown[other].index], gpu, fewer, note)
-                )
+                far = draft.gpu_ids[shown[other].index]
+                draft.links.append(_nvlinks.bundle_link(id_, far, gpu, fewer, note))
         if elsewhere:
-            made.note(
-                f"GPU {number}: {_nvlinks.numbered(elsewhere)} lead to GPUs that are left out"
-            )
+            links = _nvlinks.numbered(elsewhere)
+            draft.note(f"GPU {number}: {links} lead to GPUs that are left out")
 
 
-def _c2c_links(made: Draft, shown: list[GpuRecord]) -> None:
+def _link_c2c(draft: Draft, shown: list[GpuRecord]) -> None:
     for gpu in shown:
-        active = [link for link in gpu.c2c if link.status == 1]
-        if active:
-            speeds = [link.max_mbps for link in active]
-            rate = (
-                sum(speed or 0 for speed in speeds) / 1000
-                if all(speed and speed > 0 for speed in speeds)
-                else None
-            )
-            source = "NVML's largest rate of its links, as NCCL's graph counts them" if rate else ""
-            me = made.gpu_ids[gpu.index]
-            made.links.append(
+        speeds = [link.max_mbps for link in gpu.c2c if link.status == 1]
+        if speeds:
+            known = [speed for speed in speeds if speed is not None and speed > 0]
+            rate = sum(known) / 1000 if len(known) == len(speeds) else None
+            id_ = draft.gpu_ids[gpu.index]
+            draft.links.append(
                 Link(
-                    a=_cpu_of(made, me),
-                    b=me,
+                    a=draft.cpu_above(id_),
+                    b=id_,
                     kind="c2c",
-                    count=len(active),
+                    count=len(speeds),
                     raw_gbs=rate,
                     usable_gbs=rate,
-                    source=source,
+                    source=(
+                        "NVML's largest rate of its links, as NCCL's graph counts them"
+                        if rate
+                        else ""
+                    ),
                 )
             )
 
 
-def _cpu_of(made: Draft, node: str) -> str:
-    """The CPU above a node."""
-    while not node.startswith("cpu"):
-        node = next(link.a for link in made.links if link.b == node and link.kind == "pcie")
-    return node
-
-
-def _say_what_is_odd(made: Draft, tree: PcieTree, shown: list[GpuRecord]) -> None:
-    recording = made.recording
+def _note_hypervisor(draft: Draft, tree: PcieTree, shown: list[GpuRecord]) -> None:
+    recording = draft.recording
     places = [tree.place(gpu.address or "") for gpu in shown]
     if (
         recording.processor.has_hypervisor
@@ -512,34 +480,33 @@ def _say_what_is_odd(made: Draft, tree: PcieTree, shown: list[GpuRecord]) -> Non
         and all(place is not None and not place.switches for place in places)
     ):
         product = f" ({recording.product})" if recording.product else ""
-        hidden = "switches and sockets" if len(made.cpus) == 1 else "switches"
-        made.note(
+        hidden = "switches and sockets" if len(draft.cpus) == 1 else "switches"
+        draft.note(
             f"a hypervisor{product} shows a flat PCIe tree: real {hidden}, and what GPUs share of"
             " them, are hidden"
         )
-    if len(made.roots) > len({bridge for bridge, _ in made.roots}):
-        made.note("one PCIe bus has functions of several NUMA nodes: it is drawn once for each")
+    if len(draft.roots) > len({bridge for bridge, _ in draft.roots}):
+        draft.note("one PCIe bus has functions of several NUMA nodes: it is drawn once for each")
+
+
+def _note_mismatches(draft: Draft, tree: PcieTree, shown: list[GpuRecord]) -> None:
+    """Note where NVML and the PCIe tree disagree on the common ancestor of two GPUs."""
     numbers = {gpu.index: number for number, gpu in enumerate(shown)}
-    odd: dict[tuple[str, str], list[str]] = {}
-    for pair in recording.pairs:
-        if (
-            pair.a < pair.b
-            and pair.a in numbers
-            and pair.b in numbers
-            and pair.ancestor is not None
-        ):
-            first, second = (shown[numbers[end]] for end in (pair.a, pair.b))
-            level = tree.level(first.address or "", second.address or "")
-            # 0: two GPUs of one board, which have a switch there
-            if level is not None and level != max(pair.ancestor, 10):
-                words = (
-                    _CLASS_OF_LEVEL.get(pair.ancestor, str(pair.ancestor)),
-                    _CLASS_OF_LEVEL[level],
-                )
-                odd.setdefault(words, []).append(f"GPU {numbers[pair.a]} and GPU {numbers[pair.b]}")
-    for (nvml, ours), pairs in odd.items():
+    mismatches: dict[tuple[str, str], list[str]] = {}
+    for pair in draft.recording.pairs:
+        if pair.a >= pair.b or not {pair.a, pair.b} <= set(numbers) or pair.ancestor is None:
+            continue
+        a, b = numbers[pair.a], numbers[pair.b]
+        level = tree.level(shown[a].address or "", shown[b].address or "")
+        # 0: two GPUs of one board, which have a switch there
+        if level is not None and level != max(pair.ancestor, 10):
+            of_nvml = _CLASS_OF_LEVEL.get(pair.ancestor, str(pair.ancestor))
+            mismatches.setdefault((of_nvml, _CLASS_OF_LEVEL[level]), []).append(
+                f"GPU {a} and GPU {b}"
+            )
+    for (of_nvml, of_tree), pairs in mismatches.items():
         more = f" and {len(pairs) - 1} other pairs" if len(pairs) > 1 else ""
-        made.note(
-            f"NVML says {nvml} of {pairs[0]}{more}, the PCIe tree says {ours}: rates follow the"
-            " tree"
+        draft.note(
+            f"NVML says {of_nvml} of {pairs[0]}{more}, the PCIe tree says {of_tree}: rates follow"
+            " the tree"
         )

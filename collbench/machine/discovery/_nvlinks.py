@@ -23,7 +23,7 @@ VERSIONS = {
     7: ("5.0", 5),
     8: ("6.0", 6),
 }
-SWITCH, CPU = "switch", "processor"  # far ends that are no GPU's address
+FAR_SWITCH, FAR_CPU = "switch", "processor"  # far ends that are no GPU's address
 _GPU, _NPU, _SWITCH = 0, 1, 2  # NVML_NVLINK_DEVICE_TYPE_GPU, _IBMNPU, _SWITCH
 _ARCH_BY_FIELDS = 90  # from Hopper on the state of a link is a field value
 # The tolerance between NVML's speed and the table of rates: NVML's includes the line code (26.562
@@ -60,34 +60,31 @@ def version_of(link: NvLink) -> int | None:
 
 
 def far_end(link: NvLink, gpu_addresses: Mapping[str, GpuRecord]) -> str:
-    """What a link leads to: a GPU's address, SWITCH, PROCESSOR, or empty if NVML does not report
+    """What a link leads to: a GPU's address, FAR_SWITCH, FAR_CPU, or empty if NVML does not report
     it.
 
     An address that no machine has (all ones, as in virtual machines) is taken for a hidden switch,
     as NCCL does.
     """
-    address = link.remote_address or ""
+    address, class_ = link.remote_address or "", link.remote_class or ""
     if link.remote_type == _SWITCH:
-        return SWITCH
+        return FAR_SWITCH
     if link.remote_type == _NPU:
-        return CPU
+        return FAR_CPU
     if address in gpu_addresses or (link.remote_type == _GPU and address):
         return address
-    if (link.remote_class or "").startswith("0x0680"):  # a bridge of no other kind: NVSwitches
-        return SWITCH
-    if (link.remote_class or "").startswith("0x0604"):  # the CPU's side on POWER
-        return CPU
-    if (link.remote_class or "").startswith("0x03"):
+    if class_.startswith("0x0680"):  # a bridge of no other kind: NVSwitches
+        return FAR_SWITCH
+    if class_.startswith("0x0604"):  # the CPU's side on POWER
+        return FAR_CPU
+    if class_.startswith("0x03"):
         return address
-    return (
-        SWITCH if address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff") else ""
-    )
+    is_hidden = address.startswith("ffff") and address.rpartition(":")[0].endswith(":ff")
+    return FAR_SWITCH if is_hidden else ""
 
 
 def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
-    """Links of a GPU by their far ends; links without a known far end stand under the empty
-    name.
-    """
+    """Links of a GPU by their far ends; links without a known far end have the empty name."""
     known = {one.address: one for one in recording.gpus if one.address}
     by_far_end: dict[str, Bundle] = {}
     for link in gpu.links:
@@ -100,9 +97,7 @@ def bundles(gpu: GpuRecord, recording: Recording) -> dict[str, Bundle]:
 
 
 def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
-    """Links that are down here and up on another GPU of that name, on a GPU that uses NVLink at
-    all.
-    """
+    """Links that are down here but up on another GPU of that name, if this GPU uses NVLink."""
     if not any(is_up(link, gpu.arch) for link in gpu.links):
         return []
     elsewhere = {
@@ -120,31 +115,28 @@ def dead(gpu: GpuRecord, recording: Recording) -> list[int]:
 
 
 def bundle_link(a: str, b: str, gpu: GpuRecord, links: Sequence[NvLink], note: str = "") -> Link:
-    """A bundle as a link of the graph; its rates are scaled where NVML reports a speed that is not
-    the generation's.
+    """A bundle as a link of the graph. Its rates are scaled where NVML reports another speed than
+    the generation has.
     """
     bundle = nvlink_link(a, b, generation(gpu, links[0] if links else None), len(links), note)
-    speeds = [speed for speed in (_speed_mbps(gpu, link) for link in links) if speed and speed > 0]
+    speeds = [speed for speed in (speed_mbps(gpu, link) for link in links) if speed and speed > 0]
     if bundle.raw_gbs is None or not speeds:
         return bundle
-    share = min(speeds) / 1000 * len(links) / bundle.raw_gbs
+    raw, usable = bundle.raw_gbs, bundle.usable_gbs or 0.0
+    share = min(speeds) / 1000 * len(links) / raw
     if abs(share - 1) <= _TOLERANCE:
         return bundle
     source = f"NVML: {min(speeds) / 1000:g} GB/s a link; {bundle.source}"
-    return replace(
-        bundle,
-        raw_gbs=bundle.raw_gbs * share,
-        usable_gbs=(bundle.usable_gbs or 0.0) * share,
-        source=source,
-    )
+    return replace(bundle, raw_gbs=raw * share, usable_gbs=usable * share, source=source)
 
 
-def _speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
+def speed_mbps(gpu: GpuRecord, link: NvLink) -> int | None:
+    """The speed of a link, or that of all links of the GPU, as NVML reports it."""
     return link.speed_mbps if link.speed_mbps is not None else gpu.common_speed_mbps
 
 
 def numbered(links: Sequence[int]) -> str:
-    """Links in words.
+    """The links of these numbers as text.
 
     >>> numbered([3]), numbered([0, 1, 2, 5])
     ('NVLink 3', 'NVLinks 0-2,5')

@@ -5,26 +5,26 @@ Numbers of NVML are stored as they come. Source: NVML API reference 13; nvml.h f
 scopes and units.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref
 from pathlib import Path
 from typing import Any
 
 from collbench.machine.discovery import _sysfs
-from collbench.machine.discovery._ask import Asker
+from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery.recording import C2c, Fabric, GpuRecord, NvLink, PairRecord
 from collbench.machine.gpus import as_sysfs
 from collbench.machine.topology.model import spans
 
-_MOST_LINKS = 64  # no GPU has so many; NVML says where the last one is
-_AFFINITY_WORDS = 64  # of 64 CPUs each
-# Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions looked at.
-_P2P_CODES = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
+_MAX_GPU_LINKS = 64  # no GPU has so many; NVML says which is the last one
+_AFFINITY_MASKS = 64  # of 64 CPUs each
+# Literals: NVML_P2P_CAPS_INDEX_READ of the binding is a tuple, in all versions that we looked at.
+_P2P_CAPS = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3}
 # NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT
 _ERROR_COUNTERS = {"replay": 0, "recovery": 1, "crc": 2}
-# Field ids: NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE,
-# _VERSION: of a link, which is their scope.
-_LINK_FIELDS = {
+# NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC, NVLINK_GET_SPEED, _STATE, _VERSION: of a
+# link, which is their scope.
+_LINK_FIELD_IDS = {
     "replay": 161,
     "recovery": 162,
     "crc": 163,
@@ -34,234 +34,224 @@ _LINK_FIELDS = {
 }
 _COMMON_SPEED, _LINK_COUNT = 90, 91
 _C2C_COUNT, _C2C_STATUS, _C2C_MAX_MBPS = 170, 171, 172
-_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by value type
+# members of nvmlValue_t, by value type
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
-def asker() -> Asker:
-    """For NVML's calls."""
+def reader() -> ValueReader:
+    """A reader for NVML's calls."""
     import pynvml
 
-    # ValueError: what ctypes and decoding make of an answer that is none
-    return Asker((pynvml.NVMLError, ValueError))
+    # ValueError: what ctypes and decoding raise for a malformed result
+    return ValueReader(pynvml.NVMLError, ValueError)
 
 
-def call(function: str, *args: Any) -> Any:
-    """A function of NVML. Raises NVMLError, also if the binding lacks it."""
+def call(function: str, *args: object) -> Any:  # Any: pynvml has no types
+    """Call a function of NVML. Raises NVMLError, or ValueError if the binding lacks it."""
     import pynvml
 
-    known = getattr(pynvml, function, None)
-    if known is None:
+    member = getattr(pynvml, function, None)
+    if member is None:
         raise ValueError(f"this nvidia-ml-py has no {function}")
-    return known(*args)
+    return member(*args)
 
 
-def handles() -> dict[int, Any]:
-    """NVML's handles of all GPUs by number; one that it refuses is the reason, as text."""
-    asked = asker()
-    devices: dict[int, Any] = {}
-    for index in range(asked.ask("count", call, "nvmlDeviceGetCount") or 0):
-        handle = asked.ask(str(index), call, "nvmlDeviceGetHandleByIndex", index)
-        devices[index] = asked.unknown[str(index)] if handle is None else handle
-    return devices
+def handles() -> dict[int, object]:
+    """NVML's handles of all GPUs by number; for one that NVML refuses, the reason as text."""
+    values = reader()
+    by_number: dict[int, object] = {}
+    for index in range(values.read("count", call, "nvmlDeviceGetCount") or 0):
+        handle = values.read(str(index), call, "nvmlDeviceGetHandleByIndex", index)
+        by_number[index] = values.unknown[str(index)] if handle is None else handle
+    return by_number
 
 
-def gpu(index: int, handle: Any, root: Path) -> GpuRecord:
-    """One GPU; handle: NVML's, or why there is none."""
+def gpu(index: int, handle: object, root: Path) -> GpuRecord:
+    """One GPU; handle: NVML's, or the reason why there is none."""
     if isinstance(handle, str):
         return GpuRecord(index=index, unknown={"handle": handle})
-    asked = asker()
+    values = reader()
 
-    def tell(name: str, function: str, *args: Any) -> Any:
-        return asked.ask(name, call, function, handle, *args)
+    def value(name: str, function: str, *args: int) -> Any:  # Any: as call()
+        return values.read(name, call, function, handle, *args)
 
-    capability = tell("arch", "nvmlDeviceGetCudaComputeCapability")
-    mig = tell("has_mig", "nvmlDeviceGetMigMode")
-    affinity = tell("cpu_affinity", "nvmlDeviceGetCpuAffinity", _AFFINITY_WORDS)
+    capability = value("arch", "nvmlDeviceGetCudaComputeCapability")
+    mig = value("has_mig", "nvmlDeviceGetMigMode")
+    affinity = value("cpu_affinity", "nvmlDeviceGetCpuAffinity", _AFFINITY_MASKS)
     fields = _fields(handle, [(_LINK_COUNT, None), (_COMMON_SPEED, None), (_C2C_COUNT, None)])
-    count, speed, c2c = (
-        _answer(asked, name, value)
-        for name, value in zip(("link_count", "common_speed_mbps", "c2c"), fields, strict=True)
-    )
+    count, speed, c2c = _numbers(values, ("link_count", "common_speed_mbps", "c2c"), fields)
     return GpuRecord(
         index=index,
-        uuid=tell("uuid", "nvmlDeviceGetUUID"),
-        name=tell("name", "nvmlDeviceGetName"),
-        address=asked.ask("address", lambda: as_sysfs(call("nvmlDeviceGetPciInfo", handle).busId)),
+        uuid=value("uuid", "nvmlDeviceGetUUID"),
+        name=value("name", "nvmlDeviceGetName"),
+        address=values.read("address", _address, "nvmlDeviceGetPciInfo", handle),
         arch=None if capability is None else capability[0] * 10 + capability[1],
         has_mig=None if mig is None else bool(mig[0]),
-        pcie_generation=tell("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
-        pcie_width=tell("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
-        pcie_max_generation=tell("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration"),
-        pcie_max_width=tell("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth"),
-        gpu_max_pcie_generation=tell(
+        pcie_generation=value("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+        pcie_width=value("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+        pcie_max_generation=value("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration"),
+        pcie_max_width=value("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth"),
+        gpu_max_pcie_generation=value(
             "gpu_max_pcie_generation", "nvmlDeviceGetGpuMaxPcieLinkGeneration"
         ),
         cpu_affinity=(
             None
             if affinity is None
-            else spans(k for k in range(64 * _AFFINITY_WORDS) if affinity[k // 64] >> k % 64 & 1)
+            else spans(k for k in range(64 * _AFFINITY_MASKS) if affinity[k // 64] >> k % 64 & 1)
         ),
-        numa_node=tell("numa_node", "nvmlDeviceGetNumaNodeId"),
+        numa_node=value("numa_node", "nvmlDeviceGetNumaNodeId"),
         link_count=count,
         common_speed_mbps=speed,
-        links=_links(handle, count, root, asked),
+        links=_links(handle, count, root, values),
         c2c=_c2c(handle, c2c or 0),
-        fabric=asked.ask("fabric", _fabric, handle),
-        unknown=asked.unknown,
+        fabric=values.read("fabric", _fabric, handle),
+        unknown=values.unknown,
     )
 
 
-def pair(a: int, b: int, first: Any, second: Any) -> PairRecord:
-    """What NVML says of a GPU and another, from the first one's side."""
-    asked = asker()
-    ancestor = asked.ask("ancestor", call, "nvmlDeviceGetTopologyCommonAncestor", first, second)
+def pair(a: int, b: int, first: object, second: object) -> PairRecord:
+    """What NVML reports of a GPU and another, from the first one's side."""
+    values = reader()
+    ancestor = values.read("ancestor", call, "nvmlDeviceGetTopologyCommonAncestor", first, second)
     status = {
-        name: asked.ask(name, call, "nvmlDeviceGetP2PStatus", first, second, literal)
-        for name, literal in _P2P_CODES.items()
+        name: values.read(name, call, "nvmlDeviceGetP2PStatus", first, second, code)
+        for name, code in _P2P_CAPS.items()
     }
-    return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=asked.unknown)
+    return PairRecord(a=a, b=b, ancestor=ancestor, **status, unknown=values.unknown)
 
 
-def _links(handle: Any, count: int | None, root: Path, asked_of_gpu: Asker) -> tuple[NvLink, ...]:
+def _links(
+    handle: object, count: int | None, root: Path, gpu_values: ValueReader
+) -> tuple[NvLink, ...]:
     """All links up to the number that NVML reports, or up to the first that does not exist."""
     import pynvml
 
-    numbers: list[int] = []
+    links: list[int] = []
     past_the_end = (
         pynvml.NVMLError_InvalidArgument,
         pynvml.NVMLError_NotSupported,
         pynvml.NVMLError_FunctionNotFound,
     )
-    for link in range(_MOST_LINKS if count is None else min(count, _MOST_LINKS)):
+    for link in range(_MAX_GPU_LINKS if count is None else min(count, _MAX_GPU_LINKS)):
         try:
             call("nvmlDeviceGetNvLinkState", handle, link)
         except past_the_end as error:
-            if count is None:  # else it is this question that has no answer here, not the link
-                asked_of_gpu.unknown.setdefault("links", f"link {link}: {error}")
+            if count is None:  # with a count the link exists, and only this call is not supported
+                gpu_values.unknown.setdefault("links", f"link {link}: {error}")
                 break
         except pynvml.NVMLError:
             pass
-        numbers.append(link)
-    answers = _fields(
-        handle, [(field, link) for link in numbers for field in _LINK_FIELDS.values()]
-    )
-    width = len(_LINK_FIELDS)
+        links.append(link)
+    fields = _fields(handle, [(id_, link) for link in links for id_ in _LINK_FIELD_IDS.values()])
+    width = len(_LINK_FIELD_IDS)
     return tuple(
-        _link(handle, link, answers[place * width : (place + 1) * width], root)
-        for place, link in enumerate(numbers)
+        _link(handle, link, fields[place * width : (place + 1) * width], root)
+        for place, link in enumerate(links)
     )
 
 
-def _link(handle: Any, link: int, answers: Sequence[int | str], root: Path) -> NvLink:
+def _link(handle: object, link: int, fields: Sequence[int | str], root: Path) -> NvLink:
     import pynvml
 
-    asked = asker()
+    values = reader()
 
-    def tell(name: str, function: str, *args: int) -> Any:
-        return asked.ask(name, call, function, handle, link, *args)
+    def value(name: str, function: str, *args: int) -> Any:  # Any: as call()
+        return values.read(name, call, function, handle, link, *args)
 
-    values = {
-        name: _answer(asked, name, value) for name, value in zip(_LINK_FIELDS, answers, strict=True)
-    }
+    numbers = dict(
+        zip(_LINK_FIELD_IDS, _numbers(values, tuple(_LINK_FIELD_IDS), fields), strict=True)
+    )
     for name, counter in _ERROR_COUNTERS.items():
-        if values[name] is None:
-            values[name] = tell(name, "nvmlDeviceGetNvLinkErrorCounter", counter)
-            if values[name] is not None:
-                asked.unknown.pop(name, None)
-    is_active = tell("is_active", "nvmlDeviceGetNvLinkState")
-    can_p2p = tell("can_p2p", "nvmlDeviceGetNvLinkCapability", pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED)
-    remote = asked.ask(
-        "remote_address",
-        lambda: as_sysfs(call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link).busId),
+        if numbers[name] is None:
+            numbers[name] = value(name, "nvmlDeviceGetNvLinkErrorCounter", counter)
+            if numbers[name] is not None:
+                values.unknown.pop(name, None)
+    is_active = value("is_active", "nvmlDeviceGetNvLinkState")
+    can_p2p = value(
+        "can_p2p", "nvmlDeviceGetNvLinkCapability", pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED
+    )
+    remote = values.read(
+        "remote_address", _address, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link
     )
     return NvLink(
         number=link,
         is_active=None if is_active is None else bool(is_active),
-        nvml_version=tell("nvml_version", "nvmlDeviceGetNvLinkVersion"),
+        nvml_version=value("nvml_version", "nvmlDeviceGetNvLinkVersion"),
         can_p2p=None if can_p2p is None else bool(can_p2p),
-        remote_type=tell("remote_type", "nvmlDeviceGetNvLinkRemoteDeviceType"),
+        remote_type=value("remote_type", "nvmlDeviceGetNvLinkRemoteDeviceType"),
         remote_address=remote,
         remote_class=None if remote is None else _sysfs.pci_class(root, remote),
-        **values,
-        unknown=asked.unknown,
+        **numbers,
+        unknown=values.unknown,
     )
 
 
-def _c2c(handle: Any, count: int) -> tuple[C2c, ...]:
+def _address(function: str, *args: object) -> str:
+    """The PCI address that a function of NVML reports, as sysfs spells it."""
+    return as_sysfs(call(function, *args).busId)
+
+
+def _c2c(handle: object, count: int) -> tuple[C2c, ...]:
     links = []
-    for link in range(min(count, _MOST_LINKS)):
-        asked = asker()
-        status, speed = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
-        links.append(
-            C2c(
-                number=link,
-                status=_answer(asked, "status", status),
-                max_mbps=_answer(asked, "max_mbps", speed),
-                unknown=asked.unknown,
-            )
-        )
+    for link in range(min(count, _MAX_GPU_LINKS)):
+        values = reader()
+        fields = _fields(handle, [(_C2C_STATUS, link), (_C2C_MAX_MBPS, link)])
+        status, speed = _numbers(values, ("status", "max_mbps"), fields)
+        links.append(C2c(number=link, status=status, max_mbps=speed, unknown=values.unknown))
     return tuple(links)
 
 
-def _answer(asked: Asker, name: str, value: int | str) -> int | None:
-    """A field's value; None, with the reason kept, if it is text."""
-    if isinstance(value, str):
-        asked.unknown[name] = value
-        return None
-    return value
+def _numbers(
+    values: ValueReader, names: Sequence[str], fields: Sequence[int | str]
+) -> list[int | None]:
+    """The values of fields; None, with the reason kept, for one that is text."""
+    reasons = {name: one for name, one in zip(names, fields, strict=True) if isinstance(one, str)}
+    values.unknown |= reasons
+    return [None if isinstance(one, str) else one for one in fields]
 
 
-def _fields(handle: Any, wanted: Sequence[tuple[int, int | None]]) -> list[int | str]:
-    """Values of fields, with the link that each belongs to; a reason where a value is missing."""
+def _fields(handle: object, requests: Sequence[tuple[int, int | None]]) -> list[int | str]:
+    """The values of fields, each of a link or of the GPU; a reason where one is missing."""
     import pynvml
 
-    if not wanted:
+    if not requests:
         return []
-    asked = asker()
-    values = asked.ask(
-        "fields",
-        call,
-        "nvmlDeviceGetFieldValues",
-        handle,
-        [field if scope is None else (field, scope) for field, scope in wanted],
-    )
-    if values is None:
-        return [asked.unknown["fields"]] * len(wanted)
-    results: list[int | str] = []
-    for value in values:
-        if value.nvmlReturn != 0:
-            results.append(str(pynvml.NVMLError(value.nvmlReturn)))
-        elif not 0 <= value.valueType < len(_VALUES):
-            results.append(f"a value of type {value.valueType}")
+    ids = [field if scope is None else (field, scope) for field, scope in requests]
+    reply = reader()
+    structures = reply.read("fields", call, "nvmlDeviceGetFieldValues", handle, ids)
+    if structures is None:
+        return [reply.unknown["fields"]] * len(requests)
+    values: list[int | str] = []
+    for one in structures:
+        if one.nvmlReturn != 0:
+            values.append(str(pynvml.NVMLError(one.nvmlReturn)))
+        elif not 0 <= one.valueType < len(_VALUE_MEMBERS):
+            values.append(f"a value of type {one.valueType}")
         else:
-            results.append(int(getattr(value.value, _VALUES[value.valueType])))
-    return results
+            values.append(int(getattr(one.value, _VALUE_MEMBERS[one.valueType])))
+    return values
 
 
-def _fabric(handle: Any) -> Fabric:
-    """The newest form of the answer that binding and driver share. Raises NVMLError or
-    ValueError.
-    """
+def _fabric(handle: object) -> Fabric:
+    """The fabric, by the newest structure that binding and driver share. Raises NVMLError."""
     import pynvml
 
-    forms = (
+    values = reader()
+    for function, name in (
         ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
         ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
         ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
-    )
-    asked = asker()
-    for function, form in forms:
-        info: Callable[[], Any] | None = getattr(pynvml, form, None)
-        if info is None:
+    ):
+        structure = getattr(pynvml, name, None)
+        if structure is None:
             continue
-        fabric = info()
-        if asked.ask(form, call, function, handle, byref(fabric)) is not None:
-            mask = getattr(fabric, "healthMask", None)
+        fabric = structure()
+        if values.read(name, call, function, handle, byref(fabric)) is not None:
             return Fabric(
                 state=fabric.state,
                 status=fabric.status,
                 cluster=bytes(fabric.clusterUuid).hex(),
                 clique=fabric.cliqueId,
-                health_mask=mask,
+                health_mask=getattr(fabric, "healthMask", None),
             )
-    raise ValueError(next(iter(asked.unknown.values()), "this nvidia-ml-py has no form of it"))
+    raise ValueError(next(iter(values.unknown.values()), "this nvidia-ml-py has no form of it"))

@@ -1,45 +1,55 @@
-"""Asking a host everything once. Never raises for what is not there, and changes nothing. Cost: a
-tenth of a second for 8 GPUs of 18 links.
+"""Reading everything about a host once. Never raises for what is not there, and changes nothing.
+Cost: a tenth of a second for 8 GPUs of 18 links.
 """
 
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from collbench.machine import gpus
 from collbench.machine.discovery import _nvml, _sysfs
-from collbench.machine.discovery._ask import Asker, why
+from collbench.machine.discovery._reader import ValueReader, reason_of
 from collbench.machine.discovery.recording import GpuRecord, PairRecord, Recording
 from collbench.util.errors import UnavailableError
 
 
+class _NvmlPart(TypedDict, total=False):
+    """The fields of a recording that come from NVML."""
+
+    has_driver: bool
+    driver: str | None
+    cuda: tuple[int, ...] | None
+    gpus: tuple[GpuRecord, ...]
+    pairs: tuple[PairRecord, ...]
+
+
 def record(root: Path = Path("/")) -> Recording:
-    """What this host says of itself; root: where its /sys and /proc are."""
-    asked = Asker((OSError, ValueError))
+    """The recording of this host; root: the folder of its /sys and /proc."""
+    values = ValueReader(OSError, ValueError)
     adapters = _sysfs.nics(root)
-    gpus = _gpus(root, asked)
+    nvml_part = _nvml_part(root, values)
     ends = (
-        [one.address for one in gpus["gpus"] if one.address]
+        [one.address for one in nvml_part["gpus"] if one.address]
         + [nic.address for nic in adapters if not nic.is_virtual]
         + _sysfs.nvidia_gpus(root)
     )
     links = _sysfs.switch_links(root)
     return Recording(
-        hostname=asked.ask("hostname", _hostname, root),
-        boot_id=asked.ask("boot_id", boot_id, root),
-        kernel=asked.ask("kernel", _sysfs.text, root / "proc/sys/kernel/osrelease"),
-        maker=asked.ask("maker", _sysfs.text, root / "sys/class/dmi/id/sys_vendor"),
-        product=asked.ask("product", _sysfs.text, root / "sys/class/dmi/id/product_name"),
-        cpus=asked.ask("cpus", _sysfs.text, root / "sys/devices/system/cpu/online"),
+        hostname=values.read("hostname", _hostname, root),
+        boot_id=values.read("boot_id", boot_id, root),
+        kernel=values.read("kernel", _sysfs.text, root / "proc/sys/kernel/osrelease"),
+        maker=values.read("maker", _sysfs.text, root / "sys/class/dmi/id/sys_vendor"),
+        product=values.read("product", _sysfs.text, root / "sys/class/dmi/id/product_name"),
+        cpus=values.read("cpus", _sysfs.text, root / "sys/devices/system/cpu/online"),
         processor=_sysfs.processor(root),
         numa=_sysfs.numa_nodes(root),
         pci=_sysfs.pci_devices(root, ends),
         nics=adapters,
         switch_links=links,
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        **gpus,
-        unknown=asked.unknown,
+        **nvml_part,
+        unknown=values.unknown,
     )
 
 
@@ -55,32 +65,30 @@ def _hostname(root: Path) -> str:
         return socket.gethostname()
 
 
-def _gpus(root: Path, asked: Asker) -> dict[str, Any]:
-    """The part of a recording that comes from NVML."""
+def _nvml_part(root: Path, values: ValueReader) -> _NvmlPart:
     refusal = gpus.nvml_refusal()
     if refusal is not None:
-        asked.unknown["gpus"] = refusal
+        values.unknown["gpus"] = refusal
         return {"has_driver": gpus.has_driver(), "gpus": ()}
     handles = _nvml.handles()
-    nvml = _nvml.asker()
-    driver = nvml.ask("driver", _nvml.call, "nvmlSystemGetDriverVersion")
-    records: tuple[GpuRecord, ...] = tuple(
-        _nvml.gpu(index, handle, root) for index, handle in handles.items()
-    )
+    nvml = _nvml.reader()
     usable = {index: handle for index, handle in handles.items() if not isinstance(handle, str)}
-    pairs: tuple[PairRecord, ...] = tuple(
-        _nvml.pair(a, b, usable[a], usable[b]) for a in usable for b in usable if a != b
-    )
-    shown = nvml.ask("cuda", shown_gpus)
-    asked.unknown.update(nvml.unknown)
-    return {"has_driver": True, "driver": driver, "cuda": shown, "gpus": records, "pairs": pairs}
+    part: _NvmlPart = {
+        "has_driver": True,
+        "driver": nvml.read("driver", _nvml.call, "nvmlSystemGetDriverVersion"),
+        "cuda": nvml.read("cuda", shown_gpus),
+        "gpus": tuple(_nvml.gpu(index, handle, root) for index, handle in handles.items()),
+        "pairs": tuple(
+            _nvml.pair(a, b, usable[a], usable[b]) for a in usable for b in usable if a != b
+        ),
+    }
+    values.unknown |= nvml.unknown
+    return part
 
 
 def shown_gpus() -> tuple[int, ...]:
-    """NVML's numbers of the GPUs that CUDA shows to this process. Raises NVMLError or
-    ValueError.
-    """
+    """NVML's numbers of the GPUs that CUDA shows this process. Raises NVMLError or ValueError."""
     try:
         return tuple(gpu.index for gpu in gpus.visible())
     except UnavailableError as error:
-        raise ValueError(why(error)) from None
+        raise ValueError(reason_of(error)) from None

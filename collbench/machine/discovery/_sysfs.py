@@ -7,9 +7,10 @@ stable/sysfs-devices-node).
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from collbench.machine.discovery._ask import Asker
+from collbench.machine.discovery._reader import ValueReader
 from collbench.machine.discovery.recording import (
     CpuRecord,
     Nic,
@@ -20,11 +21,14 @@ from collbench.machine.discovery.recording import (
 )
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_ERRORS = (OSError, ValueError)
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor; what classes of GPUs begin with
-# Who made an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: one word for all of
-# them, as for other makers.
+# The maker of an Arm core (/proc/cpuinfo, CPU implementer) does not matter here: all of them have
+# one name.
 _ARM, _IBM = "ARM", "IBM"
+
+
+def _reader() -> ValueReader:
+    return ValueReader(OSError, ValueError)
 
 
 def text(file: Path) -> str:
@@ -39,15 +43,15 @@ def number(file: Path) -> int:
 
 def processor(root: Path) -> CpuRecord:
     """The first core of /proc/cpuinfo."""
-    asker = Asker(_ERRORS)
-    lines = (
-        asker.ask("name", lambda: (root / "proc/cpuinfo").read_text(errors="replace").splitlines())
-        or []
-    )
+    values = _reader()
+    lines = (values.read("name", text, root / "proc/cpuinfo") or "").splitlines()
     facts: dict[str, str] = {}
     for line in lines:
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name") or facts.get("cpu")
+    if not name:
+        values.unknown.setdefault("name", "/proc/cpuinfo does not name it")
     vendor = facts.get("vendor_id") or (
         _ARM if "CPU implementer" in facts else _IBM if "POWER" in facts.get("cpu", "") else None
     )
@@ -55,45 +59,35 @@ def processor(root: Path) -> CpuRecord:
         vendor=vendor,
         family=_whole(facts.get("cpu family")),
         model=_whole(facts.get("model")),
-        name=facts.get("model name") or facts.get("cpu"),
+        name=name,
         has_hypervisor="hypervisor" in facts["flags"].split() if "flags" in facts else None,
-        unknown=asker.unknown
-        | (
-            {}
-            if not lines or facts.get("model name") or facts.get("cpu")
-            else {"name": "/proc/cpuinfo does not tell it"}
-        ),
+        unknown=values.unknown,
     )
 
 
 def numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     """NUMA nodes that have cores; none where the kernel knows no NUMA."""
     nodes = []
-    for folder in sorted(
-        (root / "sys/devices/system/node").glob("node[0-9]*"), key=lambda one: _natural(one.name)
-    ):
-        asker = Asker(_ERRORS)
-        cpulist = asker.ask("cpulist", text, folder / "cpulist")
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    for folder in sorted(folders, key=lambda one: _natural(one.name)):
+        values = _reader()
+        cpulist = values.read("cpulist", text, folder / "cpulist")
         if cpulist:
             first = re.match(r"\d+", cpulist)
             cpu = root / f"sys/devices/system/cpu/cpu{first[0] if first else 0}"
-            package = cpu / "topology/physical_package_id"
-            package_id = asker.ask("package", number, package)
             nodes.append(
                 NumaNode(
                     index=int(folder.name[4:]),
                     cpulist=cpulist,
-                    package=package_id,
-                    unknown=asker.unknown,
+                    package=values.read("package", number, cpu / "topology/physical_package_id"),
+                    unknown=values.unknown,
                 )
             )
     return tuple(nodes)
 
 
 def real_path(root: Path, link: Path) -> str:
-    """Where a link of /sys leads, relative to /sys. Raises OSError if it leads nowhere, or out of
-    /sys.
-    """
+    """The target of a link of /sys, relative to /sys. Raises OSError if it is not below /sys."""
     target, base = link.resolve(strict=True), (root / "sys").resolve()
     if not target.is_relative_to(base):
         raise FileNotFoundError(2, "it leads out of /sys")
@@ -111,26 +105,25 @@ def addresses(path: str) -> list[str]:
 
 def nvidia_gpus(root: Path) -> list[str]:
     """PCI addresses of NVIDIA's GPUs, whether a driver knows them or not."""
-    addresses_of_gpus = []
-    for folder in _entries(root / "sys/bus/pci/devices"):
-        asker = Asker(_ERRORS)
-        if asker.ask("vendor", text, folder / "vendor") == _NVIDIA and (
-            asker.ask("class", text, folder / "class") or ""
-        ).startswith(_DISPLAY):
-            addresses_of_gpus.append(folder.name)
-    return addresses_of_gpus
+    values = _reader()
+    return [
+        folder.name
+        for folder in _entries(root / "sys/bus/pci/devices")
+        if values.read("vendor", text, folder / "vendor") == _NVIDIA
+        and (values.read("class", text, folder / "class") or "").startswith(_DISPLAY)
+    ]
 
 
 def pci_class(root: Path, address: str) -> str | None:
     """The class of a PCI function, if it is there."""
-    return Asker(_ERRORS).ask("class", text, root / f"sys/bus/pci/devices/{address}/class")
+    return _reader().read("class", text, root / f"sys/bus/pci/devices/{address}/class")
 
 
 def pci_devices(root: Path, ends: Iterable[str]) -> tuple[PciDevice, ...]:
     """These PCI functions and all bridges above them; what is not in sysfs is left out."""
     devices: dict[str, PciDevice] = {}
     for end in dict.fromkeys(ends):
-        path = Asker(_ERRORS).ask("path", real_path, root, root / f"sys/bus/pci/devices/{end}")
+        path = _reader().read("path", real_path, root, root / f"sys/bus/pci/devices/{end}")
         for place in addresses(path or ""):
             if place not in devices:
                 devices[place] = _pci_device(root, place)
@@ -138,96 +131,85 @@ def pci_devices(root: Path, ends: Iterable[str]) -> tuple[PciDevice, ...]:
 
 
 def _pci_device(root: Path, address: str) -> PciDevice:
-    folder, asker = root / f"sys/bus/pci/devices/{address}", Asker(_ERRORS)
+    folder, values = root / f"sys/bus/pci/devices/{address}", _reader()
     return PciDevice(
         address=address,
-        path=asker.ask("path", real_path, root, folder) or "",
-        pci_class=asker.ask("pci_class", text, folder / "class"),
-        vendor=asker.ask("vendor", text, folder / "vendor"),
-        device=asker.ask("device", text, folder / "device"),
-        subsystem_vendor=asker.ask("subsystem_vendor", text, folder / "subsystem_vendor"),
-        subsystem_device=asker.ask("subsystem_device", text, folder / "subsystem_device"),
-        current_link_speed=asker.ask("current_link_speed", text, folder / "current_link_speed"),
-        current_link_width=asker.ask("current_link_width", number, folder / "current_link_width"),
-        max_link_speed=asker.ask("max_link_speed", text, folder / "max_link_speed"),
-        max_link_width=asker.ask("max_link_width", number, folder / "max_link_width"),
-        numa_node=asker.ask("numa_node", number, folder / "numa_node"),
-        local_cpulist=asker.ask("local_cpulist", text, folder / "local_cpulist"),
-        unknown=asker.unknown,
+        path=values.read("path", real_path, root, folder) or "",
+        pci_class=values.read("pci_class", text, folder / "class"),
+        vendor=values.read("vendor", text, folder / "vendor"),
+        device=values.read("device", text, folder / "device"),
+        subsystem_vendor=values.read("subsystem_vendor", text, folder / "subsystem_vendor"),
+        subsystem_device=values.read("subsystem_device", text, folder / "subsystem_device"),
+        current_link_speed=values.read("current_link_speed", text, folder / "current_link_speed"),
+        current_link_width=values.read("current_link_width", number, folder / "current_link_width"),
+        max_link_speed=values.read("max_link_speed", text, folder / "max_link_speed"),
+        max_link_width=values.read("max_link_width", number, folder / "max_link_width"),
+        numa_node=values.read("numa_node", number, folder / "numa_node"),
+        local_cpulist=values.read("local_cpulist", text, folder / "local_cpulist"),
+        unknown=values.unknown,
     )
 
 
 def nics(root: Path) -> tuple[Nic, ...]:
     """RDMA devices and network interfaces that are PCI functions, or parts of one (virtio)."""
     records = []
-    for folder in _entries(root / "sys/class/infiniband"):
-        address = _address_of(root, folder)
-        if address:
-            ports = tuple(_port(port) for port in _entries(folder / "ports") if port.name.isdigit())
-            records.append(
-                Nic(
+    for kind in ("infiniband", "net"):
+        for folder in _entries(root / f"sys/class/{kind}"):
+            address = _address_of(root, folder)
+            if address:
+                nic = Nic(
                     name=folder.name,
                     address=address,
-                    is_rdma=True,
+                    is_rdma=kind == "infiniband",
                     is_virtual=(folder / "device/physfn").exists(),
-                    ports=ports,
                 )
-            )
-    for folder in _entries(root / "sys/class/net"):
-        address = _address_of(root, folder)
-        if address:
-            asker = Asker(_ERRORS)
-            speed = asker.ask("speed_mbps", _speed, folder / "speed")
-            state = asker.ask("operstate", text, folder / "operstate")
-            is_virtual = (folder / "device/physfn").exists()
-            records.append(
-                Nic(
-                    name=folder.name,
-                    address=address,
-                    is_rdma=False,
-                    is_virtual=is_virtual,
-                    speed_mbps=speed,
-                    operstate=state,
-                    unknown=asker.unknown,
+                records.append(
+                    _with_ports(nic, folder) if nic.is_rdma else _with_speed(nic, folder)
                 )
-            )
     return tuple(records)
 
 
+def _with_ports(nic: Nic, folder: Path) -> Nic:
+    ports = [_port(port) for port in _entries(folder / "ports") if port.name.isdigit()]
+    return replace(nic, ports=tuple(ports))
+
+
+def _with_speed(nic: Nic, folder: Path) -> Nic:
+    values = _reader()
+    speed = values.read("speed_mbps", _speed, folder / "speed")
+    state = values.read("operstate", text, folder / "operstate")
+    return replace(nic, speed_mbps=speed, operstate=state, unknown=values.unknown)
+
+
 def switch_links(root: Path) -> tuple[SwitchLink, ...]:
-    """Links inside split switches, each once: reported by Broadcom's module, by addresses of
-    upstream ports.
-    """
-    links = set()
-    for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links"):
-        for peer in _entries(folder):
-            if (
-                _ADDRESS.fullmatch(folder.name)
-                and _ADDRESS.fullmatch(peer.name)
-                and folder.name != peer.name
-            ):
-                links.add((min(folder.name, peer.name), max(folder.name, peer.name)))
+    """Links inside split switches, each once, by the addresses that Broadcom's module reports."""
+    links = {
+        (min(folder.name, peer.name), max(folder.name, peer.name))
+        for folder in _entries(root / "sys/kernel/pci_switch_link/virtual_switch_links")
+        for peer in _entries(folder)
+        if _ADDRESS.fullmatch(folder.name)
+        and _ADDRESS.fullmatch(peer.name)
+        and folder.name != peer.name
+    }
     return tuple(SwitchLink(a=a, b=b) for a, b in sorted(links))
 
 
 def _address_of(root: Path, folder: Path) -> str:
     """The PCI function that a class device belongs to; nothing if it belongs to none."""
-    path = Asker(_ERRORS).ask("path", real_path, root, folder / "device")
+    path = _reader().read("path", real_path, root, folder / "device")
     return next(reversed(addresses(path or "")), "")
 
 
 def _port(folder: Path) -> Port:
-    asker = Asker(_ERRORS)
-    values = {
-        name: asker.ask(name, text, folder / name) for name in ("rate", "state", "link_layer")
+    values = _reader()
+    texts = {
+        name: values.read(name, text, folder / name) for name in ("rate", "state", "link_layer")
     }
-    return Port(number=int(folder.name), **values, unknown=asker.unknown)
+    return Port(number=int(folder.name), **texts, unknown=values.unknown)
 
 
 def _speed(file: Path) -> int:
-    """Mb/s of an interface; the kernel says -1 (or that as unsigned) where the device does not
-    tell.
-    """
+    """Mb/s of an interface. The kernel writes -1, signed or unsigned, for an unknown speed."""
     speed = number(file)
     if speed in (-1, 0xFFFFFFFF, 0):
         raise ValueError(f"the kernel says {speed}")

@@ -80,28 +80,21 @@ class PcieTree:
         return PciePlace(bridge=bridge, switches=tuple(pair[0] for pair in pairs), hops=tuple(hops))
 
     def numa_of(self, address: str) -> int | None:
-        """The NUMA node that is near to a function: as itself says, a bridge above it, its list of
-        near cores, others on its bus; None if none does.
+        """The NUMA node near a function, as the first of these that knows it reports: the function
+        itself, a bridge above it, its list of near cores, others on its bus. None if none does.
         """
         device = self.devices.get(address)
         if device is None:
             return None
-        for one in (
-            device,
-            *(
-                self.devices[port]
-                for port in reversed(chain(device.path)[1])
-                if port in self.devices
-            ),
-        ):
-            if one.numa_node is not None and one.numa_node >= 0:
+        bridge, ports = chain(device.path)
+        for one in (device, *(self.devices.get(port) for port in reversed(ports))):
+            if one is not None and one.numa_node is not None and one.numa_node >= 0:
                 return one.numa_node
         gpu = self._gpus.get(address)
         cores = {device.local_cpulist, gpu.cpu_affinity if gpu is not None else None}
         near = [node.index for node in self.recording.numa if node.cpulist in cores]
         if len(near) == 1 < len(self.recording.numa):
             return near[0]
-        bridge = chain(device.path)[0]
         siblings = {
             one.numa_node
             for one in self.recording.pci
@@ -133,10 +126,14 @@ class PcieTree:
     def _hop(self, above: str, below: str, upper_port: str, lower_port: str) -> Hop:
         """A link between two ports; the upper one may be no function at all."""
         upper, lower = self.devices.get(upper_port), self.devices.get(lower_port)
-        ends = [_most(device) for device in (upper, lower) if device is not None]
-        now = (
-            Speed() if lower is None else _speed(lower.current_link_speed, lower.current_link_width)
-        )
+        ends = [
+            _speed(device.max_link_speed, device.max_link_width)
+            for device in (upper, lower)
+            if device is not None
+        ]
+        now = Speed()
+        if lower is not None:
+            now = _speed(lower.current_link_speed, lower.current_link_width)
         gpu = self._gpus.get(lower_port)
         if gpu is not None:
             ends.append(
@@ -159,7 +156,7 @@ class PcieTree:
 
 
 def chain(path: str) -> tuple[str, Sequence[str]]:
-    """The host bridge on a path of sysfs, and the functions below it down to the last.
+    """The host bridge on a path of sysfs, and the functions below it from the top down.
 
     >>> chain("devices/pci0000:16/0000:16:01.0/0000:17:00.0")
     ('pci0000:16', ['0000:16:01.0', '0000:17:00.0'])
@@ -169,10 +166,6 @@ def chain(path: str) -> tuple[str, Sequence[str]]:
         (number for number, part in enumerate(parts) if _HOST_BRIDGE.fullmatch(part)), default=-1
     )
     return (parts[last] if last >= 0 else ""), addresses("/".join(parts[last + 1 :]))
-
-
-def _most(device: PciDevice) -> Speed:
-    return _speed(device.max_link_speed, device.max_link_width)
 
 
 def _speed(speed: str | None, width: int | None) -> Speed:

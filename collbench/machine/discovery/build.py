@@ -1,12 +1,13 @@
-"""A graph out of recordings: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and
+"""Recordings as a graph: GPUs in CUDA's order, switches, host bridges, NUMA nodes, NICs, and
 links with rates. Pure: no system call is made here.
 
 Where sources disagree the PCIe tree decides, and a note says so. What a recording lacks is
-left out or has no rate.
+left out, or has no rate.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from collbench.machine.discovery import _host
 from collbench.machine.discovery.recording import Fabric, Recording
@@ -14,7 +15,7 @@ from collbench.machine.topology.hosts import equal_hosts
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, Node, Topology
 from collbench.util.errors import UsageError
 
-_P2P_WORDS = tuple(P2P_MEANINGS)
+_P2P_STATUSES = tuple(P2P_MEANINGS)
 
 
 def topology_of(recordings: Sequence[Recording]) -> Topology:
@@ -34,9 +35,9 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
             kind: sum(node.kind == kind for node in nodes)
             for kind in ("gpu", "cpu", "root", "nic", "nvswitch")
         }
-        draft = _host.draft(recording, host, first, fabrics.get(_fabric_of(recording), ""))
-        taken = {node.id for node in nodes}  # a switch that hosts share
-        nodes += [node for node in draft.nodes if node.id not in taken]
+        draft = _host.draft_host(recording, host, first, fabrics.get(_fabric_of(recording), ""))
+        known = {node.id for node in nodes}  # a switch that hosts share
+        nodes += [node for node in draft.nodes if node.id not in known]
         links += draft.links
         notes += [(host, note) for note in draft.notes]
         p2p |= _p2p(recording, draft.gpu_ids)
@@ -49,40 +50,27 @@ def topology_of(recordings: Sequence[Recording]) -> Topology:
         hosts=names,
         p2p=p2p,
     )
-    return Topology(
-        name=topology.name,
-        nodes=topology.nodes,
-        links=topology.links,
-        hosts=names,
-        p2p=p2p,
-        notes=tuple(_said(notes, names, equal_hosts(topology))),
-    )
+    return replace(topology, notes=tuple(_with_hosts(notes, names, equal_hosts(topology))))
 
 
-def _said(
+def _with_hosts(
     notes: Sequence[tuple[int, str]], names: Sequence[str], equal: Sequence[Sequence[int]]
 ) -> Iterator[str]:
-    """Notes with the hosts that they are about; each text once."""
+    """Notes with the hosts that they are about, each text once; then which hosts are equal."""
     by_text: dict[str, list[int]] = {}
     for host, note in notes:
         by_text.setdefault(note, []).append(host)
     for note, hosts in by_text.items():
-        whose = (
-            ""
-            if len(names) == 1 or -1 in hosts
-            else (
-                "all hosts: "
-                if len(hosts) == len(names)
-                else f"{', '.join(names[host] for host in hosts)}: "
-            )
-        )
-        yield whose + note
+        if len(names) == 1 or -1 in hosts:
+            yield note
+        elif len(hosts) == len(names):
+            yield f"all hosts: {note}"
+        else:
+            yield f"{', '.join(names[host] for host in hosts)}: {note}"
     for group in equal:
         if len(group) > 1:
-            yield (
-                f"{', '.join(names[host] for host in group)} are equal, apart from names and"
-                " addresses"
-            )
+            hosts_text = ", ".join(names[host] for host in group)
+            yield f"{hosts_text} are equal, apart from names and addresses"
 
 
 def _join(nodes: list[Node], links: list[Link], notes: list[tuple[int, str]]) -> None:
@@ -106,33 +94,26 @@ def _join(nodes: list[Node], links: list[Link], notes: list[tuple[int, str]]) ->
             )
         )
     if networks:
-        notes.append(
-            (
-                -1,
-                (
-                    "what is between the hosts is not known: NICs of one kind that are up are drawn"
-                    " as one network"
-                ),
-            )
+        note = (
+            "what is between the hosts is not known: NICs of one kind that are up are drawn as one"
+            " network"
         )
+        notes.append((-1, note))
 
 
 def _p2p(recording: Recording, gpu_ids: dict[int, str]) -> dict[tuple[str, str, str], str]:
-    """P2P words of all pairs that are in the graph; none works for a GPU in parts."""
-    in_parts = {gpu.index for gpu in recording.gpus if gpu.has_mig}
+    """P2P codes of all pairs that are in the graph; a divided GPU has no P2P."""
+    divided = {gpu.index for gpu in recording.gpus if gpu.has_mig}
     statuses = {}
     for pair in recording.pairs:
         if pair.a in gpu_ids and pair.b in gpu_ids:
             for what in P2P:
                 status: int | None = getattr(pair, what)
-                word = (
-                    _P2P_WORDS[status]
-                    if status is not None and 0 <= status < len(_P2P_WORDS)
-                    else "U"
-                )
-                statuses[gpu_ids[pair.a], gpu_ids[pair.b], what] = (
-                    "NS" if word == "OK" and {pair.a, pair.b} & in_parts else word
-                )
+                is_known = status is not None and 0 <= status < len(_P2P_STATUSES)
+                code = _P2P_STATUSES[status] if status is not None and is_known else "U"
+                if code == "OK" and {pair.a, pair.b} & divided:
+                    code = "NS"
+                statuses[gpu_ids[pair.a], gpu_ids[pair.b], what] = code
     return statuses
 
 
@@ -145,13 +126,9 @@ def _fabric_of(recording: Recording) -> tuple[str, int]:
 
 
 def _key(fabric: Fabric | None) -> tuple[str, int]:
-    is_up = (
-        fabric is not None
-        and fabric.state == 3
-        and fabric.cluster is not None
-        and fabric.cluster.strip("0")
-    )
-    return (fabric.cluster or "", fabric.clique or 0) if fabric is not None and is_up else ("", 0)
+    if fabric is None or fabric.state != 3 or not (fabric.cluster or "").strip("0"):
+        return "", 0
+    return fabric.cluster or "", fabric.clique or 0
 
 
 def _shared_fabrics(recordings: Sequence[Recording]) -> dict[tuple[str, int], str]:

@@ -25,24 +25,20 @@ class LinkRow:
 
 
 def links_table(recording: Recording) -> list[LinkRow]:
-    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs where that is not
-    known.
-    """
-    by_index = {gpu.index: gpu for gpu in recording.gpus}
-    order = (
-        [gpu.index for gpu in recording.gpus if "handle" not in gpu.unknown]
-        if recording.cuda is None
-        else recording.cuda
-    )
-    shown = [by_index[index] for index in order]
+    """All NVLinks of the GPUs that CUDA shows, in CUDA's order; of all GPUs if that is unknown."""
+    if recording.cuda is None:
+        shown = [gpu for gpu in recording.gpus if "handle" not in gpu.unknown]
+    else:
+        by_index = {gpu.index: gpu for gpu in recording.gpus}
+        shown = [by_index[index] for index in recording.cuda]
     known = {gpu.address: gpu for gpu in recording.gpus if gpu.address}
     names = {gpu.address or "": f"GPU {number}" for number, gpu in enumerate(shown)}
-    names |= {_nvlinks.SWITCH: "NVSwitch", _nvlinks.CPU: "CPU"}
+    names |= {_nvlinks.FAR_SWITCH: "NVSwitch", _nvlinks.FAR_CPU: "CPU"}
     rows = []
     for number, gpu in enumerate(shown):
         for link in gpu.links:
             end = _nvlinks.far_end(link, known)
-            speed = link.speed_mbps if link.speed_mbps is not None else gpu.common_speed_mbps
+            speed = _nvlinks.speed_mbps(gpu, link)
             rows.append(
                 LinkRow(
                     gpu=number,

@@ -1,5 +1,5 @@
-"""What one host says of itself, as data: read once, saved as JSON, replayed anywhere. What it means
-for a graph is the build's business.
+"""What one host reports about itself, as data: read once, saved as JSON, replayed anywhere.
+build.py makes a graph of it.
 
 A value that could not be read is None, and `unknown` of the object that it belongs to says why, by
 the field's name. PCI addresses are spelled as sysfs spells them. Names of sources: sysfs files by
@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collbench.machine._json import parse_json
 from collbench.machine.discovery._codec import decode, encode
 from collbench.util.errors import UsageError
 
 FORMAT, VERSION = "collbench-recording", 1
-_MOST_CHARACTERS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
+_MAX_CHARS = 64 << 20  # eight GPUs of 18 links take 0.2 MB
 
-_MOST_OF = {
+_MAX_COUNTS = {
     "gpus": 256,
     "numa": 1024,
     "pci": 8192,
@@ -55,9 +56,7 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciDevice:
-    """A PCI function. path: its real path under /sys, parents included; speeds as in 16.0 GT/s
-    PCIe.
-    """
+    """A PCI function. path: its real path under /sys. Speeds are texts such as 16.0 GT/s PCIe."""
 
     address: str
     path: str
@@ -77,9 +76,7 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of an RDMA device, as text of the kernel: rate 400 Gb/sec (4X NDR), state 4:
-    ACTIVE.
-    """
+    """A port of an RDMA device, as texts of the kernel: 400 Gb/sec (4X NDR), 4: ACTIVE."""
 
     number: int
     rate: str | None = None
@@ -248,19 +245,7 @@ def loads(text: str, name: str) -> list[Recording]:
     Traceback (most recent call last):
     collbench.util.errors.UsageError: bug.json: hosts[0].gpus[0].index is '0', not a whole number
     """
-    if len(text) > _MOST_CHARACTERS:
-        raise UsageError(
-            f"{name} has {len(text) >> 20} MB; a recording has less than {_MOST_CHARACTERS >> 20}"
-        )
-    try:
-        data = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}",
-            "is the file cut off?",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: not a recording: {error}") from None
+    data = parse_json(text, name, _MAX_CHARS)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(
             f"{name}: not a recording: its format is not {FORMAT}",
@@ -280,48 +265,46 @@ def loads(text: str, name: str) -> list[Recording]:
     ]
 
 
-def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
-
-
 def _is_at_its_address(device: PciDevice) -> bool:
     parts = device.path.split("/")
     return parts[-1] == device.address and len(set(parts)) == len(parts)
 
 
 def _checked(recording: Recording, place: str) -> Recording:
-    """What types do not say: numbers of GPUs are those of GPUs, each once; parts come once; nothing
-    is more than a host can have.
+    """The recording, if it fulfils what types cannot express: it names only GPUs that it has, each
+    part comes once, and no count is more than a host can have.
     """
-    of_gpus = [
-        ("links", max((len(gpu.links) for gpu in recording.gpus), default=0)),
-        ("c2c", max((len(gpu.c2c) for gpu in recording.gpus), default=0)),
-    ]
-    for what, count in [
-        (what, len(getattr(recording, what))) for what in _MOST_OF if hasattr(recording, what)
-    ] + of_gpus:
-        if count > _MOST_OF[what]:
-            raise UsageError(f"{place}.{what}: {count} are more than a host has ({_MOST_OF[what]})")
-    strange = next((device for device in recording.pci if not _is_at_its_address(device)), None)
-    if strange is not None:
-        raise UsageError(
-            f"{place}.pci: {strange.address[:40]} is not at the end of its path, or a part of that"
-            " comes twice"
-        )
-    for what, keys in (
-        ("gpus", [gpu.index for gpu in recording.gpus]),
-        ("numa", [node.index for node in recording.numa]),
-        ("pci", [device.address for device in recording.pci]),
-        ("cuda", list(recording.cuda or ())),
-    ):
-        if len(set(keys)) < len(keys):
-            twice = next(key for key, times in Counter(keys).items() if times > 1)
+    counts = {
+        what: len(getattr(recording, what)) for what in _MAX_COUNTS if hasattr(recording, what)
+    }
+    counts["links"] = max((len(gpu.links) for gpu in recording.gpus), default=0)
+    counts["c2c"] = max((len(gpu.c2c) for gpu in recording.gpus), default=0)
+    for what, count in counts.items():
+        if count > _MAX_COUNTS[what]:
+            raise UsageError(
+                f"{place}.{what}: {count} are more than a host has ({_MAX_COUNTS[what]})"
+            )
+    for device in recording.pci:
+        if not _is_at_its_address(device):
+            raise UsageError(
+                f"{place}.pci: {device.address[:40]} is not at the end of its path, or a part of"
+                " that comes twice"
+            )
+    keys: dict[str, list[object]] = {
+        "gpus": [gpu.index for gpu in recording.gpus],
+        "numa": [node.index for node in recording.numa],
+        "pci": [device.address for device in recording.pci],
+        "cuda": list(recording.cuda or ()),
+    }
+    for what, of_what in keys.items():
+        twice = next((key for key, times in Counter(of_what).items() if times > 1), None)
+        if twice is not None:
             raise UsageError(f"{place}.{what}: {twice} comes twice")
-    known = {gpu.index for gpu in recording.gpus}
-    named = [("cuda", number) for number in recording.cuda or ()] + [
+    references = [("cuda", number) for number in recording.cuda or ()] + [
         ("pairs", end) for pair in recording.pairs for end in (pair.a, pair.b)
     ]
-    lost = next(((what, number) for what, number in named if number not in known), None)
-    if lost is not None:
-        raise UsageError(f"{place}.{lost[0]}: {lost[1]} is the number of no GPU")
+    known = set(keys["gpus"])
+    for what, number in references:
+        if number not in known:
+            raise UsageError(f"{place}.{what}: {number} is the number of no GPU")
     return recording

@@ -1,7 +1,7 @@
 """Topologies in files of other tools and of ours: one format a file, found by the file's name;
 the content decides which one it is.
 
-Not what machines look like (topology) nor asking one (discovery). A file comes from anyone:
+What machines look like is in topology, how one is recorded in discovery. A file comes from anyone:
 whatever it holds, reading it gives a topology or one UsageError with the place, in bounded time and
 memory.
 """

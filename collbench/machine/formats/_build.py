@@ -3,7 +3,8 @@ between sockets.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from collbench.machine.topology import rates
@@ -16,52 +17,44 @@ MAX_CPUS = 256
 _MAX_MASK_DIGITS = 4096
 # Parts of names that nvidia-smi and hwloc give GPUs: their compute capability (NVIDIA's table of
 # CUDA GPUs).
-_ARCHS = (
-    ("P100", 60),
-    ("V100", 70),
-    ("A100", 80),
-    ("A800", 80),
-    ("A30", 80),
-    ("H100", 90),
-    ("H200", 90),
-    ("H800", 90),
-    ("H20", 90),
-    ("GH200", 90),
+_ARCH_OF_PART = (
+    {"P100": 60, "V100": 70}
+    | dict.fromkeys(("A100", "A800", "A30"), 80)
+    | dict.fromkeys(("H100", "H200", "H800", "H20", "GH200"), 90)
+    | dict.fromkeys(("B100", "B200", "GB200"), 100)
+    | dict.fromkeys(("B300", "GB300"), 103)
 )
-_ARCHS_BLACKWELL = (("B100", 100), ("B200", 100), ("GB200", 100), ("B300", 103), ("GB300", 103))
 
 
 def printable(text: str) -> str:
-    r"""The text without what could steer a terminal.
+    r"""The text without what could control a terminal.
 
     >>> printable("a\x1b[2Jb"), printable("fine")
     ('a\ufffd[2Jb', 'fine')
     """
-    return (
-        text
-        if text.isprintable()
-        else "".join(one if one.isprintable() else "\ufffd" for one in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 class Ids:
     """Ids of one topology: the kind and a number, the wanted one if it is free."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._next: dict[str, int] = {}
 
     def take(self, kind: str, wanted: int = -1) -> str:
         """An id that is still free. Raises UsageError if there are too many."""
         name = f"{kind}{wanted}"
-        if wanted < 0 or name in self._taken:
+        if wanted < 0 or name in self._used:
             number = self._next.get(kind, 0)
-            while f"{kind}{number}" in self._taken:
+            while f"{kind}{number}" in self._used:
                 number += 1
             self._next[kind] = number + 1
             name = f"{kind}{number}"
-        self._taken.add(name)
-        if len(self._taken) > MAX_NODES:
+        self._used.add(name)
+        if len(self._used) > MAX_NODES:
             raise UsageError(f"more than {MAX_NODES} devices: no such machine is known")
         return name
 
@@ -75,6 +68,15 @@ def number_of(id_: str) -> int:
     return int(id_.lstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
+def renamed(
+    nodes: Iterable[Node], links: Iterable[Link], ids: Mapping[str, str]
+) -> tuple[list[Node], list[Link]]:
+    """Nodes and links with other ids for some nodes."""
+    return [replace(node, id=ids.get(node.id, node.id)) for node in nodes], [
+        replace(link, a=ids.get(link.a, link.a), b=ids.get(link.b, link.b)) for link in links
+    ]
+
+
 def mask_cpus(mask: str) -> str | None:
     """CPUs of a mask in hexadecimal words of 32 bits, the highest first, as the kernel
     (00ff,ffffffff) and hwloc (0x3,,0x1) write it.
@@ -85,23 +87,21 @@ def mask_cpus(mask: str) -> str | None:
     ('16-39', '0,64-65', None)
     """
     bits = mask_bits(mask)
-    return (
-        None
-        if bits is None
-        else spans(place for place in range(bits.bit_length()) if bits >> place & 1)
-    )
+    if bits is None:
+        return None
+    return spans(place for place in range(bits.bit_length()) if bits >> place & 1)
 
 
 def mask_bits(mask: str) -> int | None:
     """A mask as one number; None if it is none."""
-    words = [word.strip().lower().removeprefix("0x") for word in mask.split(",")]
+    highest, *rest = (part.strip().lower().removeprefix("0x") for part in mask.split(","))
     if (
         len(mask) > _MAX_MASK_DIGITS
-        or not all(re.fullmatch("[0-9a-f]{0,8}", word) for word in words[1:])
-        or not re.fullmatch("[0-9a-f]*", words[0])
+        or not all(re.fullmatch("[0-9a-f]{0,8}", part) for part in rest)
+        or not re.fullmatch("[0-9a-f]*", highest)
     ):
         return None
-    return int("".join([words[0], *(word.rjust(8, "0") for word in words[1:])]) or "0", 16)
+    return int("".join([highest, *(part.rjust(8, "0") for part in rest)]) or "0", 16)
 
 
 def cpus_mask(cpus: str) -> str:
@@ -113,14 +113,11 @@ def cpus_mask(cpus: str) -> str:
     """
     bits = 0
     for run in filter(None, cpus.split(",")):
-        first, _, last = run.partition("-")
-        if (
-            not re.fullmatch(r"\d{1,5}", first)
-            or not re.fullmatch(r"\d{1,5}", last or first)
-            or int(first) > int(last or first)
-        ):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", run)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
             return ""
-        bits |= (1 << int(last or first) + 1) - (1 << int(first))
+        bits |= (1 << last + 1) - (1 << first)
     text = f"{bits:x}"
     text = text.rjust(-(-len(text) // 8) * 8, "0")
     return ",".join(text[place : place + 8] for place in range(0, len(text), 8)) if bits else ""
@@ -130,18 +127,12 @@ def socket_links(cpus: Sequence[Node]) -> tuple[Link, ...]:
     """Links between all CPUs of each host, with rates where their facts (arch, vendor, familyid,
     modelid) identify them.
     """
-    return tuple(
-        Link(
-            a=a.id,
-            b=b.id,
-            kind="socket",
-            usable_gbs=rate[0] if rate else None,
-            source=rate[1] if rate else "",
-        )
-        for a, b in combinations(cpus, 2)
-        if a.host == b.host
-        for rate in (_socket_rate(a),)
-    )
+    links = []
+    for a, b in combinations(cpus, 2):
+        if a.host == b.host:
+            gbs, source = _socket_rate(a) or (None, "")
+            links.append(Link(a=a.id, b=b.id, kind="socket", usable_gbs=gbs, source=source))
+    return tuple(links)
 
 
 def _socket_rate(cpu: Node) -> tuple[float, str] | None:
@@ -168,8 +159,8 @@ def arch_of_name(name: str) -> int:
     ... )
     (70, 90, 0)
     """
-    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
-    return next((arch for part, arch in (*_ARCHS, *_ARCHS_BLACKWELL) if part in words), 0)
+    parts = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    return next((arch for part, arch in _ARCH_OF_PART.items() if part in parts), 0)
 
 
 def limit_cpus(cpus: Iterable[Node], name: str) -> None:

@@ -2,6 +2,7 @@
 whole bundle. Source: topology-nvml.c.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from collbench.machine.formats import _xml
@@ -33,45 +34,37 @@ def nvlinks(
                 value = values[row * len(at) + column]
                 if value and a.startswith("gpu") and b and a != b:
                     megabytes[a, b] = megabytes.get((a, b), 0) + value
+        totals: Counter[str] = Counter()
+        for (a, _), mbs in megabytes.items():
+            totals[a] += mbs
         for (a, b), mbs in megabytes.items():
             if (b, a) not in megabytes or a < b:
-                links.append(
-                    _link(
-                        nodes[a],
-                        a,
-                        b,
-                        mbs,
-                        sum(value for (end, _), value in megabytes.items() if end == a),
-                    )
-                )
-    notes = (
-        [f"{unknown} ends of NVLinks are not among the file's objects: left out"] if unknown else []
-    )
-    notes += (
-        ["how many NVLinks a bundle has is unknown: the GPUs' names tell no generation"]
-        if any(not link.count for link in links)
-        else []
-    )
+                links.append(_link(nodes[a], a, b, mbs, totals[a]))
+    notes = []
+    if unknown:
+        notes.append(f"{unknown} ends of NVLinks are not among the file's objects: left out")
+    if any(not link.count for link in links):
+        notes.append("how many NVLinks a bundle has is unknown: the GPUs' names tell no generation")
     return links, notes
 
 
 def _values(matrix: _xml.Element) -> tuple[list[str], list[int]]:
-    ends = [word for element in matrix.of("indexes") for word in element.words]
+    ends = [text for element in matrix.of("indexes") for text in element.texts]
     if matrix.get("type"):
-        ends = [f"{matrix.get('type')}:{word}" for word in ends]
-    words = [word for element in matrix.of("u64values") for word in element.words]
+        ends = [f"{matrix.get('type')}:{end}" for end in ends]
+    texts = [text for element in matrix.of("u64values") for text in element.texts]
     if (
         len(ends) > _MAX_OBJECTS
         or matrix.number("nbobjs", -1) != len(ends)
-        or len(words) != len(ends) ** 2
+        or len(texts) != len(ends) ** 2
     ):
         raise UsageError(
-            f"{matrix.place}: {len(ends)} indexes and {len(words)} values are no matrix of"
+            f"{matrix.place}: {len(ends)} indexes and {len(texts)} values are no matrix of"
             f" {matrix.get('nbobjs')[:10] or '?'} objects"
         )
-    if not all(word.isdecimal() and len(word) < 13 for word in words):
+    if not all(text.isdecimal() and len(text) < 13 for text in texts):
         raise UsageError(f"{matrix.place}: a value of NVLinkBandwidth is no whole number of MB/s")
-    return ends, [int(word) for word in words]
+    return ends, [int(text) for text in texts]
 
 
 def _link(gpu: Node, a: str, b: str, mbs: int, total_mbs: int) -> Link:

@@ -2,8 +2,8 @@
 
 import re
 
-CPU = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
-PCI = (
+CPU_ATTRIBUTES = ("host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid")
+PCI_ATTRIBUTES = (
     "busid",
     "class",
     "vendor",
@@ -13,8 +13,8 @@ PCI = (
     "link_speed",
     "link_width",
 )
-GPU = ("dev", "sm", "mlopart", "rank", "gdr")
-NET = (
+GPU_ATTRIBUTES = ("dev", "sm", "mlopart", "rank", "gdr")
+NET_ATTRIBUTES = (
     "name",
     "dev",
     "latency",

@@ -6,26 +6,24 @@ it hangs below its CPU.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from xml.sax.saxutils import quoteattr
 
 from collbench.machine.formats._build import cpus_mask
-from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
+from collbench.machine.formats._nccl_attributes import (
+    CPU_ATTRIBUTES,
+    GPU_ATTRIBUTES,
+    NET_ATTRIBUTES,
+    NO_BUS,
+    PCI_ATTRIBUTES,
+    bus_key,
+)
 from collbench.machine.topology.model import Link, Node, NodeKind, Topology
+from collbench.machine.topology.rates import pcie_speed
 from collbench.util.errors import UsageError
 
-_SPEEDS = {
-    1: "2.5 GT/s PCIe",
-    2: "5.0 GT/s PCIe",
-    3: "8.0 GT/s PCIe",
-    4: "16.0 GT/s PCIe",
-    5: "32.0 GT/s PCIe",
-    6: "64.0 GT/s PCIe",
-}
 _PCI_CLASSES: dict[NodeKind, str] = {"gpu": "0x030200", "nic": "0x020000", "pci": "0x060400"}
-
-Pairs = Iterable[tuple[str, str]]
 
 
 def write(topology: Topology) -> str:
@@ -53,9 +51,7 @@ def write(topology: Topology) -> str:
 
 
 class _NcclWriter:
-    """One file in the making: the tree of PCIe links below the CPUs, with the other links at
-    their GPUs.
-    """
+    """One file: the tree of PCIe links below the CPUs, with the other links at their GPUs."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -76,18 +72,18 @@ class _NcclWriter:
                 "write it on each host",
             )
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> list[str]:
         cpus = [line for cpu in self.topology.of_kind("cpu") for line in self.cpu(cpu)]
         lost = [gpu.id for gpu in self.topology.gpus if gpu.id not in self.seen]
         if lost or not cpus:
             what = f"{', '.join(lost)} hang below no CPU" if lost else "there is no CPU"
             raise UsageError(f"{self.topology.name}: {what}: no topology XML can be written")
-        return _element("system", [("version", "1")], cpus)
+        return _element("system", {"version": 1}, cpus)
 
-    def cpu(self, cpu: Node) -> Iterator[str]:
-        attributes = _told(cpu, CPU, "xml:")
-        more = [("numaid", str(cpu.index)), ("affinity", cpus_mask(cpu.affinity))]
-        return _element("cpu", _with(attributes, more), self.children(cpu))
+    def cpu(self, cpu: Node) -> list[str]:
+        attributes = _attributes(cpu, CPU_ATTRIBUTES, "xml:")
+        derived = {"numaid": cpu.index, "affinity": cpus_mask(cpu.affinity)}
+        return _element("cpu", _missing(derived, attributes) | attributes, self.children(cpu))
 
     def below(self, node: Node) -> list[tuple[Node, Link]]:
         """Nodes one PCIe link below, host bridges passed over, in the topology's order."""
@@ -109,8 +105,8 @@ class _NcclWriter:
         ):
             entries = list(group)
             first, link = entries[0]
-            # NCCL refuses a PCI device without speed and width; a NIC of which it cannot tell them
-            # itself, as in a VM, it hangs at the CPU.
+            # NCCL refuses a PCI device without speed and width. It puts a NIC whose speed and width
+            # it cannot find out itself, as in a VM, below the CPU.
             is_bare = bus_key(first.address) is None or (
                 node.kind == "cpu" and not (link.generation or link.count)
             )
@@ -120,31 +116,23 @@ class _NcclWriter:
                 elements += self.pci([entry[0] for entry in entries], link)
         return elements
 
-    def pci(self, nodes: list[Node], link: Link) -> Iterator[str]:
+    def pci(self, nodes: list[Node], link: Link) -> list[str]:
         first = nodes[0]
         if first.kind == "gpu":
             inner = [line for gpu in nodes for line in self.gpu(gpu)]
+        elif first.kind == "nic":
+            inner = self.nets(nodes)
         else:
-            inner = (
-                self.nets(nodes)
-                if first.kind == "nic"
-                else [*self.children(first), *self.pcilinks(first)]
-            )
+            inner = [*self.children(first), *self.pcilinks(first)]
         # A device of unknown class stays a device: NCCL finds its class.
-        class_ = "" if first.kind == "pci" and not inner else _PCI_CLASSES[first.kind]
-        more = [
-            ("class", class_),
-            ("link_speed", _SPEEDS.get(link.generation, "")),
-            ("link_width", str(link.count or "")),
-        ]
-        return _element(
-            "pci",
-            [
-                ("busid", self.address(first)),
-                *_with(_told(first, PCI, "xml-pci:"), more, behind=True),
-            ],
-            inner,
-        )
+        derived = {
+            "class": "" if first.kind == "pci" and not inner else _PCI_CLASSES[first.kind],
+            "link_speed": pcie_speed(link.generation),
+            "link_width": link.count or "",
+        }
+        attributes = _attributes(first, PCI_ATTRIBUTES, "xml-pci:")
+        missing = _missing(derived, attributes)
+        return _element("pci", {"busid": self.address(first)} | attributes | missing, inner)
 
     def address(self, node: Node) -> str:
         """A PCI address as the kernel writes it; one that no machine has for a switch that has
@@ -156,7 +144,7 @@ class _NcclWriter:
             return f"ffff:{255 - (self.invented >> 5):02x}:{self.invented & 31:02x}.0"
         return node.address if len(node.address) < 13 else "{:04x}:{:02x}:{:02x}.{:x}".format(*key)
 
-    def gpu(self, gpu: Node) -> Iterator[str]:
+    def gpu(self, gpu: Node) -> list[str]:
         links = self.topology.links_of[gpu.id]
         inner = [
             line
@@ -166,90 +154,70 @@ class _NcclWriter:
             for line in self.link(gpu, link)
         ]
         if gpu.fact("numbered") and not inner:  # not by CUDA: better no number than a wrong one
-            return iter(())
-        return _element("gpu", _with(_told(gpu, GPU, "xml:"), [("dev", str(gpu.index))]), inner)
+            return []
+        attributes = _attributes(gpu, GPU_ATTRIBUTES, "xml:")
+        return _element("gpu", _missing({"dev": gpu.index}, attributes) | attributes, inner)
 
     def link(self, gpu: Node, link: Link) -> list[str]:
         far = self.topology.by_id[link.other(gpu.id)]
         if link.kind == "c2c":
             mbs = round(link.raw_gbs * 1000 / link.count) if link.raw_gbs and link.count else 0
-            return (
-                list(_element("c2c", [("bw", str(mbs)), ("count", str(link.count))], ()))
-                if mbs
-                else []
-            )
+            return _element("c2c", {"bw": mbs, "count": link.count}) if mbs else []
         if not link.count:
             return []
         ends = [(f"{NO_BUS}:ff.0", link.count)]
+        class_ = {"gpu": far.fact("class") or _PCI_CLASSES["gpu"], "cpu": "0x068001"}.get(
+            far.kind, "0x068000"
+        )
         if far.kind == "gpu":
             ends = [(self.address(far), link.count)]
         elif far.kind == "nvswitch":
-            attributes = [
-                (target, int(count))
-                for target, count in re.findall(
-                    r"(\S{1,40})\*(\d{1,3})(?!\S)", gpu.fact("nvswitches")
-                )
-            ]
-            ends = attributes if sum(count for _, count in attributes) == link.count else ends
-        class_ = (
-            far.fact("class") or _PCI_CLASSES["gpu"]
-            if far.kind == "gpu"
-            else "0x068001"
-            if far.kind == "cpu"
-            else "0x068000"
-        )
+            switches = re.findall(r"(\S{1,40})\*(\d{1,3})(?!\S)", gpu.fact("nvswitches"))
+            if sum(int(count) for _, count in switches) == link.count:
+                ends = [(target, int(count)) for target, count in switches]
         return [
             line
             for target, count in ends
-            for line in _element(
-                "nvlink", [("target", target), ("count", str(count)), ("tclass", class_)], ()
-            )
+            for line in _element("nvlink", {"target": target, "count": count, "tclass": class_})
         ]
 
     def nets(self, nics: list[Node]) -> list[str]:
-        nets = [
-            line
-            for nic in nics
-            if nic.name
-            for line in _element("net", _with(_told(nic, NET, "xml:"), [("name", nic.name)]), ())
-        ]
-        return list(_element("nic", [], nets)) if nets else []
+        nets = []
+        for nic in nics:
+            if nic.name:
+                attributes = _attributes(nic, NET_ATTRIBUTES, "xml:")
+                nets += _element("net", _missing({"name": nic.name}, attributes) | attributes)
+        return _element("nic", {}, nets) if nets else []
 
     def pcilinks(self, switch: Node) -> list[str]:
-        far = [
-            link.other(switch.id)
-            for link in self.topology.links_of[switch.id]
-            if link.note == "pcilink"
-        ]
         return [
             line
-            for id_ in far
-            for line in _element("pcilink", [("target", self.topology.by_id[id_].address)], ())
+            for link in self.topology.links_of[switch.id]
+            if link.note == "pcilink"
+            for line in _element(
+                "pcilink", {"target": self.topology.by_id[link.other(switch.id)].address}
+            )
         ]
 
 
-def _told(node: Node, known: tuple[str, ...], prefix: str) -> list[tuple[str, str]]:
+def _attributes(node: Node, known: tuple[str, ...], prefix: str) -> dict[str, object]:
     """Facts that are attributes, in the order of their source."""
-    named = [
-        (key.removeprefix(prefix), value)
+    return {
+        key.removeprefix(prefix): value
         for key, value in node.facts
-        if key in known or key.startswith(prefix)
-    ]
-    return [
-        (key, value) for key, value in named if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII)
-    ]
+        if (key in known or key.startswith(prefix))
+        and re.fullmatch(r"[A-Za-z_][\w.-]*", key.removeprefix(prefix), re.ASCII)
+    }
 
 
-def _with(
-    given: list[tuple[str, str]], more: list[tuple[str, str]], behind: bool = False
-) -> list[tuple[str, str]]:
-    """The given attributes, and those of the others that are known and were not given."""
-    keys = dict(given)
-    added = [(key, value) for key, value in more if value and key not in keys]
-    return [*given, *added] if behind else [*added, *given]
+def _missing(derived: Mapping[str, object], attributes: Mapping[str, object]) -> dict[str, object]:
+    """Those of the derived attributes that are known and that the source does not have."""
+    return {key: one for key, one in derived.items() if one != "" and key not in attributes}
 
 
-def _element(tag: str, attributes: Pairs, inner: Iterable[str]) -> Iterator[str]:
-    start = "".join([f"<{tag}", *(f" {key}={quoteattr(value)}" for key, value in attributes)])
+def _element(tag: str, attributes: Mapping[str, object], inner: Iterable[str] = ()) -> list[str]:
+    """The lines of an element."""
+    pairs = (f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
+    start = "".join([f"<{tag}", *pairs])
     lines = [f"  {line}" for line in inner]
-    yield from [f"{start}>", *lines, f"</{tag}>"] if lines else [f"{start}/>"]
+    return [f"{start}>", *lines, f"</{tag}>"] if lines else [f"{start}/>"]

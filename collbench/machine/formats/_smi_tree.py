@@ -1,16 +1,16 @@
 """A machine that has the classes of a matrix: devices that are PIX share a switch, those that are
 PXB a tree of them, PHB a root, NODE a CPU.
 
-The switches, roots and CPUs are made up and say so (fact hidden); links have no rates, for
-the text gives none.
+The switches, roots and CPUs are invented, and their fact `hidden` says so; links have no rates,
+because the text has none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from collbench.machine.formats._build import Ids, limit_cpus, socket_links
-from collbench.machine.topology.model import Link, Node, NodeKind, Topology
+from collbench.machine.topology.model import Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.paths import path
 from collbench.machine.topology.rates import nvlink_link, pcie_link
 
@@ -20,7 +20,7 @@ Cells = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A row of the matrix, and what stands behind it."""
+    """A row of the matrix, and the cells behind it."""
 
     label: str
     id: str
@@ -33,31 +33,24 @@ class Device:
 
 
 def machine(devices: Sequence[Device], cells: Cells, place: str, name: str) -> Topology:
-    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: of the matrix, for
-    messages.
-    """
+    """The machine of a matrix of NV#, PIX, PXB, PHB, NODE and SYS. place: for messages."""
     tree = _ClassTree(devices, cells)
-    limit_cpus((node for node in tree.nodes if node.kind == "cpu"), place)
+    cpus = [node for node in tree.nodes if node.kind == "cpu"]
+    limit_cpus(cpus, place)
     bundles, notes = _bundles(devices, cells)
-    nodes = [
-        *tree.nodes,
-        *(
-            [Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN_FACTS)]
-            if any("nvs0" in (link.a, link.b) for link in bundles)
-            else []
+    nodes = list(tree.nodes)
+    if any("nvs0" in (link.a, link.b) for link in bundles):
+        nodes.append(Node(id="nvs0", kind="nvswitch", index=0, facts=_HIDDEN_FACTS))
+    links = (*tree.links, *socket_links(cpus))
+    plain = Topology(name=name, nodes=tuple(nodes), links=links)
+    return replace(
+        plain,
+        links=(*links, *bundles),
+        notes=(
+            "nvidia-smi's matrix tells no widths and no speeds",
+            *notes,
+            *_mismatches(plain, devices, cells),
         ),
-    ]
-    plain = Topology(
-        name=name,
-        nodes=tuple(nodes),
-        links=(*tree.links, *socket_links([node for node in tree.nodes if node.kind == "cpu"])),
-    )
-    notes += _mismatches(plain, devices, cells)
-    return Topology(
-        name=name,
-        nodes=plain.nodes,
-        links=(*plain.links, *bundles),
-        notes=("nvidia-smi's matrix tells no widths and no speeds", *notes),
     )
 
 
@@ -74,14 +67,8 @@ class _ClassTree:
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         for cpu in self.sockets(devices):
-            numa = next(
-                (
-                    int(device.numa)
-                    for device in cpu
-                    if device.numa.isdecimal() and len(device.numa) < 6
-                ),
-                -1,
-            )
+            numas = (device.numa for device in cpu)
+            numa = next((int(one) for one in numas if one.isdecimal() and len(one) < 6), -1)
             node = Node(
                 id=self.ids.take("cpu", numa),
                 kind="cpu",
@@ -104,21 +91,19 @@ class _ClassTree:
         """
         by_cpu: list[list[Device]] = []
         for group in self.groups(devices, ("PIX", "PXB", "PHB", "NODE")):
-            near = next((device for device in group if device.affinity), None)
-            for other in by_cpu:
-                its = next((device for device in other if device.affinity), None)
-                is_same = (
-                    near is not None
-                    and its is not None
-                    and (near.affinity, near.numa) == (its.affinity, its.numa)
-                )
-                if is_same and all(
-                    self.cells[a.label, b.label] != "SYS" for a in group for b in other
-                ):
-                    other += group
-                    break
-            else:
+            near = _affinity(group)
+            same = (
+                other
+                for other in by_cpu
+                if near is not None
+                and near == _affinity(other)
+                and all(self.cells[a.label, b.label] != "SYS" for a in group for b in other)
+            )
+            shared = next(same, None)
+            if shared is None:
                 by_cpu.append(list(group))
+            else:
+                shared += group
         return by_cpu
 
     def hidden(self, kind: NodeKind, above: str) -> str:
@@ -140,31 +125,33 @@ class _ClassTree:
                     self.links.append(pcie_link(switch, device.id, 0, 0))
 
 
+def _affinity(group: Sequence[Device]) -> tuple[str, str] | None:
+    """The CPUs and the NUMA node of the first device that has an affinity."""
+    return next(((device.affinity, device.numa) for device in group if device.affinity), None)
+
+
 def _node(device: Device) -> Node:
-    facts = (("numa", device.numa), ("gpu_numa", device.gpu_numa))
     return Node(
         id=device.id,
         kind=device.kind,
         name=device.name,
         index=device.index,
         affinity=device.affinity,
-        facts=tuple(fact for fact in facts if fact[1]),
+        facts=facts_of({"numa": device.numa, "gpu_numa": device.gpu_numa}),
     )
 
 
 def _groups(
     devices: Sequence[Device], is_near: Callable[[Device, Device], bool]
 ) -> list[list[Device]]:
-    """Devices that are near, or near to one that is, and so on: in the order in which they first
-    come.
-    """
+    """Devices that are near each other, directly or through others, in their order."""
     left, groups = list(devices), []
     while left:
         group, left = [left[0]], left[1:]
         for device in group:
-            near = [is_near(device, other) for other in left]
-            group += [other for other, is_one in zip(left, near, strict=True) if is_one]
-            left = [other for other, is_one in zip(left, near, strict=True) if not is_one]
+            near = [other for other in left if is_near(device, other)]
+            group += near
+            left = [other for other in left if other not in near]
         groups.append(group)
     return groups
 
@@ -183,12 +170,8 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
         return [], []
     notes = ["where NVLink joins two GPUs, their path over PCIe is not in the text"]
     first = next(iter(counts.values()))
-    if (
-        len(gpus) > 2
-        and first > 4
-        and len(counts) == len(gpus) * (len(gpus) - 1) // 2
-        and set(counts.values()) == {first}
-    ):
+    is_complete = len(counts) == len(gpus) * (len(gpus) - 1) // 2
+    if len(gpus) > 2 and first > 4 and is_complete and set(counts.values()) == {first}:
         notes.append(
             f"all GPUs have {first} NVLinks to all others: taken as an NVSwitch, which the text"
             " does not name"
@@ -198,16 +181,12 @@ def _bundles(devices: Sequence[Device], cells: Cells) -> tuple[list[Link], list[
 
 
 def _mismatches(plain: Topology, devices: Sequence[Device], cells: Cells) -> list[str]:
-    """A remark if the constructed machine does not have the given classes, which then fit no
-    tree.
-    """
+    """A remark if the machine has other classes than the matrix, which then fits no tree."""
     wrong = []
     for a, b in combinations(devices, 2):
-        given, built = cells[a.label, b.label], path(plain, a.id, b.id).label
-        if not given.startswith("NV") and given != built:
-            wrong.append(f"{a.label} to {b.label} is {given}, here {built}")
-    return (
-        [f"the matrix is that of no tree: {len(wrong)} pairs differ here, such as {wrong[0]}"]
-        if wrong
-        else []
-    )
+        cell, built = cells[a.label, b.label], path(plain, a.id, b.id).label
+        if not cell.startswith("NV") and cell != built:
+            wrong.append(f"{a.label} to {b.label} is {cell}, here {built}")
+    if not wrong:
+        return []
+    return [f"the matrix is that of no tree: {len(wrong)} pairs differ here, such as {wrong[0]}"]

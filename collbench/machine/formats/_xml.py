@@ -5,6 +5,7 @@ Not ElementTree: it forgets where an element stood, and has no bound on depth or
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -14,7 +15,7 @@ from collbench.util.errors import UsageError
 _MAX_DEPTH = 200  # the deepest real ones, hwloc's of nested PCIe switches, have less than 40
 _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core
 _MAX_ATTRIBUTES = 64
-_MAX_WORDS = 1_000_000  # hwloc's matrices: NUMA nodes squared
+_MAX_TEXTS = 1_000_000  # hwloc's matrices: NUMA nodes squared
 _CHARACTERS = 1 << 16  # fed to expat at once, so that it stops soon after what is refused
 # a tag or a comment: expat before 2.6 looks through an unfinished one again with every piece
 _MAX_TOKEN_BYTES = 1 << 20
@@ -25,16 +26,14 @@ _DOCTYPES = {("topology", "hwloc.dtd"), ("topology", "hwloc2.dtd"), ("topology",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """An element: its attributes in their order, its children, the words between them, and where it
-    stands.
-    """
+    """An element: its attributes in order, its children, the texts between them, its place."""
 
     tag: str
     attributes: dict[str, str]
     file: str
     line: int
     children: list["Element"] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
     @property
     def place(self) -> str:
@@ -81,13 +80,9 @@ def root_tag(text: str) -> str:
     if not text.lstrip().startswith("<"):
         return ""
     tree = _XmlBuilder("", is_root_enough=True)
-    try:
+    with suppress(_Stop, UsageError):
         tree.feed(text)
-    except _Stop:
-        return tree.root[0].tag
-    except UsageError:
-        return ""
-    return ""
+    return tree.root[0].tag if tree.root else ""
 
 
 def parse(text: str, name: str) -> Element:
@@ -106,7 +101,7 @@ class _XmlBuilder:
         self.name, self.is_root_enough = name, is_root_enough
         self.root: list[Element] = []
         self.open: list[Element] = []
-        self.count = self.words = self.skipped = 0
+        self.count = self.texts = self.skipped = 0
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.StartDoctypeDeclHandler = self.doctype
@@ -129,20 +124,21 @@ class _XmlBuilder:
                 fed += len(piece)
                 self.parser.Parse(piece, False)
                 if fed - max(self.parser.CurrentByteIndex, 0) > _MAX_TOKEN_BYTES:
-                    raise UsageError(
-                        f"{self.name}, line {self.line}: a tag or a comment of more than"
-                        f" {_MAX_TOKEN_BYTES >> 20} MiB"
+                    raise self.refusal(
+                        f"a tag or a comment of more than {_MAX_TOKEN_BYTES >> 20} MiB"
                     )
             self.parser.Parse(b"", True)
         except expat.ExpatError as error:
-            what = expat.ErrorString(error.code)
+            where = f"line {error.lineno + self.skipped}, column {error.offset + 1}"
             raise UsageError(
-                f"{self.name}, line {error.lineno + self.skipped}, column {error.offset + 1}: not"
-                f" XML: {what}",
+                f"{self.name}, {where}: not XML: {expat.ErrorString(error.code)}",
                 self.hint(error.code),
             ) from None
         except UnicodeEncodeError:
             raise UsageError(f"{self.name}: holds characters that no file can hold") from None
+
+    def refusal(self, what: str, hint: str = "") -> UsageError:
+        return UsageError(f"{self.name}, line {self.line}: {what}", hint)
 
     def hint(self, code: int) -> str:
         ended = (
@@ -160,9 +156,8 @@ class _XmlBuilder:
         self, name: str, system: str | None, public: str | None, has_internal_subset: int
     ) -> None:
         if has_internal_subset or public or (name, system) not in _DOCTYPES:
-            raise UsageError(
-                f"{self.name}, line {self.line}: a document type (<!DOCTYPE {name[:40]}) that could"
-                " define entities is refused",
+            raise self.refusal(
+                f"a document type (<!DOCTYPE {name[:40]}) that could define entities is refused",
                 "no tool that describes machines writes one but hwloc, whose own is accepted",
             )
 
@@ -171,13 +166,12 @@ class _XmlBuilder:
         element = Element(tag=tag, attributes=values, file=self.name, line=self.line)
         self.count += 1
         if len(self.open) == _MAX_DEPTH:
-            raise UsageError(f"{element.place}: elements nest more than {_MAX_DEPTH} deep")
+            raise self.refusal(f"elements nest more than {_MAX_DEPTH} deep")
         if self.count > _MAX_ELEMENTS:
-            raise UsageError(f"{element.place}: more than {_MAX_ELEMENTS} elements")
+            raise self.refusal(f"more than {_MAX_ELEMENTS} elements")
         if len(attributes) > _MAX_ATTRIBUTES:
-            raise UsageError(
-                f"{element.place}: <{tag[:40]}> has {len(attributes)} attributes, more than"
-                f" {_MAX_ATTRIBUTES}"
+            raise self.refusal(
+                f"<{tag[:40]}> has {len(attributes)} attributes, more than {_MAX_ATTRIBUTES}"
             )
         if self.open:
             self.open[-1].children.append(element)
@@ -192,10 +186,8 @@ class _XmlBuilder:
 
     def characters(self, text: str) -> None:
         if self.open and not text.isspace():
-            words = text.split()
-            self.words += len(words)
-            if self.words > _MAX_WORDS:
-                raise UsageError(
-                    f"{self.name}, line {self.line}: more than {_MAX_WORDS} words between elements"
-                )
-            self.open[-1].words.extend(words)
+            texts = text.split()
+            self.texts += len(texts)
+            if self.texts > _MAX_TEXTS:
+                raise self.refusal(f"more than {_MAX_TEXTS} words between elements")
+            self.open[-1].texts.extend(texts)

@@ -19,18 +19,19 @@ from collbench.machine.formats._build import (
     mask_bits,
     mask_cpus,
     number_of,
+    renamed,
     socket_links,
 )
 from collbench.machine.formats._hwloc_nvlinks import nvlinks
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.topology.model import Facts, Link, Node, Topology, facts_of
 from collbench.util.errors import UsageError
 
 _SOURCE = "hwloc's pci_link_speed"
 _EFFICIENCY = rates.pcie(3, 16).usable_gbs / rates.pcie(3, 16).raw_gbs  # one for all generations
 # osdev_type by the file's version: network and OpenFabrics, numbered in hwloc 2, bits in hwloc 3.
 _NETWORKS = {"2": (("2", "3"), ("3",)), "3": (("16", "32", "48"), ("32", "48"))}
-_NVIDIA = "10de"
+_NVIDIA_ID = "10de"
 _CPU_FACTS = (
     ("vendor", "CPUVendor"),
     ("familyid", "CPUFamilyNumber"),
@@ -59,16 +60,14 @@ def read(text: str, name: str) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Near:
-    """Where an object stands: the CPUs of the last object that has some, and that object's
-    package.
-    """
+    """Where an object stands: the CPUs and the package of the last object that has some."""
 
     cpus: int
     package: _xml.Element | None
 
 
 class _HwlocReader:
-    """Nodes and links of one file, as they come."""
+    """Nodes and links of one file, in its order."""
 
     def __init__(self, name: str, version: str) -> None:
         self.name = name
@@ -78,7 +77,7 @@ class _HwlocReader:
         self.links: list[Link] = []
         self.cpus: list[tuple[str, int]] = []  # node, its CPUs
         self.by_object: dict[str, str] = {}  # nodes by kind and gp_index, as matrices name them
-        self.wanted: set[int] = set()  # elements, by identity, with a GPU or a NIC in them
+        self.relevant: set[int] = set()  # elements, by identity, with a GPU or a NIC in them
         self.left_out: list[str] = []
         self.unplaced = 0
 
@@ -88,23 +87,19 @@ class _HwlocReader:
             raise UsageError(f"{root.place}: <topology> holds no <object>")
         objects = list(_objects(machine, _Near(cpus=0, package=None)))
         self.find_cpus(objects, root)
-        self.look_through(machine)
+        self.mark_relevant(machine)
         for element, near in objects:
-            if element.get("type") in ("Bridge", "PCIDev", "OSDev") and id(element) in self.wanted:
+            if (
+                element.get("type") in ("Bridge", "PCIDev", "OSDev")
+                and id(element) in self.relevant
+            ):
                 self.io(element, near)
         self.number_gpus()
         links, notes = nvlinks(root, {node.id: node for node in self.nodes}, self.by_object)
         if any("nvs0" in (link.a, link.b) for link in links):
             self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0))
         cpus = [node for node in self.nodes if node.kind == "cpu"]
-        host = next(
-            (
-                info.get("value")
-                for info in [*root.of("info"), *machine.of("info")]
-                if info.get("name") == "HostName"
-            ),
-            "",
-        )
+        host = _info(root, "HostName") or _info(machine, "HostName")
         return Topology(
             name=self.name.rpartition("/")[2],
             nodes=tuple(self.nodes),
@@ -122,17 +117,15 @@ class _HwlocReader:
                     continue
                 number = element.number("os_index", -1)
                 package = near.package or element
-                facts = [
-                    ("arch", _info(root, "Architecture") or _info(objects[0][0], "Architecture"))
-                ]
-                facts += [(key, _info(package, info_name)) for key, info_name in _CPU_FACTS]
+                arch = _info(root, "Architecture") or _info(objects[0][0], "Architecture")
+                facts = {key: _info(package, info_name) for key, info_name in _CPU_FACTS}
                 node = Node(
                     id=self.ids.take("cpu", number),
                     kind="cpu",
                     index=max(number, -1),
                     name=_info(package, "CPUModel"),
                     affinity=mask_cpus(element.get("cpuset")) or "",
-                    facts=tuple(fact for fact in facts if fact[1]),
+                    facts=facts_of({"arch": arch} | facts),
                 )
                 self.nodes.append(node)
                 self.cpus.append((node.id, bits))
@@ -149,10 +142,8 @@ class _HwlocReader:
                     self.cpu_of(mask_bits(element.get("cpuset")) or 0)[0],
                 )
 
-    def look_through(self, element: _xml.Element) -> bool:
-        """Notes which elements hold a GPU or a NIC, NVSwitches, and what is left out; whether this
-        one does.
-        """
+    def mark_relevant(self, element: _xml.Element) -> bool:
+        """Note NVSwitches and what is left out; whether the element holds a GPU or a NIC."""
         kind = (
             _kind(element, self.networks) if element.get("type") in ("PCIDev", "OSDev") else "other"
         )
@@ -161,11 +152,11 @@ class _HwlocReader:
         elif kind == "other" and element.get("pci_type").startswith("03"):
             self.left_out.append(element.get("pci_busid"))
         below = (
-            [self.look_through(child) for child in element.of("object")] if kind == "other" else []
+            [self.mark_relevant(child) for child in element.of("object")] if kind == "other" else []
         )
         if kind in ("gpu", "nic") or any(below):
-            self.wanted.add(id(element))
-        return id(element) in self.wanted
+            self.relevant.add(id(element))
+        return id(element) in self.relevant
 
     def cpu_of(self, cpus: int) -> tuple[str, bool]:
         """The CPU that is near to those, and whether it is the only one."""
@@ -185,22 +176,20 @@ class _HwlocReader:
             self.nodes.append(root)
             place = len(self.links)
             self.below(element, root.id)
-            self.links.insert(
-                place,
-                _feed(cpu, root.id, [link for link in self.links[place:] if link.a == root.id]),
-            )
+            below = [link for link in self.links[place:] if link.a == root.id]
+            self.links.insert(place, _root_link(cpu, root.id, below))
         else:
             self.bridge(element, cpu, None)
 
     def below(self, element: _xml.Element, above: str) -> None:
-        for child in self.worth(element):
+        for child in self.relevant_below(element):
             if child.get("type") == "Bridge":
                 self.bridge(child, above, None)
             else:
                 self.device(child, above, 0.0)
 
-    def worth(self, element: _xml.Element) -> list[_xml.Element]:
-        return [child for child in element.of("object") if id(child) in self.wanted]
+    def relevant_below(self, element: _xml.Element) -> list[_xml.Element]:
+        return [child for child in element.of("object") if id(child) in self.relevant]
 
     def bridge(self, bridge: _xml.Element, above: str, port: _xml.Element | None) -> None:
         """A bridge below a node, or below a port of it: the port's other end then, a switch."""
@@ -219,7 +208,7 @@ class _HwlocReader:
             self.link(above, node.id, [_speed(bridge), 0.0 if port is None else _speed(port)])
             self.below(bridge, node.id)
             return
-        for child in self.worth(bridge):
+        for child in self.relevant_below(bridge):
             if child.get("type") == "Bridge":
                 self.bridge(child, above, bridge)
             else:
@@ -227,39 +216,26 @@ class _HwlocReader:
 
     def device(self, device: _xml.Element, above: str, port_gbs: float) -> None:
         """A GPU or a NIC, and its link."""
-        kind, address, systems = (
-            _kind(device, self.networks),
-            device.get("pci_busid"),
-            _systems(device),
-        )
+        address, systems = device.get("pci_busid"), _systems(device)
         names = [system.get("name") for system in systems]
-        if kind == "gpu":
-            number = next(
-                (
-                    int(match[1])
-                    for prefix in ("nvml", "cuda")
-                    for name in names
-                    if (match := re.fullmatch(rf"{prefix}(\d{{1,4}})", name))
-                ),
-                -1,
+        if _kind(device, self.networks) == "gpu":
+            numbers = (
+                re.fullmatch(rf"{prefix}(\d{{1,4}})", name)
+                for prefix in ("nvml", "cuda")
+                for name in names
             )
             model, uuid = (
                 next((value for system in systems if (value := _info(system, key))), "")
                 for key in ("GPUModel", "NVIDIAUUID")
             )
-            sm = arch_of_name(model)
-            facts = (
-                *_ids(device),
-                *((("uuid", uuid),) if uuid else ()),
-                *((("sm", str(sm)),) if sm else ()),
-            )
+            facts = facts_of({"uuid": uuid, "sm": arch_of_name(model) or None})
             node = Node(
                 id=f"?{len(self.nodes)}",
                 kind="gpu",
                 name=model,
-                index=number,
+                index=next((int(match[1]) for match in numbers if match), -1),
                 address=address,
-                facts=facts,
+                facts=(*_ids(device), *facts),
             )
         else:
             fabrics = [
@@ -276,13 +252,9 @@ class _HwlocReader:
                 address=address,
                 facts=(*_ids(device), *others[:1]),
             )
-        node = replace(
-            node,
-            affinity=next(
-                (cpu.affinity for cpu in self.nodes if cpu.id == self.cpu_above(above)), ""
-            ),
-        )
-        self.nodes.append(node)
+        cpu = self.cpu_above(above)
+        affinity = next((node.affinity for node in self.nodes if node.id == cpu), "")
+        self.nodes.append(replace(node, affinity=affinity))
         for element in (device, *systems):
             self.by_object[f"{element.get('type')}:{element.get('gp_index')}"] = node.id
         self.link(above, node.id, [_speed(device), port_gbs])
@@ -294,10 +266,8 @@ class _HwlocReader:
         return node
 
     def link(self, above: str, below: str, speeds: list[float]) -> None:
-        """A link is as fast as the slower of its ends says; 0 is hwloc's unknown."""
-        known = [speed for speed in speeds if speed > 0]
-        raw = min(known) if known else None
-        usable = raw * _EFFICIENCY if raw else None
+        """Add a link, as fast as the slower of its ends; 0 is hwloc's unknown."""
+        raw = min((speed for speed in speeds if speed > 0), default=None)
         self.links.append(
             Link(
                 a=above,
@@ -305,30 +275,23 @@ class _HwlocReader:
                 kind="pcie",
                 count=0,
                 raw_gbs=raw,
-                usable_gbs=usable,
+                usable_gbs=raw * _EFFICIENCY if raw else None,
                 source=_SOURCE if raw else "",
             )
         )
 
     def number_gpus(self) -> None:
-        """Ids of GPUs: what nvidia-smi, else CUDA, counts them by; what is free for those that
-        neither saw.
+        """Give GPUs their ids: the number by which nvidia-smi, else CUDA, counts them; a free one
+        for those that neither lists.
         """
         gpus = sorted(
             (node for node in self.nodes if node.kind == "gpu"), key=lambda node: node.index < 0
         )
         ids = {node.id: self.ids.take("gpu", node.index) for node in gpus}
+        self.nodes, self.links = renamed(self.nodes, self.links, ids)
         self.nodes = [
-            (
-                replace(node, id=ids[node.id], index=number_of(ids[node.id]))
-                if node.id in ids
-                else node
-            )
+            replace(node, index=number_of(node.id)) if node.kind == "gpu" else node
             for node in self.nodes
-        ]
-        self.links = [
-            replace(link, a=ids.get(link.a, link.a), b=ids.get(link.b, link.b))
-            for link in self.links
         ]
         self.by_object = {key: ids.get(id_, id_) for key, id_ in self.by_object.items()}
 
@@ -342,8 +305,8 @@ class _HwlocReader:
             yield f"the speed of {len(unknown)} PCIe links is unknown, as under a hypervisor"
         if self.unplaced:
             yield (
-                f"{self.unplaced} host bridges are near to several NUMA nodes, or nobody told to"
-                " which: they hang at the first"
+                f"{self.unplaced} host bridges are near to several NUMA nodes, or to none that the"
+                " file names: they are drawn at the first"
             )
         if self.left_out:
             yield (
@@ -363,25 +326,20 @@ def _objects(element: _xml.Element, near: _Near) -> Iterator[tuple[_xml.Element,
         yield from _objects(child, inner)
 
 
-def _feed(cpu: str, root: str, below: list[Link]) -> Link:
-    """The link of a host bridge to its CPU: no file gives its rate; it is taken to carry what
-    hangs below it, so that it limits no way.
+def _root_link(cpu: str, root: str, below: list[Link]) -> Link:
+    """The link of a host bridge to its CPU. No file gives its rate: we assume that it carries what
+    is linked below it, so that it limits no path.
     """
     known = [link for link in below if link.raw_gbs is not None and link.usable_gbs is not None]
-    raw, usable = (
-        sum(link.raw_gbs or 0.0 for link in known) or None,
-        sum(link.usable_gbs or 0.0 for link in known) or None,
-    )
-    note = "a host bridge, taken for no limit"
     return Link(
         a=cpu,
         b=root,
         kind="pcie",
         count=0,
-        raw_gbs=raw,
-        usable_gbs=usable,
+        raw_gbs=sum(link.raw_gbs or 0.0 for link in known) or None,
+        usable_gbs=sum(link.usable_gbs or 0.0 for link in known) or None,
         source=f"{len(known)} links below it" if known else "",
-        note=note,
+        note="a host bridge, taken for no limit",
     )
 
 
@@ -391,35 +349,28 @@ def _kind(device: _xml.Element, networks: tuple[str, ...]) -> str:
     if (
         any(re.fullmatch(r"(nvml|cuda)\d+", system.get("name")) for system in systems)
         or class_ == "0302"
-        or (class_[:2] == "03" and vendor == _NVIDIA)
+        or (class_[:2] == "03" and vendor == _NVIDIA_ID)
     ):
         return "gpu"
     if class_[:2] == "02" or any(system.get("osdev_type") in networks for system in systems):
         return "nic"
-    return (
-        "nvswitch"
-        if class_ == "0680" and (vendor == _NVIDIA or device.get("subtype") == "NVSwitch")
-        else "other"
-    )
+    is_nvswitch = vendor == _NVIDIA_ID or device.get("subtype") == "NVSwitch"
+    return "nvswitch" if class_ == "0680" and is_nvswitch else "other"
 
 
 def _systems(device: _xml.Element) -> list[_xml.Element]:
-    """What the operating system makes of a device: objects below it, or itself."""
-    return (
-        [device]
-        if device.get("type") == "OSDev"
-        else [child for child in device.of("object") if child.get("type") == "OSDev"]
-    )
+    """The operating system's devices of a device: objects below it, or itself."""
+    if device.get("type") == "OSDev":
+        return [device]
+    return [child for child in device.of("object") if child.get("type") == "OSDev"]
 
 
-def _ids(device: _xml.Element) -> tuple[tuple[str, str], ...]:
+def _ids(device: _xml.Element) -> Facts:
     """Class, vendor and device as NCCL writes them."""
     match = re.match(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", device.get("pci_type"))
-    return (
-        (("class", f"0x{match[1]}00"), ("vendor", f"0x{match[2]}"), ("device", f"0x{match[3]}"))
-        if match
-        else ()
-    )
+    if match is None:
+        return ()
+    return ("class", f"0x{match[1]}00"), ("vendor", f"0x{match[2]}"), ("device", f"0x{match[3]}")
 
 
 def _speed(device: _xml.Element) -> float:

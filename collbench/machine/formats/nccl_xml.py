@@ -2,25 +2,39 @@
 | c2c, and pci > nic > net.
 
 An attribute becomes a fact of the node under the attribute's own name: class, link_speed,
-link_width and the other _PCI ones are the PCI device's, dev, sm, rank and gdr the GPU's, dev, speed
-and so on the NIC's, arch, vendor, familyid and modelid a CPU's. Unknown ones are kept as
-xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write). Source:
-NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
+link_width and so on of the PCI device, dev, sm, rank and gdr of the GPU, dev, speed and so on of
+the NIC, arch, vendor, familyid and modelid of a CPU (_nccl_attributes has all). Unknown ones are
+kept as xml:NAME, those of a pci element as xml-pci:NAME. Writing is the opposite (_nccl_write).
+Source: NCCL's xml.cc and topo.cc, and dumps of 2.11 to 2.28.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from collbench.machine.formats import _xml
-from collbench.machine.formats._build import Ids, limit_cpus, mask_cpus, number_of, socket_links
-from collbench.machine.formats._nccl_attributes import CPU, GPU, NET, NO_BUS, PCI, bus_key
+from collbench.machine.formats._build import (
+    Ids,
+    limit_cpus,
+    mask_cpus,
+    number_of,
+    renamed,
+    socket_links,
+)
+from collbench.machine.formats._nccl_attributes import (
+    CPU_ATTRIBUTES,
+    GPU_ATTRIBUTES,
+    NET_ATTRIBUTES,
+    NO_BUS,
+    PCI_ATTRIBUTES,
+    bus_key,
+)
 from collbench.machine.formats._nccl_write import write
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import Link, Node, Topology
+from collbench.machine.topology.model import Facts, Link, Node, Topology
 from collbench.util.errors import UsageError
 
 __all__ = ["is_mine", "read", "write"]
-
-Facts = tuple[tuple[str, str], ...]
 
 
 def is_mine(text: str) -> bool:
@@ -45,7 +59,7 @@ def read(text: str, name: str) -> Topology:
 
 
 class _NcclReader:
-    """Nodes and links of one file, as they come."""
+    """Nodes and links of one file, in its order."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -91,7 +105,7 @@ class _NcclReader:
             index=max(numa, -1),
             host=self.hosts.index(hash_),
             affinity=near,
-            facts=_facts(cpu, CPU, "xml:"),
+            facts=_facts(cpu, CPU_ATTRIBUTES, "xml:"),
         )
         self.nodes.append(node)
         self.above = node
@@ -110,10 +124,8 @@ class _NcclReader:
         address = pci.get("busid")
         if bus_key(address) is None:
             raise pci.wrong("busid", "is no PCI address such as 0000:17:00.0")
-        generation, width = (
-            rates.pcie_generation(pci.get("link_speed")),
-            pci.number("link_width", 0),
-        )
+        generation = rates.pcie_generation(pci.get("link_speed"))
+        width = pci.number("link_width", 0)
         if not 0 <= width <= 32:
             raise pci.wrong("link_width", "is no number of lanes")
         self.no_width += not width and "class" in pci.attributes
@@ -125,45 +137,37 @@ class _NcclReader:
             address=address,
             host=parent.host,
             affinity=self.above.affinity,
-            facts=_facts(pci, PCI, "xml-pci:"),
+            facts=_facts(pci, PCI_ATTRIBUTES, "xml-pci:"),
         )
-        implied = {"numbered": "by order of appearance"}
-        for gpu in gpus or (
-            [_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)]
-            if of_class.startswith("0x03")
-            else ()
-        ):
+        if not gpus and of_class.startswith("0x03"):
+            implied = {"numbered": "by order of appearance"}
+            gpus = [_xml.Element(tag="gpu", attributes=implied, file=pci.file, line=pci.line)]
+        for gpu in gpus:
             # Numbered when all are known: those without a number get what is left.
-            self.nodes.append(
-                replace(
-                    common,
-                    id=f"?{len(self.gpus)}",
-                    kind="gpu",
-                    facts=(*common.facts, *_facts(gpu, (*GPU, "numbered"), "xml:")),
-                )
-            )
-            self.gpus.append((self.nodes[-1].id, gpu))
-            self.cpu_of[self.nodes[-1].id] = self.above.id
-            self.link(parent, self.nodes[-1].id, generation, width)
+            id_ = f"?{len(self.gpus)}"
+            facts = (*common.facts, *_facts(gpu, (*GPU_ATTRIBUTES, "numbered"), "xml:"))
+            self.nodes.append(replace(common, id=id_, kind="gpu", facts=facts))
+            self.gpus.append((id_, gpu))
+            self.cpu_of[id_] = self.above.id
+            self.link(parent, id_, generation, width)
             self.c2c(gpu)
         for net in nets:
             self.nic(net, parent, replace(common, kind="nic"), generation, width)
-        if gpus or nets or of_class.startswith("0x03"):
+        if gpus or nets:
             return
         if of_class.startswith("0x02"):
             id_ = self.ids.take("nic")
             node = replace(common, id=id_, kind="nic", index=number_of(id_))
-            self.nodes.append(node)
         else:
             self.no_class += not of_class
             node = replace(common, id=self.ids.take("pci"), affinity="")
-            self.nodes.append(node)
+        self.nodes.append(node)
         self.link(parent, node.id, generation, width)
         self.children(pci, node)
 
     def nic(self, net: _xml.Element, parent: Node, node: Node, generation: int, width: int) -> None:
         dev = net.number("dev", -1)
-        facts = *node.facts, *_facts(net, NET, "xml:")
+        facts = *node.facts, *_facts(net, NET_ATTRIBUTES, "xml:")
         node = replace(
             node,
             id=self.ids.take("nic", dev),
@@ -197,73 +201,57 @@ class _NcclReader:
             )
 
     def number_gpus(self) -> None:
-        """Ids of GPUs: the number that CUDA counts it by, or its rank where two hosts use the same,
-        or what is free.
+        """Give GPUs their ids: the number by which CUDA counts them, the rank where two hosts use
+        the same numbers, or a free one.
         """
         numbers = {id_: gpu.number("dev", -1) for id_, gpu in self.gpus}
-        ids: dict[str, tuple[str, int]] = {}
+        ids: dict[str, str] = {}
         for id_, gpu in sorted(self.gpus, key=lambda entry: numbers[entry[0]] < 0):
             wanted = numbers[id_] if len(self.hosts) < 2 else gpu.number("rank", -1)
-            taken = self.ids.take("gpu", wanted)
-            ids[id_] = taken, numbers[id_] if numbers[id_] >= 0 else int(taken.removeprefix("gpu"))
-        self.nodes = [
-            replace(node, id=ids[node.id][0], index=ids[node.id][1]) if node.id in ids else node
-            for node in self.nodes
-        ]
-        self.cpu_of = {ids[id_][0]: cpu for id_, cpu in self.cpu_of.items()}
-        self.links = [
-            replace(link, a=ids.get(link.a, (link.a,))[0], b=ids.get(link.b, (link.b,))[0])
-            for link in self.links
-        ]
-        self.gpus = [(ids[id_][0], gpu) for id_, gpu in self.gpus]
+            ids[id_] = self.ids.take("gpu", wanted)
+            if numbers[id_] < 0:
+                numbers[id_] = number_of(ids[id_])
+        self.nodes = [replace(node, index=numbers.get(node.id, node.index)) for node in self.nodes]
+        self.nodes, self.links = renamed(self.nodes, self.links, ids)
+        self.cpu_of = {ids[id_]: cpu for id_, cpu in self.cpu_of.items()}
+        self.gpus = [(ids[id_], gpu) for id_, gpu in self.gpus]
 
     def nvlinks(self) -> list[str]:
-        """Adds bundles: a pair of GPUs lists its one at both ends; all NVSwitches are one, as for
-        NCCL. Returns remarks.
-        """
+        """Add bundles, which both GPUs list; NVSwitches are one, as for NCCL. Returns remarks."""
         by_id = {node.id: node for node in self.nodes}
         by_bus = {
             (node.host, bus_key(node.address)): node.id
             for node in reversed(self.nodes)
             if node.kind == "gpu"
         }
-        counts: dict[tuple[str, str], int] = {}
-        switched: dict[str, str] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        switched: dict[str, list[str]] = {}
         for id_, gpu in self.gpus:
             for nvlink in gpu.of("nvlink"):
-                count, target, class_ = (
-                    nvlink.number("count", 1),
-                    "".join(nvlink.get("target").split()),
-                    nvlink.get("tclass"),
-                )
+                count, target = nvlink.number("count", 1), "".join(nvlink.get("target").split())
                 if not 0 < count < 1000:
                     raise nvlink.wrong("count", "is no number of links")
                 far = by_bus.get((by_id[id_].host, bus_key(target))) or self.far(
-                    class_, target, id_
+                    nvlink.get("tclass"), target, id_
                 )
                 if far is None:
                     self.unknown_targets += 1
                     continue
-                counts[id_, far] = counts.get((id_, far), 0) + count
+                counts[id_, far] += count
                 if far == "nvs0":
-                    switched[id_] = f"{switched.get(id_, '')} {target}*{count}".strip()
+                    switched.setdefault(id_, []).append(f"{target}*{count}")
         self.nodes = [
-            (
-                replace(node, facts=(*node.facts, ("nvswitches", switched[node.id])))
-                if node.id in switched
-                else node
-            )
+            replace(node, facts=(*node.facts, ("nvswitches", " ".join(switched[node.id]))))
+            if node.id in switched
+            else node
             for node in self.nodes
         ]
         if switched:
             hosts = {by_id[id_].host for id_ in switched}
-            self.nodes.append(
-                Node(
-                    id="nvs0", kind="nvswitch", index=0, host=min(hosts) if len(hosts) == 1 else -1
-                )
-            )
-        uneven = [
-            (a, b)
+            host = hosts.pop() if len(hosts) == 1 else -1
+            self.nodes.append(Node(id="nvs0", kind="nvswitch", index=0, host=host))
+        remarks = [
+            f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
             for (a, b), count in counts.items()
             if a < b and counts.get((b, a), count) != count
         ]
@@ -271,17 +259,10 @@ class _NcclReader:
         for a, b in dict.fromkeys(
             (b, a) if (b, a) in counts and b < a else (a, b) for a, b in counts
         ):
+            fewer = min(counts[a, b], counts.get((b, a), counts[a, b]))
             generation = rates.nvlink_generation(_arch(by_id[a]))
-            self.links.append(
-                rates.nvlink_link(
-                    a, b, generation, min(counts[a, b], counts.get((b, a), counts[a, b]))
-                )
-            )
-        remarks = [
-            f"{a} and {b} tell different numbers of NVLinks between them: the smaller is taken"
-            for a, b in uneven
-        ]
-        if any(NO_BUS in targets for targets in switched.values()):
+            self.links.append(rates.nvlink_link(a, b, generation, fewer))
+        if any(NO_BUS in target for targets in switched.values() for target in targets):
             remarks.append(
                 "the far ends of the NVLinks are hidden, as under a hypervisor: taken as one"
                 " NVSwitch, as NCCL takes them"
@@ -289,59 +270,49 @@ class _NcclReader:
         return remarks
 
     def far(self, class_: str, target: str, gpu: str) -> str | None:
-        """What an NVLink ends at that is no GPU of the file: the NVSwitch, the CPU of a POWER
+        """The far end of an NVLink that is no GPU of the file: the NVSwitch, the CPU of a POWER
         machine, or None.
         """
         if class_.startswith("0x068001"):
             return self.cpu_of[gpu]
-        return (
-            "nvs0"
-            if class_.startswith("0x0680") or (not class_ and target.lower().startswith(NO_BUS))
-            else None
-        )
+        is_hidden = not class_ and target.lower().startswith(NO_BUS)
+        return "nvs0" if class_.startswith("0x0680") or is_hidden else None
 
     def pcilinks(self, system: _xml.Element) -> list[Link]:
-        """Links between PCIe switches beside the tree, which Broadcom's switches report; both ends
-        list it.
-        """
+        """Links between PCIe switches beside the tree, which both Broadcom switches list."""
         by_bus = {
             bus_key(node.address): node.id for node in reversed(self.nodes) if node.kind == "pci"
         }
         pairs: dict[tuple[str, str], None] = {}
         for pci in _below(system, "pci"):
             for link in pci.of("pcilink"):
-                a, b = (
-                    by_bus.get(bus_key(pci.get("busid"))),
-                    by_bus.get(bus_key(link.get("target"))),
-                )
+                a = by_bus.get(bus_key(pci.get("busid")))
+                b = by_bus.get(bus_key(link.get("target")))
                 if a and b and a != b:
                     pairs[min(a, b), max(a, b)] = None
         ups = {link.b: link for link in self.links if link.kind == "pcie"}
-        slower = {
-            (a, b): min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0) for a, b in pairs
-        }
         # Parts of one switch: the rate between them is unknown; the rate of the narrower uplink
         # stands for it.
-        return [replace(link, a=a, b=b, note="pcilink") for (a, b), link in slower.items()]
+        return [
+            replace(
+                min((ups[a], ups[b]), key=lambda link: link.usable_gbs or 0.0),
+                a=a,
+                b=b,
+                note="pcilink",
+            )
+            for a, b in pairs
+        ]
 
     def remarks(self) -> list[str]:
-        notes = []
-        if self.no_width:
-            notes.append(
-                f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are"
-                " unknown (NCCL counts 16 lanes)"
-            )
-        if self.no_class:
-            notes.append(
-                f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks"
-                " the machine that it runs on"
-            )
-        if self.unknown_targets:
-            notes.append(
-                f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
-                " left out"
-            )
-        return notes
+        notes = {
+            f"link_width is 0 or missing for {self.no_width} PCI devices: their rates are unknown"
+            " (NCCL counts 16 lanes)": self.no_width,
+            f"{self.no_class} PCI devices have no class, so what they are is unknown: NCCL asks the"
+            " machine that it runs on": self.no_class,
+            f"{self.unknown_targets} NVLinks end at something that the file does not hold:"
+            " left out": self.unknown_targets,
+        }
+        return [note for note, count in notes.items() if count]
 
 
 def _facts(element: _xml.Element, known: tuple[str, ...], prefix: str) -> Facts:
@@ -357,9 +328,8 @@ def _arch(node: Node) -> int:
     return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
-def _below(element: _xml.Element, tag: str) -> list[_xml.Element]:
-    return [
-        child_element
-        for child in element.children
-        for child_element in ([child] if child.tag == tag else []) + _below(child, tag)
-    ]
+def _below(element: _xml.Element, tag: str) -> Iterator[_xml.Element]:
+    for child in element.children:
+        if child.tag == tag:
+            yield child
+        yield from _below(child, tag)

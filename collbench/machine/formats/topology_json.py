@@ -6,40 +6,26 @@ links (the fields of Link) and p2p (a, b, what: read, write, atomics or nvlink, 
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, get_args
+from typing import Any, get_args, get_type_hints
 
+from collbench.machine._json import parse_json
 from collbench.machine.formats._build import MAX_NODES
-from collbench.machine.topology.model import P2P, Link, LinkKind, Node, NodeKind, Topology
+from collbench.machine.topology.model import P2P, Facts, Link, LinkKind, Node, NodeKind, Topology
 from collbench.util.errors import UsageError
 
 FORMAT, VERSION = "collbench-topology", 1
-_MARK = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
+_FORMAT_KEY = re.compile(rf'"format"\s{{0,99}}:\s{{0,99}}"{FORMAT}"')
 _MAX_LINKS = 1 << 16
 _MAX_JSON_CHARS = 24 << 20  # of as many nodes and links as are allowed
-_NODE_FIELDS = {
-    "id": str,
-    "kind": str,
-    "name": str,
-    "index": int,
-    "address": str,
-    "host": int,
-    "affinity": str,
-    "facts": dict,
-}
-_LINK_FIELDS = {
-    "a": str,
-    "b": str,
-    "kind": str,
-    "count": int,
-    "generation": int,
-    "raw_gbs": float,
-    "usable_gbs": float,
-    "source": str,
-    "note": str,
-}
+# Types of the model's fields that are others in JSON.
+_JSON_TYPES: dict[object, type] = {NodeKind: str, LinkKind: str, float | None: float, Facts: dict}
+_NODE_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Node).items()}
+_LINK_FIELDS = {key: _JSON_TYPES.get(hint, hint) for key, hint in get_type_hints(Link).items()}
+_TOPOLOGY_FIELDS = {"format": str, "version": int, "name": str} | dict.fromkeys(
+    ("hosts", "notes", "nodes", "links", "p2p"), list
+)
 _P2P_FIELDS = {"a": str, "b": str, "what": str, "status": str}
 _JSON_TYPE_NAMES = {
     str: "a string",
@@ -52,7 +38,7 @@ _JSON_TYPE_NAMES = {
 
 def is_mine(text: str) -> bool:
     """Whether that is our JSON of a topology."""
-    return text.lstrip().startswith("{") and _MARK.search(text) is not None
+    return text.lstrip().startswith("{") and _FORMAT_KEY.search(text) is not None
 
 
 def write(topology: Topology) -> str:
@@ -79,10 +65,7 @@ def write(topology: Topology) -> str:
         "hosts": topology.hosts,
         "notes": topology.notes,
         "nodes": [
-            {
-                key: dict(node.facts) if key == "facts" else getattr(node, key)
-                for key in _NODE_FIELDS
-            }
+            {key: getattr(node, key) for key in _NODE_FIELDS} | {"facts": dict(node.facts)}
             for node in topology.nodes
         ],
         "links": [{key: getattr(link, key) for key in _LINK_FIELDS} for link in topology.links],
@@ -98,7 +81,7 @@ def read(text: str, name: str) -> Topology:
     """The topology of a file. Raises UsageError with line and column, or the path of the value,
     such as nodes[3].kind.
     """
-    value = _parsed(text, name)
+    value = parse_json(text, name, _MAX_JSON_CHARS)
     try:
         return _topology(value)
     except _WrongError as error:
@@ -109,124 +92,67 @@ class _WrongError(Exception):
     """A value is not what it must be."""
 
 
-def _parsed(text: str, name: str) -> object:
-    def no_number(word: str) -> NoReturn:
-        raise UsageError(f"{name}: {word} is no number of JSON")
-
-    if len(text) > _MAX_JSON_CHARS:
-        raise UsageError(
-            f"{name}: more than {_MAX_JSON_CHARS >> 20} Mi characters: no topology is that large"
-        )
-    try:
-        return json.loads(text, parse_constant=no_number)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{name}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
-        ) from None
-    except RecursionError:
-        raise UsageError(f"{name}: nests too deep") from None
-    except ValueError:
-        raise UsageError(f"{name}: a number has too many digits") from None
-
-
 def _topology(value: object) -> Topology:
-    fields = _object(
-        value,
-        "",
-        {
-            "format": str,
-            "version": int,
-            "name": str,
-            "hosts": list,
-            "notes": list,
-            "nodes": list,
-            "links": list,
-            "p2p": list,
-        },
-    )
+    fields = _object(value, "", _TOPOLOGY_FIELDS)
     if fields["format"] != FORMAT or fields["version"] != VERSION:
-        given = f"{fields['format']!s:.40} {fields['version']!s:.10}"
-        raise _WrongError(f"format and version are {given}, not {FORMAT} {VERSION}")
+        other = f"{fields['format']:.40} {fields['version']!s:.10}"
+        raise _WrongError(f"format and version are {other}, not {FORMAT} {VERSION}")
     hosts, notes = _strings(fields["hosts"], "hosts"), _strings(fields["notes"], "notes")
     nodes = tuple(
         _node(node, f"nodes[{place}]", len(hosts))
-        for place, node in enumerate(_list(fields["nodes"], "nodes", MAX_NODES))
+        for place, node in enumerate(_bounded(fields["nodes"], "nodes", MAX_NODES))
     )
     links = tuple(
         _link(link, f"links[{place}]")
-        for place, link in enumerate(_list(fields["links"], "links", _MAX_LINKS))
+        for place, link in enumerate(_bounded(fields["links"], "links", _MAX_LINKS))
     )
     gpus = {node.id for node in nodes if node.kind == "gpu"}
     p2p = dict(
         _p2p(entry, f"p2p[{place}]", gpus)
-        for place, entry in enumerate(_list(fields["p2p"], "p2p", _MAX_LINKS))
+        for place, entry in enumerate(_bounded(fields["p2p"], "p2p", _MAX_LINKS))
     )
     return Topology(
-        name=str(fields["name"]), nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
+        name=fields["name"], nodes=nodes, links=links, hosts=hosts, notes=notes, p2p=p2p
     )
 
 
 def _node(value: object, place: str, hosts: int) -> Node:
     fields = _object(value, place, _NODE_FIELDS)
-    kind = next((kind for kind in get_args(NodeKind) if kind == fields["kind"]), None)
-    if kind is None:
-        raise _WrongError(
-            f"{place}.kind is '{fields['kind']!s:.40}', not one of {', '.join(get_args(NodeKind))}"
-        )
-    host = _int(fields["host"])
-    if not -1 <= host < hosts:
-        raise _WrongError(f"{place}.host is {host}, which is none of the {hosts} hosts")
-    facts = fields["facts"]
-    assert isinstance(facts, dict)
-    strings = _strings(list(facts.values()), f"{place}.facts")
-    return Node(
-        id=str(fields["id"]),
-        kind=kind,
-        name=str(fields["name"]),
-        index=_int(fields["index"]),
-        address=str(fields["address"]),
-        host=host,
-        affinity=str(fields["affinity"]),
-        facts=tuple(zip(facts, strings, strict=True)),
-    )
+    _check_choice(fields["kind"], f"{place}.kind", get_args(NodeKind))
+    if not -1 <= fields["host"] < hosts:
+        raise _WrongError(f"{place}.host is {fields['host']}, which is none of the {hosts} hosts")
+    strings = _strings(list(fields["facts"].values()), f"{place}.facts")
+    return Node(**{**fields, "facts": tuple(zip(fields["facts"], strings, strict=True))})
 
 
 def _link(value: object, place: str) -> Link:
     fields = _object(value, place, _LINK_FIELDS)
-    kind = next((kind for kind in get_args(LinkKind) if kind == fields["kind"]), None)
-    if kind is None:
-        raise _WrongError(
-            f"{place}.kind is '{fields['kind']!s:.40}', not one of {', '.join(get_args(LinkKind))}"
-        )
-    count, generation = _int(fields["count"]), _int(fields["generation"])
-    if count < 0 or generation < 0:
-        raise _WrongError(f"{place}.{'count' if count < 0 else 'generation'} is negative")
-    return Link(
-        a=str(fields["a"]),
-        b=str(fields["b"]),
-        kind=kind,
-        count=count,
-        generation=generation,
-        raw_gbs=_rate(fields["raw_gbs"], f"{place}.raw_gbs"),
-        usable_gbs=_rate(fields["usable_gbs"], f"{place}.usable_gbs"),
-        source=str(fields["source"]),
-        note=str(fields["note"]),
-    )
+    _check_choice(fields["kind"], f"{place}.kind", get_args(LinkKind))
+    for key in ("count", "generation"):
+        if fields[key] < 0:
+            raise _WrongError(f"{place}.{key} is negative")
+    rates = {key: _rate(fields[key], f"{place}.{key}") for key in ("raw_gbs", "usable_gbs")}
+    return Link(**{**fields, **rates})
 
 
 def _p2p(value: object, place: str, gpus: set[str]) -> tuple[tuple[str, str, str], str]:
-    fields = {key: str(text) for key, text in _object(value, place, _P2P_FIELDS).items()}
+    fields = _object(value, place, _P2P_FIELDS)
     for end in ("a", "b"):
         if fields[end] not in gpus:
             raise _WrongError(
                 f"{place}.{end} is '{fields[end]:.40}', which is no GPU among the nodes"
             )
-    if fields["what"] not in P2P:
-        raise _WrongError(f"{place}.what is '{fields['what']:.40}', not one of {', '.join(P2P)}")
+    _check_choice(fields["what"], f"{place}.what", P2P)
     return (fields["a"], fields["b"], fields["what"]), fields["status"]
 
 
-def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, object]:
+def _check_choice(value: str, place: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise _WrongError(f"{place} is '{value:.40}', not one of {', '.join(choices)}")
+
+
+# Any: values of JSON, each of the type that `types` names
+def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, Any]:
     """An object with exactly those keys, each of its type (float: a number or null)."""
     if not isinstance(value, dict):
         raise _WrongError(f"{place or 'the file'} is no object")
@@ -250,34 +176,21 @@ def _object(value: object, place: str, types: Mapping[str, type]) -> dict[str, o
     return value
 
 
-def _list(value: object, place: str, most: int) -> Sequence[object]:
-    assert isinstance(value, list)
-    if len(value) > most:
+def _bounded(items: list[object], place: str, most: int) -> list[object]:
+    if len(items) > most:
         raise _WrongError(f"{place} has more than {most} entries")
-    return value
+    return items
 
 
-def _strings(value: object, place: str) -> tuple[str, ...]:
-    items = _list(value, place, MAX_NODES)
-    for number, one in enumerate(items):
+def _strings(items: list[object], place: str) -> tuple[str, ...]:
+    for number, one in enumerate(_bounded(items, place, MAX_NODES)):
         if not isinstance(one, str) or not one.isprintable():
             raise _WrongError(f"{place}[{number}] is not a string without control characters")
-    return tuple(str(one) for one in items)
+    return tuple(map(str, items))
 
 
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _rate(value: object, place: str) -> float | None:
-    if value is None:
-        return None
-    assert isinstance(value, int | float)
-    try:
-        rate = float(value)
-    except OverflowError:
-        rate = math.inf
-    if not 0 < rate < 1e9:
+def _rate(value: float | None, place: str) -> float | None:
+    # comparing is exact for whole numbers that are too large for a float
+    if value is not None and not 0 < value < 1e9:
         raise _WrongError(f"{place} is {value!s:.20}, no rate in GB/s")
-    return rate
+    return None if value is None else float(value)

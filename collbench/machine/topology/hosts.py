@@ -40,9 +40,7 @@ def part(topology: Topology, host: int) -> Topology:
 
 
 def _structure(one: Topology) -> object:
-    """What equal hosts share: parts, links and permissions, but no ids, addresses or serial
-    numbers.
-    """
+    """What equal hosts share: parts, links, permissions; no ids, addresses, serial numbers."""
     seen: Counter[str] = Counter()
     place: dict[str, tuple[str, int]] = {}
     for node in sorted(one.nodes, key=lambda node: (node.kind, node.index)):

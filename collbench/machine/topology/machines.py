@@ -6,7 +6,7 @@ by generation and width; a profile states one only where a document states it of
 profile holds what collectives reach there: that is what the links are compared with. Every table
 needs a `source`; keys other than these are refused:
 
-    [topology]          title; hosts = 1 (that many, all alike);
+    [topology]          title (required); hosts = 1 (that many, all alike);
                         notes = ["what a reader must know", ...]
     [topology.gpu]      count (of a host); name; sm = 70 (compute capability)
     [topology.cpu]      name; vendor, family, model (as CPUID says; vendor is ARM or IBM
@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collbench.machine.topology import rates
-from collbench.machine.topology.model import P2P, Link, Node, NodeKind, Topology
+from collbench.machine.topology.model import P2P, Link, Node, NodeKind, Topology, facts_of
 from collbench.machine.topology.profile_table import ProfileTable
 from collbench.util import catalog
 from collbench.util.errors import UsageError
@@ -93,17 +93,14 @@ def machine_topology(name: str) -> Topology:
     p2p.only("status", "source")
     gpus = [node.id for node in nodes if node.kind == "gpu"]
     status = p2p.text("status") if p2p.values else ""
+    statuses = {(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b}
     return Topology(
         name=title,
         nodes=tuple(nodes),
         links=tuple(links),
         hosts=tuple(f"host{number}" for number in range(hosts)) if hosts > 1 else ("",),
         notes=notes,
-        p2p=(
-            {(a, b, what): status for a in gpus for b in gpus for what in P2P if a != b}
-            if status
-            else {}
-        ),
+        p2p=statuses if status else {},
     )
 
 
@@ -122,28 +119,28 @@ def _host(tables: dict[str, ProfileTable]) -> Topology:
     tree = list(_tree(tables["pcie"], count))
     cpus = sorted({link.b for link in tree if link.b.startswith("cpu")}, key=_parts)
     links = [*tree, *_direct(nvlink, count), *_stated(tables, count, cpus)]
-    make = {"cpu": _cpus(tables["cpu"]), "nic": _nics(tables["nic"])}
-    for end in dict.fromkeys(end for link in links for end in (link.a, link.b)):
+    templates = {"cpu": _cpu_template(tables["cpu"]), "nic": _nic_template(tables["nic"])}
+    linked = dict.fromkeys(end for link in links for end in (link.a, link.b))
+    for end in linked:
         kind, number = _parts(end)
         if kind != "gpu":
-            nodes[end] = replace(make.get(kind, Node(id="", kind=kind)), id=end, index=number)
+            nodes[end] = replace(templates.get(kind, Node(id="", kind=kind)), id=end, index=number)
     affinity = tables["cpu"].mapping("affinity")
     if lost := sorted(set(affinity) - set(nodes)):
         raise UsageError(
             f"{tables['cpu'].where} affinity names {', '.join(lost)}, which the machine does not"
             " have"
         )
-    wired = {end for link in links for end in (link.a, link.b)}
-    lonely = [name for name in nodes if name not in wired]
+    lonely = [name for name in nodes if name not in linked]
     if lonely and "switch_links" not in nvlink.values:
         raise UsageError(f"{gpu.where} count = {count}: nothing is wired to {', '.join(lonely)}")
     for name in list(nodes):
-        near = name if name.startswith("cpu") else _root_of(links, name)
+        near = _cpu_of(links, name)
         nodes[name] = replace(nodes[name], affinity=affinity.get(near, ""))
     return Topology(name="host", nodes=tuple(nodes.values()), links=tuple(links))
 
 
-def _root_of(links: list[Link], name: str) -> str:
+def _cpu_of(links: list[Link], name: str) -> str:
     """The CPU above a node of the PCIe tree, or at the other end of its C2C; nothing if there is
     none. Links of a tree run from child to parent.
     """
@@ -154,33 +151,26 @@ def _root_of(links: list[Link], name: str) -> str:
     return name
 
 
-def _cpus(table: ProfileTable) -> Node:
-    """What all CPUs have in common."""
+def _cpu_template(table: ProfileTable) -> Node:
+    """The properties that all CPUs share."""
     table.only("name", "vendor", "family", "model", "affinity", "source")
     if not table.values:
         return Node(id="", kind="cpu")
-    facts = [("vendor", table.text("vendor", ""))]
-    facts += [
-        (f"{key}id", str(table.whole(key, 0, 1 << 16)))
+    facts = {"vendor": table.text("vendor", "")} | {
+        f"{key}id": str(table.whole(key, 0, 1 << 16))
         for key in ("family", "model")
         if key in table.values
-    ]
-    return Node(
-        id="", kind="cpu", name=table.text("name"), facts=tuple(fact for fact in facts if fact[1])
-    )
+    }
+    return Node(id="", kind="cpu", name=table.text("name"), facts=facts_of(facts))
 
 
-def _nics(table: ProfileTable) -> Node:
-    """What all NICs have in common."""
+def _nic_template(table: ProfileTable) -> Node:
+    """The properties that all NICs share."""
     table.only("name", "gbits", "source")
     if not table.values:
         return Node(id="", kind="nic")
-    return Node(
-        id="",
-        kind="nic",
-        name=table.text("name"),
-        facts=(("speed", str(table.whole("gbits", 1, 10_000) * 1000)),),
-    )
+    facts = facts_of({"speed": table.whole("gbits", 1, 10_000) * 1000})
+    return Node(id="", kind="nic", name=table.text("name"), facts=facts)
 
 
 class _Above(NamedTuple):
@@ -202,21 +192,21 @@ def _tree(table: ProfileTable, gpus: int) -> Iterator[Link]:
         parent = ""
         levels = [level.split() for level in line.split(">")]
         for depth, level in enumerate(levels):
-            if not level or (len(level) > 1 and depth < len(levels) - 1) or len(levels) < 2:
+            is_last = depth == len(levels) - 1
+            if not level or (len(level) > 1 and not is_last) or len(levels) < 2:
                 raise UsageError(
                     f"{table.where} tree: '{line}' is not parent > ... > children",
                     "write it as in cpu0 > pci0 > gpu0 gpu1",
                 )
-            for word in level:
-                match = _PLACE.fullmatch(word)
+            for text in level:
+                match = _PLACE.fullmatch(text)
                 if match is None:
                     raise UsageError(
-                        f"{table.where} tree: '{word}' in '{line}' is no cpu, root, pci, gpu or nic"
+                        f"{table.where} tree: '{text}' in '{line}' is no cpu, root, pci, gpu or nic"
                         " with a number",
                         "a width is written gpu0:3x8",
                     )
                 kind, name = match[1], f"{match[1]}{int(match[2])}"
-                is_last = depth == len(levels) - 1
                 if (
                     (kind == "cpu") != (not parent)
                     or (parent and kind not in _MAY_HOLD[_parts(parent)[0]])
@@ -230,28 +220,24 @@ def _tree(table: ProfileTable, gpus: int) -> Iterator[Link]:
                     raise UsageError(
                         f"{table.where} tree: {name} in '{line}' is not one of {gpus} GPUs"
                     )
-                if parent and name in above and above[name].parent != parent:
+                known = above.get(name)
+                if parent and known is not None and known.parent != parent:
                     raise UsageError(
-                        f"{table.where} tree: {name} hangs below {above[name].parent} and below"
-                        f" {parent}"
+                        f"{table.where} tree: {name} hangs below {known.parent} and below {parent}"
                     )
-                if parent and (name not in above or match[3]):
+                if parent and (known is None or match[3]):
                     above[name] = _Above(
                         parent, int(match[3] or generation), int(match[4] or lanes)
                     )
-            parent = name  # of a level that others follow: its only word
+            parent = name  # of a level that others follow: its only node
     for name, here in above.items():
+        note = ""
         if _parts(name)[0] == "root":
             below = [one for one in above.values() if one.parent == name]
-            generation, lanes = (
-                max(one.generation for one in below),
-                sum(one.lanes for one in below),
-            )
-            yield rates.pcie_link(
-                name, here.parent, generation, lanes, "inside the CPU: all lanes of its bridge"
-            )
-        else:
-            yield rates.pcie_link(name, here.parent, here.generation, here.lanes)
+            generation = max(one.generation for one in below)
+            here = _Above(here.parent, generation, sum(one.lanes for one in below))
+            note = "inside the CPU: all lanes of its bridge"
+        yield rates.pcie_link(name, here.parent, here.generation, here.lanes, note)
 
 
 def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
@@ -262,17 +248,17 @@ def _direct(table: ProfileTable, gpus: int) -> Iterator[Link]:
     generation, seen = table.whole("generation", 1, 5), set()
     if ("pairs" in table.values) == ("switch_links" in table.values):
         raise UsageError(f"{table.where} must have either pairs or switch_links")
-    for word in " ".join(table.texts("pairs", ())).split():
-        match = _PAIR.fullmatch(word)
+    for text in " ".join(table.texts("pairs", ())).split():
+        match = _PAIR.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"{table.where} pairs: '{word}' is no pair of GPUs",
+                f"{table.where} pairs: '{text}' is no pair of GPUs",
                 "write 0-1, or 0-1x2 for two links",
             )
         pair = tuple(sorted((int(match[1]), int(match[2]))))
         if pair[0] == pair[1] or pair[1] >= gpus or pair in seen:
             raise UsageError(
-                f"{table.where} pairs: '{word}' "
+                f"{table.where} pairs: '{text}' "
                 + ("comes twice" if pair in seen else f"does not join two of {gpus} GPUs")
             )
         seen.add(pair)
@@ -297,19 +283,16 @@ def _stated(tables: dict[str, ProfileTable], gpus: int, cpus: list[str]) -> Iter
                 cpu.whole("model", -1, 1 << 16, -1),
             )
             usable, source = known if known else (None, source)
-        for word in (
-            [f"{a}-{b}" for a, b in combinations(cpus, 2)]
-            if table.truth("mesh")
-            else table.texts("pairs")
-        ):
-            match = _ENDS.fullmatch(word)
+        mesh = [f"{a}-{b}" for a, b in combinations(cpus, 2)]
+        for text in mesh if table.truth("mesh") else table.texts("pairs"):
+            match = _ENDS.fullmatch(text)
             if (
                 match is None
                 or tuple(_parts(end)[0] for end in match.groups()) != ends
                 or match[1] == match[2]
             ):
                 raise UsageError(
-                    f"{table.where} pairs: '{word}' does not join a {ends[0]} and a {ends[1]}",
+                    f"{table.where} pairs: '{text}' does not join a {ends[0]} and a {ends[1]}",
                     f"write {ends[0]}0-{ends[1]}1",
                 )
             if ends[0] == "gpu" and _parts(match[1])[1] >= gpus:
@@ -330,17 +313,14 @@ def _joined(
     """Hosts with their NVSwitches and, if they are several, the network between them."""
     nvlink, nic = tables["nvlink"], tables["nic"]
     if "switch_links" in nvlink.values:
-        generation, count, is_one = (
-            nvlink.whole("generation", 1, 5),
-            nvlink.whole("switch_links", 1, 64),
-            nvlink.truth("joins_hosts"),
-        )
-        named = nvlink.text("switch_name", "NVSwitch")
+        generation, count = nvlink.whole("generation", 1, 5), nvlink.whole("switch_links", 1, 64)
+        is_one = nvlink.truth("joins_hosts")
+        name = nvlink.text("switch_name", "NVSwitch")
         switches = [
             Node(
                 id=f"nvswitch{one}",
                 kind="nvswitch",
-                name=named,
+                name=name,
                 index=one,
                 host=-1 if is_one and hosts > 1 else one,
             )
@@ -359,17 +339,10 @@ def _joined(
         raise UsageError(f"{nic.where} is missing, and the tree has {cards[0].id}")
     if cards and hosts > 1:
         raw = nic.whole("gbits", 1, 10_000) / 8
-        links = links + [
-            Link(
-                a=node.id,
-                b="net0",
-                kind="network",
-                raw_gbs=raw,
-                usable_gbs=raw,
-                source=nic.text("source"),
-            )
-            for node in cards
-        ]
+        to_net = Link(
+            a="", b="net0", kind="network", raw_gbs=raw, usable_gbs=raw, source=nic.text("source")
+        )
+        links = links + [replace(to_net, a=node.id) for node in cards]
         nodes = [*nodes, Node(id="net0", kind="net", name="network", index=0, host=-1)]
     return nodes, links
 

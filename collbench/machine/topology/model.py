@@ -1,11 +1,12 @@
-"""A machine as a graph: nodes, and links with their rates. How it was found out is not its business
-(discovery, formats, profiles/machines).
+"""A machine as a graph: nodes, and links with their rates. Who makes one: discovery, formats and
+machines.py.
 
 Nodes have ids that are unique over all hosts, such as gpu0, nic1, cpu0; only gpu and nic ids are
 fixed by rule: the kind, and the number that CUDA, nvidia-smi or a file counts it by. A rate that
 no source gives is None, never a guess.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +31,18 @@ P2P_MEANINGS = {
 }
 
 
+Facts = tuple[tuple[str, str], ...]  # by key, in a fixed order
+
+
+def facts_of(values: Mapping[str, object]) -> Facts:
+    """The facts that are known: those that are neither None nor empty.
+
+    >>> facts_of({"sm": 90, "driver": None, "uuid": ""})
+    (('sm', '90'),)
+    """
+    return tuple((key, str(value)) for key, value in values.items() if value not in (None, ""))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One thing that links end at.
@@ -46,7 +59,7 @@ class Node:
     address: str = ""
     host: int = 0
     affinity: str = ""
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: Facts = ()
 
     def fact(self, key: str) -> str:
         """The fact of that key, or an empty text."""
@@ -97,17 +110,12 @@ class Topology:
 
     def __post_init__(self) -> None:
         ids = [node.id for node in self.nodes]
-        twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
+        if len(set(ids)) < len(ids):
+            twice = sorted(name for name, times in Counter(ids).items() if times > 1)
+            raise UsageError(f"topology {self.name}: {', '.join(twice)} comes twice")
         lost = {end for link in self.links for end in (link.a, link.b)} - set(ids)
-        if twice or lost:
-            raise UsageError(
-                f"topology {self.name}: "
-                + (
-                    f"{', '.join(sorted(twice))} comes twice"
-                    if twice
-                    else f"a link ends at {', '.join(sorted(lost))}"
-                )
-            )
+        if lost:
+            raise UsageError(f"topology {self.name}: a link ends at {', '.join(sorted(lost))}")
         strange = next((status for status in self.p2p.values() if status not in P2P_MEANINGS), None)
         if strange is not None:
             raise UsageError(

@@ -48,9 +48,7 @@ def packed_rings(links: list[list[int]]) -> tuple[Order, ...]:
 
 
 def _rings_of(links: list[list[int]], most: int) -> tuple[Order, ...]:
-    """Rings that share no link: cycles walked both ways, or, where links are left over, walked one
-    way each.
-    """
+    """Rings that share no link: cycles walked both ways or, where links are left, one way."""
     best: tuple[Order, ...] = ()
     for count in range(1, most // 2 + 1):
         rings = _search(links, count, is_directed=False)

@@ -1,6 +1,4 @@
-"""A table of a profile: hands out values of the kind that is wanted, and says which key holds a
-wrong one.
-"""
+"""A table of a profile: returns values of the requested kind, and names the key of a wrong one."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ class ProfileTable:
     """
 
     where: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # Any: values of TOML
 
     def only(self, *keys: str) -> None:
         """Refuse keys other than these, and a table without its source."""
@@ -33,14 +31,14 @@ class ProfileTable:
         """A table inside; empty if there is none."""
         inner = self.values.get(key, {})
         if not isinstance(inner, dict) or (key in self.values and not inner):
-            raise UsageError(f"{self.where} {key} = {inner!r} is not a table with something in it")
+            raise self._wrong(key, inner, "a table with something in it")
         return ProfileTable(where=f"{self.where[:-1]}.{key}]", values=inner)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty."""
         value = self._value(key, default)
         if not isinstance(value, str) or (not value.strip() and key in self.values):
-            raise UsageError(f"{self.where} {key} = {value!r} is not a text")
+            raise self._wrong(key, value, "a text")
         return value
 
     def texts(self, key: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -51,23 +49,21 @@ class ProfileTable:
             or not all(isinstance(one, str) and one.strip() for one in value)
             or (not value and key in self.values)
         ):
-            raise UsageError(f"{self.where} {key} = {value!r} is not a list of texts")
+            raise self._wrong(key, value, "a list of texts")
         return tuple(value)
 
     def mapping(self, key: str) -> dict[str, str]:
         """Texts by names; empty if the key is not there."""
         value = self.values.get(key, {})
         if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-            raise UsageError(f"{self.where} {key} = {value!r} is not texts by names")
+            raise self._wrong(key, value, "texts by names")
         return value
 
     def whole(self, key: str, least: int, most: int, default: int | None = None) -> int:
         """A whole number between two."""
         value = self._value(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise UsageError(
-                f"{self.where} {key} = {value!r} is not a whole number from {least} to {most}"
-            )
+            raise self._wrong(key, value, f"a whole number from {least} to {most}")
         return value
 
     def rate(self, key: str) -> float | None:
@@ -75,22 +71,22 @@ class ProfileTable:
         value = self.values.get(key)
         if value is None:
             return None
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not 0 < value < math.inf
-        ):
-            raise UsageError(f"{self.where} {key} = {value!r} is not a positive number")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
+            raise self._wrong(key, value, "a positive number")
         return float(value)
 
     def truth(self, key: str) -> bool:
         """True or false; false if the key is not there."""
         value = self.values.get(key, False)
         if not isinstance(value, bool):
-            raise UsageError(f"{self.where} {key} = {value!r} is not true or false")
+            raise self._wrong(key, value, "true or false")
         return value
 
-    def _value(self, key: str, default: Any) -> Any:
+    def _wrong(self, key: str, value: object, wanted: str) -> UsageError:
+        return UsageError(f"{self.where} {key} = {value!r} is not {wanted}")
+
+    def _value(self, key: str, default: object) -> object:
         value = self.values.get(key, default)
         if value is None:
             raise UsageError(

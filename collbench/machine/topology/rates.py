@@ -6,7 +6,7 @@ peer's memory, in packets of 128 bytes: one efficiency for each generation of a 
 machine.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.machine.topology.model import Link
 
@@ -88,6 +88,15 @@ def pcie_generation(speed: str) -> int:
     )
 
 
+def pcie_speed(generation: int) -> str:
+    """The speed of a generation as sysfs and NCCL write it; empty for one that is none.
+
+    >>> pcie_speed(5), pcie_speed(0)
+    ('32.0 GT/s PCIe', '')
+    """
+    return f"{_PCIE_RATES[generation][0]} GT/s PCIe" if generation in _PCIE_RATES else ""
+
+
 def nvlink(generation: int, links: int) -> Rate:
     """A bundle of NVLinks of generation 1 to 5. Raises KeyError for another.
 
@@ -105,9 +114,7 @@ def nvlink_generation(arch: int) -> int:
 
 
 def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
-    """The rate that GPUs reach between two sockets of such CPUs, and the source; None if
-    unknown.
-    """
+    """The rate that GPUs reach between two sockets of such CPUs, and its source, if known."""
     for name, of_family, least, cores, gbs in _SOCKETS:
         if vendor == name and (not of_family or family == of_family) and model >= least:
             return gbs, f"NCCL's figure for {cores}"
@@ -116,38 +123,22 @@ def socket(vendor: str, family: int, model: int) -> tuple[float, str] | None:
 
 def pcie_link(a: str, b: str, generation: int, lanes: int, note: str = "") -> Link:
     """A PCIe link between two nodes; without rates if its generation or width is unknown."""
+    link = Link(a=a, b=b, kind="pcie", count=lanes, generation=generation, note=note)
     if not lanes or generation not in _PCIE_RATES:
-        return Link(a=a, b=b, kind="pcie", count=lanes, generation=generation, note=note)
-    rate = pcie(generation, lanes)
-    return Link(
-        a=a,
-        b=b,
-        kind="pcie",
-        count=lanes,
-        generation=generation,
-        raw_gbs=rate.raw_gbs,
-        usable_gbs=rate.usable_gbs,
-        source=rate.source,
-        note=note,
-    )
+        return link
+    return _with_rate(link, pcie(generation, lanes))
 
 
 def nvlink_link(a: str, b: str, generation: int, links: int, note: str = "") -> Link:
     """A bundle of NVLinks between two nodes; without rates if the generation is unknown."""
+    link = Link(a=a, b=b, kind="nvlink", count=links, note=note)
     if generation not in _NVLINK:
-        return Link(a=a, b=b, kind="nvlink", count=links, note=note)
-    rate = nvlink(generation, links)
-    return Link(
-        a=a,
-        b=b,
-        kind="nvlink",
-        count=links,
-        generation=generation,
-        raw_gbs=rate.raw_gbs,
-        usable_gbs=rate.usable_gbs,
-        source=rate.source,
-        note=note,
-    )
+        return link
+    return _with_rate(replace(link, generation=generation), nvlink(generation, links))
+
+
+def _with_rate(link: Link, rate: Rate) -> Link:
+    return replace(link, raw_gbs=rate.raw_gbs, usable_gbs=rate.usable_gbs, source=rate.source)
 
 
 def link_label(link: Link) -> str:
@@ -157,13 +148,8 @@ def link_label(link: Link) -> str:
     ('PCIe 4.0 x16', 'NVLink 4 x18')
     """
     if link.kind == "pcie":
-        generation, lanes = (
-            f"{link.generation}.0" if link.generation else "?",
-            (f"x{link.count}" if link.count else "x?"),
-        )
-        return f"PCIe {generation} {lanes}"
+        generation = f"{link.generation}.0" if link.generation else "?"
+        return f"PCIe {generation} x{link.count or '?'}"
     if link.kind == "nvlink":
         return f"NVLink {link.generation or '?'} x{link.count}"
-    if link.kind == "c2c":
-        return "NVLink-C2C"
-    return "socket link" if link.kind == "socket" else "network"
+    return {"c2c": "NVLink-C2C", "socket": "socket link", "network": "network"}[link.kind]

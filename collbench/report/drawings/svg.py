@@ -74,7 +74,7 @@ def fitted(text: str, room: float, size: float, *, is_bold: bool = False) -> str
     return text[: most - 1].rstrip(" ,") + "…" if most > 2 else ""
 
 
-def words(
+def text_at(
     x: float,
     y: float,
     text: str,
@@ -125,9 +125,7 @@ def arc(
     colour: str,
     width: float = 2,
 ) -> str:
-    """A curve between two points that rises above them by `height`, or falls below if that is
-    negative.
-    """
+    """A curve that rises above two points by `height`, or falls below if that is negative."""
     (x1, y1), (x2, y2) = start, end
     lift = height * 4 / 3
     path = (

@@ -12,12 +12,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from collbench import __version__
-from collbench.analysis.best import summary
+from collbench.analysis.best import summarise
 from collbench.analysis.changes import compare
 from collbench.analysis.curves import Curve, curves, envelope, heat_maps
 from collbench.report.drawings.svg import clean
@@ -25,6 +26,7 @@ from collbench.report.page import tables
 from collbench.report.page.changes import changed
 from collbench.report.page.html import element, section
 from collbench.report.tables.summary import counts
+from collbench.results.frame import texts_of
 from collbench.spec.knobs import UNASKED
 
 if TYPE_CHECKING:
@@ -42,62 +44,73 @@ _FILTERS = {
     "conditions": "Conditions",
 }
 _PLACEMENT_NAMES = {"in": "in place", "out": "out of place"}
-_NOT_ASKED = {str(value) for value in UNASKED.values()}
+_NUMBERS = attrgetter(
+    *("bytes", "time_us", "time_low_us", "time_high_us", "busbw_gbs", "algbw_gbs", "ceiling_gbs")
+)
+_UNSET = {str(value) for value in UNASKED.values()}
+
+
+class CurveEntry(TypedDict):
+    """A curve as the script reads it. k: the place of its value in each dimension (-1: it has
+    none). p: its points as size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and
+    the places of its note, its knobs, and the answer where it leads or is tied.
+    """
+
+    name: str
+    title: str
+    peer: bool
+    k: list[int]
+    p: list[list[float | None]]
+
+
+class PageData(TypedDict):
+    """The data of the script. dims: the filters. color: the filter that has colours at first."""
+
+    dims: list[dict[str, str | list[str]]]
+    color: str
+    notes: list[str]
+    used: list[str]
+    answers: list[str]
+    curves: list[CurveEntry]
+    best: list[CurveEntry]
 
 
 def page(loaded: "ResultFile", base: "ResultFile | None" = None, *, is_forced: bool = False) -> str:
-    """The page of one file, or of one and its base with what changed. is_forced: unlike machines
-    too; otherwise raises UsageError for them.
-    """
-    frame, found = loaded.frame, summary(loaded.frame)
-    before = [tables.doubts(found), tables.glance(found)]
-    files = (
-        {"new": curves(frame)}
-        if base is None
-        else {"new": curves(frame), "base": curves(base.frame)}
-    )
-    parts = [tables.origin(loaded, found)]
+    """The page of one file, or of one and its base. Raises UsageError as compare does."""
+    frame, summary = loaded.frame, summarise(loaded.frame)
+    before = [tables.doubts(summary), tables.glance(summary)]
+    parts = [tables.origin(loaded, summary)]
+    files = {"new": curves(frame)}
+    name = Path(loaded.name).name
+    lead = f"{name}: {counts(summary.rows).partition(';')[0]}"
     if base is not None:
-        before.insert(
-            0,
-            changed(
-                compare(frame, base.frame, is_forced=is_forced),
-                (Path(loaded.name).name, Path(base.name).name),
-            ),
-        )
-        parts = [
-            element("h3", "new"),
-            *parts,
-            element("h3", "base"),
-            tables.origin(base, summary(base.frame)),
-        ]
+        base_name = Path(base.name).name
+        changes = compare(frame, base.frame, is_forced=is_forced)
+        before.insert(0, changed(changes, (name, base_name)))
+        parts = [element("h3", "new"), *parts, element("h3", "base")]
+        parts.append(tables.origin(base, summarise(base.frame)))
+        files["base"] = curves(base.frame)
+        lead += f"; against {base_name}, {len(base.frame)} rows. The tables are of the former."
     after = [
-        tables.best_of_sizes(found),
+        tables.best_of_sizes(summary),
         tables.knobs(heat_maps(frame)),
-        tables.odd(found),
+        tables.odd(summary),
         tables.links(loaded),
         section("origin", "Where the numbers come from", *parts),
     ]
-    lead = f"{Path(loaded.name).name}: {counts(found.rows).partition(';')[0]}"
-    if base is not None:
-        lead += (
-            f"; against {Path(base.name).name}, {len(base.frame)} rows. The tables are of the"
-            " former."
-        )
     return _filled(_title(loaded), lead, before, after, curve_data(files))
 
 
 def _title(loaded: "ResultFile") -> str:
     """What was measured on what."""
-    devices = sorted({str(device) for device in loaded.frame["device"].unique() if device})
+    devices = texts_of(loaded.frame, "device")
     ops = list(dict.fromkeys(loaded.frame["op"].tolist()))
-    return (ops[0] if len(ops) == 1 else f"{len(ops)} collectives") + (
-        f" on {', '.join(devices)}" if devices else ""
-    )
+    title = ops[0] if len(ops) == 1 else f"{len(ops)} collectives"
+    return f"{title} on {', '.join(devices)}" if devices else title
 
 
 def _filled(
-    title: str, lead: str, before: Sequence[str], after: Sequence[str], data: dict[str, Any]
+    title: str, lead: str, before: Sequence[str], after: Sequence[str], data: PageData
 ) -> str:
     style, script = _part("page.css"), _part("page.js")
     without = (
@@ -112,9 +125,9 @@ def _filled(
         title=clean(title),
         lead=clean(lead),
         version=clean(__version__),
-        before=_joined(before),
+        before="\n".join(filter(None, before)),
         curves=fallback,
-        after=_joined(after),
+        after="\n".join(filter(None, after)),
         footer=element(
             "span",
             f"Made by collbench {__version__}. Bandwidths are decimal GB/s, sizes powers of 1024"
@@ -127,10 +140,6 @@ def _filled(
         data=embedded(data),
     )
     return text.encode("utf-8", "replace").decode()  # a file's name may hold what is no text
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return "\n".join(part for part in parts if part)
 
 
 def _part(name: str) -> str:
@@ -152,79 +161,60 @@ def embedded(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def curve_data(files: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
-    """The curves of one file or several as the script reads them: `dims` is what can be filtered
-    by; of a curve `k` is the place of its value in each (-1: it has none), and `p` its points as
-    size, time, low, high, bus bandwidth, algorithm bandwidth, ceiling and the places of its note,
-    its knobs and the answer where it leads or is tied.
-    """
+def curve_data(files: Mapping[str, Sequence[Curve]]) -> PageData:
+    """The curves of one file or several."""
     every = [
-        (curve, {"file": name} | _values(curve)) for name, found in files.items() for curve in found
+        (curve, {"file": name} | _values(curve)) for name, here in files.items() for curve in here
     ]
     best = [
         (curve, {"file": name} | _of_group(curve))
-        for name, found in files.items()
-        for curve in envelope(found)
+        for name, here in files.items()
+        for curve in envelope(here)
     ]
-    known: dict[str, list[str]] = {}
+    dims: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for _, values in every for name in values):
-        found = list(dict.fromkeys(values[name] for _, values in every if name in values))
-        if len(found) > 1 or name in ("op", "backend"):
-            known[name] = (
-                sorted(found, key=int) if all(value.isdecimal() for value in found) else found
-            )
+        texts = list(dict.fromkeys(values[name] for _, values in every if name in values))
+        if len(texts) > 1 or name in ("op", "backend"):
+            is_numeric = all(text.isdecimal() for text in texts)
+            dims[name] = sorted(texts, key=int) if is_numeric else texts
     points = [point for curve, _ in every for point in curve.points]
-    notes = {text: k for k, text in enumerate(dict.fromkeys(point.note for point in points))}
-    answers = {text: k for k, text in enumerate(dict.fromkeys(point.answer for point in points))}
-    used = {text: k for k, text in enumerate(dict.fromkeys(point.used for point in points))}
-    places = {name: {value: k for k, value in enumerate(values)} for name, values in known.items()}
+    notes = list(dict.fromkeys(point.note for point in points))
+    used = list(dict.fromkeys(point.used for point in points))
+    answers = list(dict.fromkeys(point.answer for point in points))
+    note_at, used_at, answer_at = (
+        {text: place for place, text in enumerate(texts)} for texts in (notes, used, answers)
+    )
+    places = {name: {value: k for k, value in enumerate(values)} for name, values in dims.items()}
 
-    def entry(curve: Curve, values: Mapping[str, str]) -> dict[str, Any]:
+    def entry(curve: Curve, values: Mapping[str, str]) -> CurveEntry:
         return {
             "name": curve.name,
             "title": curve.group.title,
             "peer": curve.is_peer,
-            "k": [places[name].get(values.get(name, ""), -1) for name in known],
+            "k": [places[name].get(values.get(name, ""), -1) for name in dims],
             "p": [
                 [
-                    *map(
-                        _number,
-                        (
-                            point.bytes,
-                            point.time_us,
-                            point.time_low_us,
-                            point.time_high_us,
-                            point.busbw_gbs,
-                            point.algbw_gbs,
-                            point.ceiling_gbs,
-                        ),
-                    ),
-                    notes.get(point.note, -1),
-                    used[point.used],
-                    answers[point.answer],
+                    *[_number(value) for value in _NUMBERS(point)],
+                    note_at.get(point.note, -1),
+                    used_at[point.used],
+                    answer_at[point.answer],
                 ]
                 for point in curve.points
             ],
         }
 
+    several = [name for name in ("file", "algorithm", *dims) if len(dims.get(name, ())) > 1]
     return {
         "dims": [
             {"key": name, "label": _FILTERS.get(name, name.capitalize()), "values": values}
-            for name, values in known.items()
+            for name, values in dims.items()
         ],
-        "color": next(
-            (
-                name
-                for name in ("file", "algorithm", *known)
-                if len(known.get(name, ())) > 1 and name != "op"
-            ),
-            "backend",
-        ),
-        "notes": list(notes),
-        "used": list(used),
-        "answers": list(answers),
-        "curves": [entry(*one) for one in every],
-        "best": [entry(*one) for one in best],
+        "color": next((name for name in several if name != "op"), "backend"),
+        "notes": notes,
+        "used": used,
+        "answers": answers,
+        "curves": [entry(curve, values) for curve, values in every],
+        "best": [entry(curve, values) for curve, values in best],
     }
 
 
@@ -240,15 +230,12 @@ def _of_group(curve: Curve) -> dict[str, str]:
 
 def _values(curve: Curve) -> dict[str, str]:
     """All that a curve can be filtered by."""
-    return (
-        _of_group(curve)
-        | {"backend": curve.backend}
-        | {name: value for name, value in curve.knobs if value not in _NOT_ASKED}
-    )
+    knobs = {name: value for name, value in curve.knobs if value not in _UNSET}
+    return _of_group(curve) | {"backend": curve.backend} | knobs
 
 
 def _number(value: float) -> float | None:
     """A number as the file has it, six significant digits; what is not known is nothing."""
-    if isinstance(value, int) or math.isinf(value):
-        return value if isinstance(value, int) else None
-    return None if math.isnan(value) else float(f"{value:.6g}")
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -32,14 +32,9 @@ def changed(changes: Changes, titles: tuple[str, str]) -> str:
     if not len(rows):
         return section("changes", "What changed", *verdicts)
     knobs = varying(rows)
-    heads = [
-        HtmlCell(text="verdict"),
-        HtmlCell(text="size", kind="num"),
-        HtmlCell(text="configuration"),
-    ]
+    heads = [HtmlCell("verdict"), HtmlCell("size", kind="num"), HtmlCell("configuration")]
     heads += [
-        HtmlCell(text=name, kind="num")
-        for name in ("change", "between", "and", "new us", "base us")
+        HtmlCell(name, kind="num") for name in ("change", "between", "and", "new us", "base us")
     ]
     # Without an operation: they stand above the filters, and are always shown.
     lines: list[tuple[str, list[HtmlCell]]] = []
@@ -71,17 +66,17 @@ def _cells(row: "pd.Series", knobs: list[str]) -> list[HtmlCell]:
     size = int(row["size_bytes"])
     verdict = str(row["verdict"])
     numbers = [
-        HtmlCell(text=format_time_us(row[name]), sort=row[name], kind="num")
+        HtmlCell(format_time_us(row[name]), sort=row[name], kind="num")
         for name in ("time_us", "time_us_base")
     ]
     changes = [
-        HtmlCell(text=percent(row[name]), sort=row[name], kind="num")
+        HtmlCell(percent(row[name]), sort=row[name], kind="num")
         for name in ("ratio", "low", "high")
     ]
     return [
-        HtmlCell(text=verdict, kind=_VERDICT_STYLES.get(verdict, "tight")),
-        HtmlCell(text=format_size(size), sort=size, kind="num"),
-        HtmlCell(text=configuration(row, [*NAME_COLUMNS, *knobs]), kind="name"),
+        HtmlCell(verdict, kind=_VERDICT_STYLES.get(verdict, "tight")),
+        HtmlCell(format_size(size), sort=size, kind="num"),
+        HtmlCell(configuration(row, [*NAME_COLUMNS, *knobs]), kind="name"),
         *changes,
         *numbers,
     ]

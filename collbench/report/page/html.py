@@ -4,16 +4,17 @@ escaped here.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from collbench.report.drawings.svg import clean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HtmlCell:
     """A cell of a table. sort: what it is sorted by, if not by its text. kind: its class."""
 
     text: str
+    _: KW_ONLY
     sort: float | None = None
     kind: str = ""
 
@@ -87,13 +88,9 @@ def table(
 
 
 def _cell(name: str, cell: HtmlCell, **values: str) -> str:
-    sort_key = (
-        ""
-        if cell.sort is None
-        else ' data-v=""'
-        if math.isnan(cell.sort)
-        else f' data-v="{cell.sort:.6g}"'
-    )
+    sort_key = ""
+    if cell.sort is not None:
+        sort_key = ' data-v=""' if math.isnan(cell.sort) else f' data-v="{cell.sort:.6g}"'
     return f"<{name}{attributes(class_=cell.kind, **values)}{sort_key}>{clean(cell.text)}</{name}>"
 
 

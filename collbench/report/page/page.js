@@ -1,22 +1,36 @@
 "use strict";
-// The curves of the page: filters, hover, keyboard. Reads the data beside it, asks nobody, and writes texts only as text.
+// The curves of the page: filters, hover, keyboard. Reads the data beside it, asks nobody, and
+// writes texts only as text.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   if (!data.curves.length) return;
   const $ = (id) => document.getElementById(id);
   const chart = $("chart"), tip = $("tip");
-  const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5, CEILING = 6, NOTE = 7, USED = 8, ANSWER = 9;
-  const MOST_DOTS = 1500, REACH = 40; // circles that a browser draws at ease; pixels from a point that still count
+  const SIZE = 0, TIME = 1, LOW = 2, HIGH = 3, BUS = 4, ALG = 5; // places in a point
+  const CEILING = 6, NOTE = 7, USED = 8, ANSWER = 9;
+  // circles that a browser draws at ease; pixels from a point that still count
+  const MOST_DOTS = 1500, REACH = 40;
   const COLOURS = [0, 1, 2, 3, 4, 5, 6, 7, 9], GREY = 8; // classes of the style
-  const MOST_LINES = 40; // with more nobody tells them apart: then the fastest are shown unless all are asked for
+  // with more nobody tells them apart: then the fastest are shown unless all are asked for
+  const MOST_LINES = 40;
   const PAPER = 720; // pixels of a sheet's width, so that letters keep their size there
   const AXES = {
     busbw: { name: "Bus bandwidth", unit: "GB/s", of: (p) => p[BUS], ceiling: (p) => p[CEILING] },
-    algbw: { name: "Algorithm bandwidth", unit: "GB/s", of: (p) => p[ALG], ceiling: (p) => (p[CEILING] * p[ALG]) / p[BUS] },
-    time: { name: "Time", unit: "us", of: (p) => p[TIME], ceiling: (p) => (p[TIME] * p[BUS]) / p[CEILING] },
+    algbw: {
+      name: "Algorithm bandwidth",
+      unit: "GB/s",
+      of: (p) => p[ALG],
+      ceiling: (p) => (p[CEILING] * p[ALG]) / p[BUS]
+    },
+    time: {
+      name: "Time", unit: "us", of: (p) => p[TIME], ceiling: (p) => (p[TIME] * p[BUS]) / p[CEILING]
+    },
   };
   const OP = data.dims.findIndex((dim) => dim.key === "op");
-  const start = () => ({ op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", lines: "", color: data.color, only: {} });
+  const start = () => ({
+    op: data.dims[OP].values[0], axis: "busbw", y: "", x: "log", lines: "",
+    color: data.color, only: {},
+  });
   let state = start(), view = null, here = null, isPaper = false;
 
   // Small helpers
@@ -40,7 +54,9 @@
   };
   const numberText = (value) => {
     if (value === 0) return "0";
-    return Math.abs(value) >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(Math.abs(value) >= 100 ? 4 : 3)));
+    return Math.abs(value) >= 1000
+      ? value.toFixed(0)
+      : String(Number(value.toPrecision(Math.abs(value) >= 100 ? 4 : 3)));
   };
   const isGood = (value) => typeof value === "number" && Number.isFinite(value) && value > 0;
   const isLogY = () => (state.y || (state.axis === "time" ? "log" : "linear")) === "log";
@@ -61,11 +77,19 @@
         words = part.slice(at + 1).split(",").map(decodeURIComponent);
       } catch { continue; }
       const dim = data.dims.find((one) => one.key === key);
-      if (key === "op") { if (words[0] === "*" || dim.values.includes(words[0])) state.op = words[0]; }
+      if (key === "op") {
+        if (words[0] === "*" || dim.values.includes(words[0])) state.op = words[0];
+      }
       else if (key === "axis") { if (Object.hasOwn(AXES, words[0])) state.axis = words[0]; }
-      else if (key === "x" || key === "y") { if (["log", "linear"].includes(words[0])) state[key] = words[0]; }
-      else if (key === "lines") { if (["all", "fastest"].includes(words[0])) state.lines = words[0]; }
-      else if (key === "color") { if (data.dims.some((one) => one.key === words[0])) state.color = words[0]; }
+      else if (key === "x" || key === "y") {
+        if (["log", "linear"].includes(words[0])) state[key] = words[0];
+      }
+      else if (key === "lines") {
+        if (["all", "fastest"].includes(words[0])) state.lines = words[0];
+      }
+      else if (key === "color") {
+        if (data.dims.some((one) => one.key === words[0])) state.color = words[0];
+      }
       else if (dim) {
         const known = words.filter((word) => dim.values.includes(word));
         if (known.length) state.only[key] = known;
@@ -74,22 +98,35 @@
   }
   function writeAddress() {
     const plain = start(), parts = [];
-    for (const key of ["op", "axis", "x", "y", "lines", "color"]) if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
-    for (const [key, words] of Object.entries(state.only)) if (words.length) parts.push(`${encodeURIComponent(key)}=${words.map(encodeURIComponent).join(",")}`);
-    history.replaceState(null, "", parts.length ? `#${parts.join("&")}` : location.pathname + location.search);
+    for (const key of ["op", "axis", "x", "y", "lines", "color"])
+      if (state[key] !== plain[key]) parts.push(`${key}=${encodeURIComponent(state[key])}`);
+    for (const [key, words] of Object.entries(state.only))
+      if (words.length)
+        parts.push(`${encodeURIComponent(key)}=${words.map(encodeURIComponent).join(",")}`);
+    history.replaceState(
+      null, "", parts.length ? `#${parts.join("&")}` : location.pathname + location.search
+    );
   }
 
   // Filters
   const inOperation = (curve) => state.op === "*" || data.dims[OP].values[curve.k[OP]] === state.op;
-  function isShown(curve) { // a value that a curve does not have, such as the protocol of a library's own choice, hides nothing
+  // a value that a curve does not have, such as the protocol of a library's own choice, hides
+  // nothing
+  function isShown(curve) {
     return inOperation(curve) && data.dims.every((dim, place) => {
       const wanted = state.only[dim.key];
-      return !wanted || !wanted.length || curve.k[place] < 0 || wanted.includes(dim.values[curve.k[place]]);
+      return !wanted
+        || !wanted.length
+        || curve.k[place] < 0
+        || wanted.includes(dim.values[curve.k[place]]);
     });
   }
   const matching = () => data.curves.filter(isShown);
-  const isFastest = () => (state.lines || (matching().length > MOST_LINES ? "fastest" : "all")) === "fastest";
-  function lines() { // those that match the filters; on demand only those that are the fastest of them at some size, and libraries
+  const isFastest = () =>
+    (state.lines || (matching().length > MOST_LINES ? "fastest" : "all")) === "fastest";
+  // those that match the filters; on demand only those that are the fastest of them at some size,
+  // and libraries
+  function lines() {
     const able = matching();
     if (!isFastest()) return able;
     const least = new Map(), file = data.dims.findIndex((dim) => dim.key === "file");
@@ -101,10 +138,17 @@
     return able.filter((curve) => curve.peer || fast.has(curve));
   }
   function selection(key, title, options) {
-    const field = make("label", undefined, { class: "field" }), list = make("select", undefined, { id: `f-${key}` });
+    const field = make("label", undefined, { class: "field" }),
+      list = make("select", undefined, { id: `f-${key}` });
     for (const [word, text] of options) list.append(make("option", text, { value: word }));
-    list.value = key === "y" ? (isLogY() ? "log" : "linear") : key === "lines" ? (isFastest() ? "fastest" : "all") : state[key];
-    list.addEventListener("change", () => { state[key] = list.value; if (key === "axis") state.y = ""; show(key); });
+    list.value = key === "y"
+      ? (isLogY() ? "log" : "linear")
+      : key === "lines"
+      ? (isFastest() ? "fastest" : "all")
+      : state[key];
+    list.addEventListener(
+      "change", () => { state[key] = list.value; if (key === "axis") state.y = ""; show(key); }
+    );
     field.append(make("span", title), list);
     return field;
   }
@@ -112,23 +156,37 @@
     const form = $("filters");
     form.replaceChildren();
     const ops = data.dims[OP].values;
-    if (ops.length > 1) form.append(selection("op", "Operation", [...ops.map((op) => [op, op]), ["*", "all operations"]]));
-    form.append(selection("axis", "Show", Object.entries(AXES).map(([key, axis]) => [key, axis.name])));
+    if (ops.length > 1)
+      form.append(
+        selection("op", "Operation", [...ops.map((op) => [op, op]), ["*", "all operations"]])
+      );
+    form.append(
+      selection("axis", "Show", Object.entries(AXES).map(([key, axis]) => [key, axis.name]))
+    );
     form.append(selection("y", "Value axis", [["linear", "linear"], ["log", "logarithmic"]]));
     form.append(selection("x", "Size axis", [["log", "logarithmic"], ["linear", "linear"]]));
-    form.append(selection("lines", "Lines", [["all", "all"], ["fastest", "fastest and libraries"]]));
+    form.append(
+      selection("lines", "Lines", [["all", "all"], ["fastest", "fastest and libraries"]])
+    );
     const able = data.curves.filter(inOperation), telling = [];
     data.dims.forEach((dim, place) => {
       const found = new Set(able.map((curve) => curve.k[place]).filter((k) => k >= 0));
-      if (place !== OP && (found.size > 1 || state.only[dim.key])) telling.push([dim, [...found].sort((a, b) => a - b)]);
+      if (place !== OP && (found.size > 1 || state.only[dim.key]))
+        telling.push([dim, [...found].sort((a, b) => a - b)]);
     });
-    const colourful = data.dims.filter((dim, place) => dim.key === state.color || (place === OP && state.op === "*") || telling.some(([one]) => one === dim));
-    if (colourful.length > 1) form.append(selection("color", "Colours", colourful.map((dim) => [dim.key, dim.label])));
+    const colourful = data.dims.filter(
+      (dim, place) => dim.key === state.color
+        || (place === OP && state.op === "*")
+        || telling.some(([one]) => one === dim)
+    );
+    if (colourful.length > 1)
+      form.append(selection("color", "Colours", colourful.map((dim) => [dim.key, dim.label])));
     for (const [dim, places] of telling) {
       const group = make("fieldset"), chips = make("div", undefined, { class: "chips" });
       group.append(make("legend", dim.label), chips);
       for (const word of places.map((place) => dim.values[place])) {
-        const chip = make("label", undefined, { class: "chip" }), box = make("input", undefined, { type: "checkbox", value: word, "data-key": dim.key });
+        const chip = make("label", undefined, { class: "chip" }),
+          box = make("input", undefined, { type: "checkbox", value: word, "data-key": dim.key });
         box.checked = (state.only[dim.key] || []).includes(word);
         box.addEventListener("change", () => {
           const rest = (state.only[dim.key] || []).filter((one) => one !== word);
@@ -150,52 +208,78 @@
   // The drawing
   function ticks(low, high, isLog, most) {
     if (!isLog) {
-      const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
+      const rough = (high - low) / most,
+        power = 10 ** Math.floor(Math.log10(rough)),
+        step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
       const found = [];
-      for (let k = Math.ceil(low / step); k * step <= high * 1.0001; k++) found.push(Number((k * step).toPrecision(6)));
+      for (let k = Math.ceil(low / step); k * step <= high * 1.0001; k++)
+        found.push(Number((k * step).toPrecision(6)));
       return found;
     }
     const decades = Math.log10(high / low), found = [], each = decades < 2.5 ? [1, 2, 5] : [1];
     const every = Math.max(1, Math.ceil(decades / most));
     for (let k = Math.floor(Math.log10(low)); k <= Math.ceil(Math.log10(high)); k++)
-      if (k % every === 0) for (const one of each) if (one * 10 ** k >= low * 0.999 && one * 10 ** k <= high * 1.001) found.push(Number((one * 10 ** k).toPrecision(3)));
+      if (k % every === 0)
+        for (const one of each)
+          if (one * 10 ** k >= low * 0.999 && one * 10 ** k <= high * 1.001)
+            found.push(Number((one * 10 ** k).toPrecision(3)));
     return found;
   }
   function scale(low, high, from, to, isLog) {
     const [a, b] = isLog ? [Math.log(low), Math.log(high)] : [low, high];
-    return (number) => from + (((isLog ? Math.log(number) : number) - a) / (b - a || 1)) * (to - from);
+    return (number) =>
+      from + (((isLog ? Math.log(number) : number) - a) / (b - a || 1)) * (to - from);
   }
   function colourOf(curve) {
     const place = data.dims.findIndex((dim) => dim.key === state.color);
-    return curve.k[place] < 0 ? GREY : COLOURS[curve.k[place] % COLOURS.length]; // the same whatever the filters
+    // the same whatever the filters
+    return curve.k[place] < 0 ? GREY : COLOURS[curve.k[place] % COLOURS.length];
   }
   function render() {
     const axis = AXES[state.axis], isLog = isLogY(), isLogX = state.x === "log";
     const shown = lines(), place = data.dims.findIndex((dim) => dim.key === state.color);
     const envelopes = data.best.filter(isShown);
-    view = { shown: [], used: [...new Set(shown.map((curve) => curve.k[place]).filter((k) => k >= 0))].sort((a, b) => a - b) };
-    const width = isPaper ? PAPER : Math.max(280, $("plot").clientWidth), height = Math.round(Math.max(300, Math.min(500, width * 0.5)));
+    view = {
+      shown: [],
+      used: [
+        ...new Set(shown.map((curve) => curve.k[place]).filter((k) => k >= 0))
+      ].sort((a, b) => a - b)
+    };
+    const width = isPaper ? PAPER : Math.max(280, $("plot").clientWidth),
+      height = Math.round(Math.max(300, Math.min(500, width * 0.5)));
     chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
     chart.replaceChildren();
     const able = (curve) => curve.p.filter((p) => isGood(axis.of(p)) && (p[SIZE] > 0 || !isLogX));
     const all = shown.flatMap(able), ceiling = new Map();
     for (const p of all) {
       const limit = p[CEILING] ? axis.ceiling(p) : NaN;
-      if (isGood(limit)) ceiling.set(p[SIZE], state.axis === "time" ? Math.min(limit, ceiling.get(p[SIZE]) ?? Infinity) : Math.max(limit, ceiling.get(p[SIZE]) ?? 0));
+      if (isGood(limit))
+        ceiling.set(
+          p[SIZE],
+          state.axis === "time"
+            ? Math.min(limit, ceiling.get(p[SIZE]) ?? Infinity)
+            : Math.max(limit, ceiling.get(p[SIZE]) ?? 0)
+        );
     }
     const sizes = [...new Set(all.map((p) => p[SIZE]))].sort((a, b) => a - b);
     $("shown").textContent = all.length
       ? `${shown.length} of ${data.curves.length} curves, ${all.length} points${narrowed()}`
-      : `Nothing to show: no curve has a ${axis.name.toLowerCase()} with these filters${narrowed()}`;
+      : `Nothing to show: no curve has a ${axis.name.toLowerCase()} with these filters`
+        + narrowed();
     legend(shown, envelopes, ceiling.size > 0, place);
-    if (!all.length) { chart.setAttribute("height", 40); chart.setAttribute("viewBox", `0 0 ${width} 40`); return; }
+    if (!all.length) {
+      chart.setAttribute("height", 40);
+      chart.setAttribute("viewBox", `0 0 ${width} 40`);
+      return;
+    }
     chart.setAttribute("height", height);
     let low = Infinity, high = 0;
     for (const p of all) { low = Math.min(low, axis.of(p)); high = Math.max(high, axis.of(p)); }
     for (const limit of ceiling.values()) if (state.axis !== "time") high = Math.max(high, limit);
     if (isLog) { low /= 1.15; high *= 1.15; } else { low = 0; high *= 1.04; }
     const left = 54, right = width - 14, top = 26, bottom = height - 42;
-    const x = scale(sizes[0], sizes.at(-1), left + 4, right, isLogX), y = scale(low, high, bottom, top, isLog);
+    const x = scale(sizes[0], sizes.at(-1), left + 4, right, isLogX),
+      y = scale(low, high, bottom, top, isLog);
     view.x = x; view.y = y; view.of = axis.of;
     for (const tick of ticks(low, high, isLog, 7)) {
       draw(chart, "line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) });
@@ -205,46 +289,103 @@
     let free = -Infinity;
     for (const size of sizes) { // as many names as have room
       if (x(size) - free < 16) continue;
-      draw(chart, "text", { x: Math.min(x(size), right - 6), y: bottom + 17, "text-anchor": "middle" }, sizeText(size));
+      draw(
+        chart,
+        "text",
+        { x: Math.min(x(size), right - 6), y: bottom + 17, "text-anchor": "middle" },
+        sizeText(size)
+      );
       free = x(size) + 4 * sizeText(size).length + 14;
     }
     draw(chart, "text", { x: left, y: 13 }, `${axis.name}, ${axis.unit}`);
-    draw(chart, "text", { x: right, y: height - 6, "text-anchor": "end" }, "Size of the message, bytes");
-    const line = (points, of) => points.map((p, k) => `${k ? "L" : "M"}${x(p[SIZE]).toFixed(1)},${y(of(p)).toFixed(1)}`).join("");
+    draw(
+      chart, "text", { x: right, y: height - 6, "text-anchor": "end" }, "Size of the message, bytes"
+    );
+    const line = (points, of) => points
+      .map((p, k) => `${k ? "L" : "M"}${x(p[SIZE]).toFixed(1)},${y(of(p)).toFixed(1)}`)
+      .join("");
     if (ceiling.size) {
-      const known = sizes.filter((size) => ceiling.has(size) && (!isLog || ceiling.get(size) >= low));
-      draw(chart, "path", { class: "ceiling", d: known.map((size, k) => `${k ? "L" : "M"}${x(size).toFixed(1)},${y(ceiling.get(size)).toFixed(1)}`).join("") });
+      const known = sizes.filter(
+        (size) => ceiling.has(size) && (!isLog || ceiling.get(size) >= low)
+      );
+      draw(
+        chart,
+        "path",
+        {
+          class: "ceiling",
+          d: known
+            .map(
+              (size, k) =>
+                `${k ? "L" : "M"}${x(size).toFixed(1)},${y(ceiling.get(size)).toFixed(1)}`
+            )
+            .join("")
+        }
+      );
     }
-    for (const curve of envelopes) draw(chart, "path", { class: "envelope", d: line(able(curve), axis.of) });
+    for (const curve of envelopes)
+      draw(chart, "path", { class: "envelope", d: line(able(curve), axis.of) });
     const dots = all.length <= MOST_DOTS;
     for (const curve of [...shown].sort((a, b) => a.peer - b.peer)) {
-      const points = able(curve), colour = colourOf(curve), path = draw(chart, "path", { class: `s${colour}${curve.peer ? " peer" : ""}`, d: line(points, axis.of) });
-      const circles = dots || points.length === 1 ? points.map((p) => draw(chart, "circle", { class: `f${colour}`, r: 2.4, cx: x(p[SIZE]).toFixed(1), cy: y(axis.of(p)).toFixed(1) })) : [];
+      const points = able(curve),
+        colour = colourOf(curve),
+        path = draw(
+          chart,
+          "path",
+          { class: `s${colour}${curve.peer ? " peer" : ""}`, d: line(points, axis.of) }
+        );
+      const circles = dots || points.length === 1
+        ? points.map(
+          (p) =>
+            draw(
+              chart,
+              "circle",
+              {
+                class: `f${colour}`, r: 2.4, cx: x(p[SIZE]).toFixed(1), cy: y(axis.of(p)).toFixed(1)
+              }
+            )
+        )
+        : [];
       view.shown.push({ curve, points, path, circles });
     }
     view.marks = draw(chart, "g", {});
   }
   function narrowed() {
-    const parts = data.dims.filter((dim) => state.only[dim.key]).map((dim) => `${dim.label.toLowerCase()} ${state.only[dim.key].join(" or ")}`);
-    return `: ${[state.op === "*" ? "all operations" : state.op, ...parts, ...(isFastest() ? ["the fastest at some size, and libraries"] : [])].join("; ")}`;
+    const parts = data.dims
+      .filter((dim) => state.only[dim.key])
+      .map((dim) => `${dim.label.toLowerCase()} ${state.only[dim.key].join(" or ")}`);
+    parts.unshift(state.op === "*" ? "all operations" : state.op);
+    if (isFastest()) parts.push("the fastest at some size, and libraries");
+    return `: ${parts.join("; ")}`;
   }
   function legend(shown, envelopes, hasCeiling, place) {
     const list = $("legend");
     list.replaceChildren();
     const add = (name, text) => {
-      const item = make("li"), picture = draw(item, "svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
+      const item = make("li"),
+        picture = draw(item, "svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
       draw(picture, "line", { class: name, x1: 0, x2: 26, y1: 5, y2: 5 });
       item.append(text);
       list.append(item);
     };
     for (const k of view.used) {
       const those = shown.filter((curve) => curve.k[place] === k);
-      add(`s${colourOf(those[0])}${those.every((curve) => curve.peer) ? " peer" : ""}`, data.dims[place].values[k]);
+      add(
+        `s${colourOf(those[0])}${those.every((curve) => curve.peer) ? " peer" : ""}`,
+        data.dims[place].values[k]
+      );
     }
     const rest = shown.filter((curve) => curve.k[place] < 0);
-    if (rest.length) add(`s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`, rest.every((curve) => curve.peer) ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)` : "others");
-    else if (shown.some((curve) => curve.peer) && !shown.every((curve) => curve.peer)) add(`s${GREY} peer`, "libraries are dashed");
-    if (envelopes.length) add("envelope", [...new Set(envelopes.map((curve) => curve.name))].join(", "));
+    if (rest.length)
+      add(
+        `s${GREY}${rest.every((curve) => curve.peer) ? " peer" : ""}`,
+        rest.every((curve) => curve.peer)
+          ? `${[...new Set(rest.map((curve) => curve.name))].join(", ")} (library, dashed)`
+          : "others"
+      );
+    else if (shown.some((curve) => curve.peer) && !shown.every((curve) => curve.peer))
+      add(`s${GREY} peer`, "libraries are dashed");
+    if (envelopes.length)
+      add("envelope", [...new Set(envelopes.map((curve) => curve.name))].join(", "));
     if (hasCeiling) add("ceiling", "what the links allow, highest of the curves shown");
   }
 
@@ -252,38 +393,69 @@
   function point(at) {
     here = at;
     chart.classList.toggle("dim", at !== null);
-    for (const { path, circles } of view.shown) { path.classList.remove("on"); for (const one of circles) one.classList.remove("on"); }
+    for (const { path, circles } of view.shown) {
+      path.classList.remove("on");
+      for (const one of circles) one.classList.remove("on");
+    }
     if (view.marks) view.marks.replaceChildren();
     tip.replaceChildren();
     if (at === null) return;
-    const { curve, points, path, circles } = view.shown[at[0]], p = points[at[1]], px = view.x(p[SIZE]), py = view.y(view.of(p));
+    const { curve, points, path, circles } = view.shown[at[0]],
+      p = points[at[1]],
+      px = view.x(p[SIZE]),
+      py = view.y(view.of(p));
     path.classList.add("on");
     for (const one of circles) one.classList.add("on");
     if (isGood(p[LOW]) && isGood(p[HIGH])) {
-      const ends = [p[LOW], p[HIGH]].map((time) => (state.axis === "time" ? time : (view.of(p) * p[TIME]) / time));
-      draw(view.marks, "line", { class: "span", x1: px, x2: px, y1: view.y(ends[0]), y2: view.y(ends[1]) });
+      const ends = [p[LOW], p[HIGH]].map(
+        (time) => (state.axis === "time" ? time : (view.of(p) * p[TIME]) / time)
+      );
+      draw(
+        view.marks,
+        "line",
+        { class: "span", x1: px, x2: px, y1: view.y(ends[0]), y2: view.y(ends[1]) }
+      );
     }
     draw(view.marks, "circle", { class: "here", r: 5, cx: px, cy: py });
     describe(curve, p);
     if (getComputedStyle(tip).position === "absolute") {
-      const room = $("plot").clientWidth, beside = px + 16 + tip.offsetWidth > room ? px - 16 - tip.offsetWidth : px + 16;
+      const room = $("plot").clientWidth,
+        beside = px + 16 + tip.offsetWidth > room ? px - 16 - tip.offsetWidth : px + 16;
       tip.style.left = `${Math.max(0, beside)}px`;
-      tip.style.top = `${Math.max(0, Math.min(py - tip.offsetHeight / 2, chart.clientHeight - tip.offsetHeight))}px`;
+      const lowest = chart.clientHeight - tip.offsetHeight;
+      tip.style.top = `${Math.max(0, Math.min(py - tip.offsetHeight / 2, lowest))}px`;
     }
   }
   function describe(curve, p) {
     const list = make("dl"), add = (name, text) => list.append(make("dt", name), make("dd", text));
     tip.append(make("b", `${curve.name}, ${sizeText(p[SIZE])}`), make("span", curve.title));
-    const bounds = isGood(p[LOW]) ? ` (${numberText(p[LOW])} to ${numberText(p[HIGH])})` : "";
-    add("Time", `${numberText(p[TIME])} us${bounds}`);
-    if (isGood(p[BUS])) add("Bus bandwidth", `${numberText(p[BUS])} GB/s${isGood(p[LOW]) ? ` (${numberText((p[BUS] * p[TIME]) / p[HIGH])} to ${numberText((p[BUS] * p[TIME]) / p[LOW])})` : ""}`);
+    const bounds = (low, high) =>
+      isGood(p[LOW]) ? ` (${numberText(low)} to ${numberText(high)})` : "";
+    const rate = p[BUS] * p[TIME];
+    add("Time", `${numberText(p[TIME])} us${bounds(p[LOW], p[HIGH])}`);
+    if (isGood(p[BUS]))
+      add("Bus bandwidth", `${numberText(p[BUS])} GB/s${bounds(rate / p[HIGH], rate / p[LOW])}`);
     if (isGood(p[ALG])) add("Algorithm bandwidth", `${numberText(p[ALG])} GB/s`);
-    add("Ceiling", isGood(p[CEILING]) && isGood(p[BUS]) ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached` : "not known");
-    for (const [name, text] of [["Knobs", data.used[p[USED]]], ["Notes", data.notes[p[NOTE]]], ["Best", data.answers[p[ANSWER]]]]) if (text) { add(name, text); list.lastChild.className = "wrap"; }
+    add(
+      "Ceiling",
+      isGood(p[CEILING]) && isGood(p[BUS])
+        ? `${numberText(p[CEILING])} GB/s, ${numberText((100 * p[BUS]) / p[CEILING])}% reached`
+        : "not known"
+    );
+    for (
+      const [name, text] of [
+        ["Knobs", data.used[p[USED]]],
+        ["Notes", data.notes[p[NOTE]]],
+        ["Best", data.answers[p[ANSWER]]]
+      ]
+    )
+      if (text) { add(name, text); list.lastChild.className = "wrap"; }
     tip.append(list);
   }
   function nearest(event) {
-    const box = chart.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top;
+    const box = chart.getBoundingClientRect(),
+      px = event.clientX - box.left,
+      py = event.clientY - box.top;
     let found = null, least = REACH ** 2;
     view.shown.forEach(({ points }, c) => points.forEach((p, k) => {
       const far = (view.x(p[SIZE]) - px) ** 2 + (view.y(view.of(p)) - py) ** 2;
@@ -291,36 +463,61 @@
     }));
     return found;
   }
-  const isSame = (one, other) => one === other || (one !== null && other !== null && one[0] === other[0] && one[1] === other[1]);
-  const follow = (event) => { if (!view.shown.length) return; const at = nearest(event); if (!isSame(at, here)) point(at); };
-  chart.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") follow(event); });
+  const isSame = (one, other) => one === other
+    || (one !== null && other !== null && one[0] === other[0] && one[1] === other[1]);
+  const follow = (event) => {
+    if (!view.shown.length) return;
+    const at = nearest(event);
+    if (!isSame(at, here)) point(at);
+  };
+  chart.addEventListener(
+    "pointermove", (event) => { if (event.pointerType === "mouse") follow(event); }
+  );
   chart.addEventListener("pointerdown", follow);
-  chart.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse" && document.activeElement !== chart) point(null); });
+  chart.addEventListener(
+    "pointerleave",
+    (event) => {
+      if (event.pointerType === "mouse" && document.activeElement !== chart) point(null);
+    }
+  );
   chart.addEventListener("blur", () => point(null));
   chart.addEventListener("keydown", (event) => {
     if (!view.shown.length) return;
     if (event.key === "Escape") { point(null); return; }
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] }[event.key];
+    const step = {
+      ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0]
+    }[event.key];
     if (!step) return;
     event.preventDefault();
     if (here === null) { point([0, 0]); return; }
     const [c, k] = here, size = view.shown[c].points[k][SIZE];
-    if (step[1]) { point([c, Math.max(0, Math.min(view.shown[c].points.length - 1, k + step[1]))]); return; }
-    const order = view.shown.map(({ points }, at) => [at, points.findIndex((p) => p[SIZE] === size)]).filter(([, at]) => at >= 0)
-      .sort(([a, i], [b, j]) => view.of(view.shown[a].points[i]) - view.of(view.shown[b].points[j]));
+    if (step[1]) {
+      point([c, Math.max(0, Math.min(view.shown[c].points.length - 1, k + step[1]))]);
+      return;
+    }
+    const order = view.shown
+      .map(({ points }, at) => [at, points.findIndex((p) => p[SIZE] === size)])
+      .filter(([, at]) => at >= 0)
+      .sort(
+        ([a, i], [b, j]) => view.of(view.shown[a].points[i]) - view.of(view.shown[b].points[j])
+      );
     const now = order.findIndex(([at]) => at === c);
     point(order[Math.max(0, Math.min(order.length - 1, now + step[0]))]);
   });
 
   // The tables follow the operation; a click on a heading sorts
   function filterTables() {
-    for (const one of document.querySelectorAll("[data-op]")) one.hidden = state.op !== "*" && one.dataset.op !== state.op;
+    for (const one of document.querySelectorAll("[data-op]"))
+      one.hidden = state.op !== "*" && one.dataset.op !== state.op;
     for (const one of document.querySelectorAll(".follows")) {
       one.hidden = state.op === "*" || data.dims[OP].values.length < 2;
       one.textContent = `Of ${state.op}, as chosen above the curves.`;
     }
-    const named = [...document.querySelectorAll("#best tbody tr:not([hidden]) > :first-child")].map((cell) => cell.textContent);
-    document.body.classList.toggle("one", new Set(named).size === 1); // a phone has no room for what is the same in every row
+    const named = [
+      ...document.querySelectorAll("#best tbody tr:not([hidden]) > :first-child")
+    ].map((cell) => cell.textContent);
+    // a phone has no room for what is the same in every row
+    document.body.classList.toggle("one", new Set(named).size === 1);
   }
   for (const table of document.querySelectorAll("table.sortable")) {
     for (const [place, head] of [...table.tHead.rows[0].cells].entries()) {
@@ -333,7 +530,8 @@
         const key = (row) => row.cells[place].dataset.v ?? row.cells[place].textContent;
         const compare = (a, b) => {
           const [one, other] = [key(a), key(b)];
-          if (one === "" || other === "") return (one === "") - (other === ""); // what is not known stays at the end
+          // what is not known stays at the end
+          if (one === "" || other === "") return (one === "") - (other === "");
           const difference = isNaN(one) || isNaN(other) ? one.localeCompare(other) : one - other;
           return isUp ? difference : -difference;
         };
@@ -343,11 +541,16 @@
   }
 
   function show(focus) {
-    const active = document.activeElement, box = active && active.dataset && active.dataset.key ? [active.dataset.key, active.value] : null;
+    const active = document.activeElement,
+      box = active && active.dataset && active.dataset.key
+        ? [active.dataset.key, active.value]
+        : null;
     here = null;
     tip.replaceChildren();
     buildFilters(focus);
-    if (box) for (const one of $("filters").querySelectorAll("input")) if (one.dataset.key === box[0] && one.value === box[1]) one.focus();
+    if (box)
+      for (const one of $("filters").querySelectorAll("input"))
+        if (one.dataset.key === box[0] && one.value === box[1]) one.focus();
     render();
     filterTables();
     writeAddress();
@@ -356,7 +559,15 @@
   readAddress();
   show();
   addEventListener("hashchange", () => { readAddress(); show(); });
-  for (const [name, isIt] of [["beforeprint", true], ["afterprint", false]]) addEventListener(name, () => { isPaper = isIt; point(null); render(); });
+  for (const [name, isIt] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(name, () => { isPaper = isIt; point(null); render(); });
   let wide = $("plot").clientWidth;
-  new ResizeObserver(() => { if (!isPaper && $("plot").clientWidth !== wide) { wide = $("plot").clientWidth; here = null; tip.replaceChildren(); render(); } }).observe($("plot"));
+  const onResize = () => {
+    if (isPaper || $("plot").clientWidth === wide) return;
+    wide = $("plot").clientWidth;
+    here = null;
+    tip.replaceChildren();
+    render();
+  };
+  new ResizeObserver(onResize).observe($("plot"));
 })();

@@ -24,13 +24,15 @@ from collbench.report.tables.summary import (
     busbw_text,
     counts,
     facts,
+    kinds_text,
     legend,
     next_text,
     percent_text,
     speedup_text,
     time_text,
 )
-from collbench.report.topology.words import CLASSES, ends, hop, labels, rate_text
+from collbench.report.topology.labels import CLASSES, ends, hop, labels, rate_text
+from collbench.results.frame import texts_of
 from collbench.results.statistics import Interval
 from collbench.util.units import format_size
 
@@ -49,57 +51,55 @@ FOLLOWS = '<p class="follows" hidden></p>'  # where the script names the operati
 _LOW = 0.3  # shares up to it are as pale as can be
 
 
-def doubts(found: Summary) -> str:
+def doubts(summary: Summary) -> str:
     """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    known = doubt(found)
+    known = doubt(summary)
     if known is None:
         return ""
     return section(
         "doubt",
-        "Cannot tell" if not any(best.is_certain for best in found.every_best) else "Noise",
+        "Cannot tell" if not any(best.is_certain for best in summary.every_best) else "Noise",
         element("p", known.headline, class_="note"),
         facts_list([("Why", "; ".join(known.reasons)), ("What to do", "; ".join(known.remedies))]),
     )
 
 
-def glance(found: Summary) -> str:
-    """Of every workload the peak bandwidth, the lowest latency, peers and crossovers, in the words
-    of the terminal.
-    """
-    named = titles(found.best)
-    known = {workload: facts(found, workload) for workload in found.best}
+def glance(summary: Summary) -> str:
+    """The facts of every workload, in the words of the terminal."""
+    named = titles(summary.best)
+    known = {workload: facts(summary, workload) for workload in summary.best}
     names = list(dict.fromkeys(name for one in known.values() for name in one))
     order = sorted(names, key=lambda name: name not in _FACT_NAMES)  # those of all workloads first
     rows = [
         (
             "",
             [
-                HtmlCell(text=named[workload]),
-                *[HtmlCell(text=" ".join(one.get(name, ("",))), kind="wrap") for name in order],
+                HtmlCell(named[workload]),
+                *[HtmlCell(" ".join(one.get(name, ("",))), kind="wrap") for name in order],
             ],
         )
         for workload, one in known.items()
     ]
-    meaning = [line.removesuffix(".") for line in legend(found) if line.startswith("vs ")]
+    meaning = [line.removesuffix(".") for line in legend(summary) if line.startswith("vs ")]
     if "effect" in names:
         meaning.append("effect: time of the slowest value over that of the fastest, the rest fixed")
+    if not rows:
+        return ""
     hint = element("p", "; ".join(meaning) + ".", class_="hint") if meaning else ""
-    heads = [HtmlCell(text="what"), *[HtmlCell(text=_FACT_NAMES.get(name, name)) for name in order]]
-    return (
-        section(
+    heads = [HtmlCell("what"), *[HtmlCell(_FACT_NAMES.get(name, name)) for name in order]]
+    if rows:
+        return section(
             "glance", "At a glance", hint, table(heads, rows, kind="cards", label="At a glance")
         )
-        if rows
-        else ""
-    )
+    return ""
 
 
-def best_of_sizes(found: Summary) -> str:
+def best_of_sizes(summary: Summary) -> str:
     """The best configuration of every workload and size."""
-    every = found.every_best
+    every = summary.every_best
     if not every:
         return ""
-    named = titles(found.best)
+    named = titles(summary.best)
     columns: dict[str, Callable[[Best], HtmlCell]] = {
         "time us": lambda best: _cell(time_text(best), best.time_us),
         "busbw GB/s": lambda best: _cell(busbw_text(best), best.busbw_gbs),
@@ -110,40 +110,42 @@ def best_of_sizes(found: Summary) -> str:
         columns["next"] = lambda best: _cell(next_text(best), _median(best.gain))
     if any(best.excess is not None for best in every):
         columns["auto"] = lambda best: _cell(auto_text(best), _median(best.excess))
-    for peer in found.peers:
+    for peer in summary.peers:
         columns[f"vs {peer}"] = partial(_speedup_cell, peer)
-    heads = [HtmlCell(text="what"), HtmlCell(text="size", kind="num"), HtmlCell(text="best")]
-    heads += [HtmlCell(text=name, kind="num") for name in columns]
+    heads = [HtmlCell("what"), HtmlCell("size", kind="num"), HtmlCell("best")]
+    heads += [HtmlCell(name, kind="num") for name in columns]
     has_backend = len({best.row.backend for best in every}) > 1
     rows = [
         (
             workload.op,
             [
-                HtmlCell(text=named[workload], kind="tight"),
-                HtmlCell(text=format_size(size), sort=size, kind="num"),
-                HtmlCell(text=best_label(best, found.asked, has_backend=has_backend), kind="name"),
+                HtmlCell(named[workload], kind="tight"),
+                HtmlCell(format_size(size), sort=size, kind="num"),
+                HtmlCell(
+                    text=best_label(best, summary.knobs, has_backend=has_backend), kind="name"
+                ),
                 *[cell(best) for cell in columns.values()],
             ],
         )
-        for workload, sizes in found.best.items()
+        for workload, sizes in summary.best.items()
         for size, best in sizes.items()
     ]
     return section(
         "best",
         "Best of each size",
         FOLLOWS,
-        element("p", " ".join(legend(found)), class_="hint"),
+        element("p", " ".join(legend(summary)), class_="hint"),
         table(heads, rows, kind="sortable", label="Best of each size"),
     )
 
 
-def _median(found: Interval | None) -> float | None:
-    return None if found is None else found.median
+def _median(ratio: Interval | None) -> float | None:
+    return None if ratio is None else ratio.median
 
 
 def _cell(text: str, value: float | None) -> HtmlCell:
     """A number; what is not known sorts last."""
-    return HtmlCell(text=text, sort=math.nan if value is None else value, kind="num")
+    return HtmlCell(text, sort=math.nan if value is None else value, kind="num")
 
 
 def _speedup_cell(peer: str, best: Best) -> HtmlCell:
@@ -158,9 +160,9 @@ def knobs(maps: Sequence[HeatMap]) -> str:
     """Heat maps as tables: how much of the best speed each value of a knob reaches."""
     figures = []
     for one in maps:
-        heads = [HtmlCell(text=one.knob), *[HtmlCell(text=format_size(size)) for size in one.sizes]]
+        heads = [HtmlCell(one.knob), *[HtmlCell(format_size(size)) for size in one.sizes]]
         rows = [
-            ("", [HtmlCell(text=value), *map(_share, shares)])
+            ("", [HtmlCell(value), *map(_share, shares)])
             for value, shares in zip(one.values, one.share, strict=True)
         ]
         label = f"{one.group.title}: {one.knob}"
@@ -173,23 +175,21 @@ def knobs(maps: Sequence[HeatMap]) -> str:
         " the fastest as measured, certain or not.",
         class_="hint",
     )
-    return (
-        section(
+    if figures:
+        return section(
             "knobs",
             "The effect of each choice",
             FOLLOWS,
             hint,
             f'<div class="maps">{"".join(figures)}</div>',
         )
-        if figures
-        else ""
-    )
+    return ""
 
 
 def _share(share: float) -> HtmlCell:
     if share != share:
-        return HtmlCell(text="")
-    return HtmlCell(text=f"{100 * share:.0f}", kind=f"h{step(share)}")
+        return HtmlCell("")
+    return HtmlCell(f"{100 * share:.0f}", kind=f"h{step(share)}")
 
 
 def step(share: float) -> int:
@@ -201,9 +201,9 @@ def step(share: float) -> int:
     return max(0, min(STEPS - 1, math.floor(STEPS * (share - _LOW) / (1 - _LOW))))
 
 
-def odd(found: Summary) -> str:
+def odd(summary: Summary) -> str:
     """Rows that look wrong, worst first."""
-    strange = suspects(found)
+    strange = suspects(summary)
     if not strange:
         return section(
             "odd",
@@ -213,29 +213,27 @@ def odd(found: Summary) -> str:
                 "None: data right, times on smooth curves, repeats agree as far as there are any.",
             ),
         )
-    tally = Counter(one.kind for one in strange)
-    text = ", ".join(f"{tally[kind]} {name}" for kind, name in KIND_NAMES.items() if tally[kind])
     more = (
         f"; the first {SUSPECTS_ON_PAGE} are shown, collbench compare --all shows the others"
         if len(strange) > SUSPECTS_ON_PAGE
         else ""
     )
     heads = [
-        HtmlCell(text="what"),
-        HtmlCell(text="size", kind="num"),
-        HtmlCell(text="configuration"),
-        HtmlCell(text="kind"),
-        HtmlCell(text="why"),
+        HtmlCell("what"),
+        HtmlCell("size", kind="num"),
+        HtmlCell("configuration"),
+        HtmlCell("kind"),
+        HtmlCell("why"),
     ]
     rows = [
         (
             "",
             [
-                HtmlCell(text=one.row.op),
-                HtmlCell(text=format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
-                HtmlCell(text=label(one.row, found.asked, has_backend=True), kind="name"),
-                HtmlCell(text=KIND_NAMES[one.kind], kind="tight"),
-                HtmlCell(text=one.why, kind="wrap"),
+                HtmlCell(one.row.op),
+                HtmlCell(format_size(one.row.size_bytes), sort=one.row.size_bytes, kind="num"),
+                HtmlCell(label(one.row, summary.knobs, has_backend=True), kind="name"),
+                HtmlCell(KIND_NAMES[one.kind], kind="tight"),
+                HtmlCell(one.why, kind="wrap"),
             ],
         )
         for one in strange[:SUSPECTS_ON_PAGE]
@@ -243,15 +241,13 @@ def odd(found: Summary) -> str:
     return section(
         "odd",
         "Rows that look wrong",
-        element("p", f"{text}{more}."),
+        element("p", f"{kinds_text(strange)}{more}."),
         table(heads, rows, kind="sortable", label="Rows that look wrong"),
     )
 
 
 def links(loaded: "ResultFile") -> str:
-    """The link matrix of the machine that the rows seem to come from, and the links that limit
-    rows.
-    """
+    """The link matrix of the most similar machine, and the links that limit rows."""
     limits = Counter(limit for limit in loaded.frame["limit"].tolist() if limit)
     named = ", ".join(f"{name} ({count} rows)" for name, count in limits.most_common(6))
     parts = (
@@ -264,14 +260,10 @@ def links(loaded: "ResultFile") -> str:
             " GPUs."
         )
         return section("wires", "Links", element("p", unknown, class_="note"), *parts)
-    same = (
-        "has GPUs of that name and number"
-        if near.is_same
-        else "has GPUs of that model, though not the same machine"
-    )
+    same = "name and number" if near.is_same else "model, though not the same machine"
     origin_text = (
         "The results do not describe the links. This is the described machine"
-        f" {near.name} ({near.topology.name}), which {same}."
+        f" {near.name} ({near.topology.name}), which has GPUs of that {same}."
         " collbench topo describes the real one."
     )
     notes = [
@@ -294,7 +286,7 @@ def matrix(topology: Topology) -> str:
     top = max((way.usable_gbs or 0.0 for row in paths for way in row), default=0.0)
     rows, seen = [], set()
     for node, line in zip(nodes, paths, strict=True):
-        cells = [HtmlCell(text=named[node.id])]
+        cells = [HtmlCell(named[node.id])]
         for way in line:
             text, rate = way.label, way.usable_gbs
             seen.add("NV#" if way.kind == "NVL" else text)
@@ -310,8 +302,8 @@ def matrix(topology: Topology) -> str:
                 )
             )
         rows.append(("", cells))
-    heads = [HtmlCell(text=""), *[HtmlCell(text=named[node.id]) for node in nodes]]
-    words = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
+    heads = [HtmlCell(""), *[HtmlCell(named[node.id]) for node in nodes]]
+    classes = "; ".join(f"{name}: {meaning}" for name, meaning in CLASSES.items() if name in seen)
     slow = {
         hop(topology, way)
         for line in paths
@@ -319,29 +311,24 @@ def matrix(topology: Topology) -> str:
         if way.usable_gbs is not None and way.usable_gbs == top
     }
     hint = (
-        f"Class of the path, and GB/s per direction that stores of a kernel get over it. {words}."
+        f"Class of the path, and GB/s per direction that stores of a kernel get over it. {classes}."
         if slow
-        else f"Class of the path. {words}."
+        else f"Class of the path. {classes}."
     )
     return table(heads, rows, kind="matrix", label="Link matrix") + element(
         "p", hint, class_="hint"
     )
 
 
-def origin(loaded: "ResultFile", found: Summary) -> str:
+def origin(loaded: "ResultFile", summary: Summary) -> str:
     """Where the numbers come from, as far as the file shows."""
     frame = loaded.frame
     columns = ("device", "host", "ranks", "hosts", "group", "run", "dtype")
-    one = {
-        name: ", ".join(
-            sorted({str(value) for value in frame[name].unique() if value not in ("", 0)})
-        )
-        for name in columns
-    }
-    times = sorted(text for text in frame["timestamp"].unique() if text)
+    one = {name: ", ".join(texts_of(frame, name)) for name in columns}
+    times = texts_of(frame, "timestamp")
     known = [
         ("File", f"{Path(loaded.name).name}, {loaded.kind}"),
-        ("Rows", counts(found.rows).partition(";")[0]),
+        ("Rows", counts(summary.rows).partition(";")[0]),
         ("Device", one["device"] or "not in the file"),
         ("Host", one["host"] or "not in the file"),
         ("Ranks", one["ranks"]),
@@ -349,10 +336,7 @@ def origin(loaded: "ResultFile", found: Summary) -> str:
         ("Processes", one["group"]),
         ("Element types", one["dtype"]),
         ("Runs", one["run"]),
-        (
-            "Measured",
-            " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "not in the file",
-        ),
+        ("Measured", " to ".join(dict.fromkeys((*times[:1], *times[-1:]))) or "not in the file"),
     ]
     versions = [(name, ", ".join(sorted(values))) for name, values in versions_of(frame).items()]
     remarks = [element("p", f"Note: {text}.", class_="note") for text in loaded.remarks]

@@ -10,8 +10,8 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -28,21 +28,22 @@ _HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _PEER_HUES = ("#000000", "#7A5195", "#8C6D31")
 _MARKS = ("o", "s", "^", "D", "v", "P")
 _GREY, _DARK = "#BBBBBB", "#555555"
-_WIDTH, _LEFT, _AXES, _GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
-_TITLE, _CURVES, _TICKS, _CAPTION, _FOOT, _RATIO, _ROW, _SPACE = (
-    0.42,
-    3.0,
-    0.5,
-    0.22,
-    0.32,
-    1.3,
-    0.24,
-    0.2,
-)
+_PAGE_W, _LEFT, _AXES, _AXES_GAP, _LEGEND = 12.0, 0.9, 3.95, 0.85, 2.2  # inches
+_TITLE_H = 0.42
+_CURVES = 3.0
+_TICKS = 0.5
+_CAPTION = 0.22
+_FOOT = 0.32
+_RATIO = 1.3
+_ROW = 0.24
+_SPACE = 0.2
 _HEADING_HEIGHT = 0.45
 _COLUMN = 33  # characters that fit into the legend's column
 _MOST_TICKS = 8
 _MOST_CELLS = 18  # sizes of a heat map whose numbers can be read
+Plotted = TypeVar("Plotted")
+# Any: the arguments and settings of matplotlib have many types.
+LineStyle: TypeAlias = dict[str, Any]
 _STYLE: dict[Any, Any] = {
     "font.size": 8.5,
     "axes.titlesize": 9.5,
@@ -58,9 +59,9 @@ class _Page:
 
     def __init__(self, heading: str, height: float) -> None:
         self.height = height + _HEADING_HEIGHT
-        self.figure = Figure(figsize=(_WIDTH, self.height), facecolor="white")
+        self.figure = Figure(figsize=(_PAGE_W, self.height), facecolor="white")
         self.top = 0.0
-        self.figure.text(_LEFT / _WIDTH, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
+        self.figure.text(_LEFT / _PAGE_W, 1 - 0.28 / self.height, heading, fontsize=11, va="center")
         self.skip(_HEADING_HEIGHT)
 
     def skip(self, inches: float) -> None:
@@ -69,23 +70,23 @@ class _Page:
     def axes(self, left: float, width: float, height: float, below: float = 0.0) -> Axes:
         return self.figure.add_axes(
             (
-                left / _WIDTH,
+                left / _PAGE_W,
                 1 - (self.top + below + height) / self.height,
-                width / _WIDTH,
+                width / _PAGE_W,
                 height / self.height,
             )
         )
 
     def title(self, text: str) -> None:
         self.figure.text(
-            _LEFT / _WIDTH,
+            _LEFT / _PAGE_W,
             1 - (self.top + 0.2) / self.height,
             text,
             fontsize=10.5,
             fontweight="bold",
             va="center",
         )
-        self.skip(_TITLE)
+        self.skip(_TITLE_H)
 
     def bytes_as(self, ending: str) -> bytes:
         out = io.BytesIO()
@@ -99,57 +100,64 @@ class _Page:
 
 
 def draw(curves: Sequence[Curve], maps: Sequence[HeatMap], heading: str, ending: str) -> bytes:
-    """The picture of one file; ending: png or svg. Two calls with the same curves give the same
-    bytes.
-    """
-    blocks = _grouped(curves)
-    known = {group: [one for one in maps if one.group == group] for group in blocks}
-    height = sum(
-        _TITLE + _CURVES + _TICKS + _maps_height(known[group]) + _SPACE for group in blocks
-    )
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        page = _Page(heading, height)
-        for group, here in blocks.items():
-            page.title(group.title)
-            _curves(page, here)
-            _heat_maps(page, known[group])
-            page.skip(_SPACE)
-        return page.bytes_as(ending)
+    """The picture of one file, as png or svg. The same curves give the same bytes."""
+    blocks = _grouped(curves, lambda curve: curve.group)
+    maps_of = {group: [one for one in maps if one.group == group] for group in blocks}
+    height = sum(_CURVES + _TICKS + _maps_height(maps_of[group]) for group in blocks)
+
+    def fill(page: _Page, group: CurveGroup) -> None:
+        _curves(page, blocks[group])
+        _heat_maps(page, maps_of[group])
+
+    return _filled(heading, list(blocks), height, fill, ending)
 
 
 def draw_pairs(
     pairs: Sequence[CurvePair], names: tuple[str, str], heading: str, ending: str
 ) -> bytes:
-    """The picture of two files, named new and base: both curves, and the ratio of their times
-    beneath.
-    """
-    blocks: dict[CurveGroup, list[CurvePair]] = {}
-    for pair in pairs:
-        blocks.setdefault(pair.new.group, []).append(pair)
-    blocks = dict(list(blocks.items())[:MOST_GROUPS])
+    """The picture of two files, new and base: both curves, and the ratio of their times."""
+    blocks = _grouped(pairs, lambda pair: pair.new.group)
+    height = len(blocks) * (_CURVES + _TICKS + _RATIO + _TICKS)
+
+    def fill(page: _Page, group: CurveGroup) -> None:
+        _both(page, blocks[group], names)
+
+    return _filled(heading, list(blocks), height, fill, ending)
+
+
+def _filled(
+    heading: str,
+    groups: Sequence[CurveGroup],
+    height: float,
+    fill: Callable[[_Page, CurveGroup], None],
+    ending: str,
+) -> bytes:
+    """The picture: a block a group, under its title. height: of all blocks without titles."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        page = _Page(heading, len(blocks) * (_TITLE + _CURVES + _TICKS + _RATIO + _TICKS + _SPACE))
-        for group, here in blocks.items():
+        page = _Page(heading, height + len(groups) * (_TITLE_H + _SPACE))
+        for group in groups:
             page.title(group.title)
-            _both(page, here, names)
+            fill(page, group)
             page.skip(_SPACE)
         return page.bytes_as(ending)
 
 
-def _grouped(curves: Sequence[Curve]) -> dict[CurveGroup, list[Curve]]:
-    found: dict[CurveGroup, list[Curve]] = {}
-    for curve in curves:
-        found.setdefault(curve.group, []).append(curve)
-    return dict(list(found.items())[:MOST_GROUPS])
+def _grouped(
+    items: Sequence[Plotted], group_of: Callable[[Plotted], CurveGroup]
+) -> dict[CurveGroup, list[Plotted]]:
+    """The items of each group, of as many groups as a picture shows."""
+    groups: dict[CurveGroup, list[Plotted]] = {}
+    for item in items:
+        groups.setdefault(group_of(item), []).append(item)
+    return dict(list(groups.items())[:MOST_GROUPS])
 
 
 def _pair_of_axes(page: _Page, sizes: Sequence[int], rate_title: str) -> tuple[Axes, Axes]:
     """Bandwidth on the left, time on the right."""
-    rate, time = page.axes(_LEFT, _AXES, _CURVES), page.axes(_LEFT + _AXES + _GAP, _AXES, _CURVES)
+    rate = page.axes(_LEFT, _AXES, _CURVES)
+    time = page.axes(_LEFT + _AXES + _AXES_GAP, _AXES, _CURVES)
     rate.set_ylabel(rate_title)
     time.set_ylabel("time, us")
     # before there are points: without any the limits of a linear axis would stay, below zero
@@ -171,9 +179,7 @@ def _rates_from_zero(axes: Axes) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers, over a factor of ten at least: less would make noise
-    look like much.
-    """
+    """A logarithmic axis over a factor of ten at least, so that noise does not look large."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high / low < 10:
@@ -208,9 +214,7 @@ def _sizes(curves: Sequence[Curve]) -> list[int]:
 
 
 def _is_bus(curves: Sequence[Curve]) -> bool:
-    """Whether bus bandwidths are known; algorithm bandwidths always are, with the number of ranks
-    or without.
-    """
+    """Whether bus bandwidths are known; algorithm bandwidths are always known."""
     return any(not math.isnan(point.busbw_gbs) for curve in curves for point in curve.points)
 
 
@@ -220,10 +224,8 @@ def _plot(
     """A curve into both axes, with the bounds of its times where they are known."""
     points = [point for point in curve.points if point.bytes > 0]
     sizes = [point.bytes for point in points]
-    rates, times = (
-        [point.busbw_gbs if is_bus else point.algbw_gbs for point in points],
-        [point.time_us for point in points],
-    )
+    rates = [point.busbw_gbs if is_bus else point.algbw_gbs for point in points]
+    times = [point.time_us for point in points]
     rate.plot(sizes, rates, **style)
     time.plot(sizes, times, **style)
     if not has_band:
@@ -242,7 +244,7 @@ def _plot(
             )
 
 
-def _style(line: Line) -> dict[str, Any]:
+def _style(line: Line) -> LineStyle:
     if line.role == "other":
         return {"color": _GREY, "linewidth": 0.7, "linestyle": "--" if line.curve.is_peer else "-"}
     if line.role == "best":
@@ -303,7 +305,7 @@ def _curves(page: _Page, here: Sequence[Curve]) -> None:
     page.skip(_CURVES + _TICKS)
 
 
-def _entry(name: str, style: dict[str, Any]) -> Line2D:
+def _entry(name: str, style: LineStyle) -> Line2D:
     return Line2D([], [], label=textwrap.fill(name, _COLUMN), **style)
 
 
@@ -332,13 +334,11 @@ def _row_height(row: Sequence[HeatMap]) -> float:
 
 
 def _heat_maps(page: _Page, maps: Sequence[HeatMap]) -> None:
-    """Two in a row, under the curves; the scale in the legend's column, where there are too many
-    sizes to write numbers.
-    """
+    """Heat maps, two in a row; with a scale where the cells have no room for numbers."""
     for place in range(0, len(maps), 2):
         row = maps[place : place + 2]
         for column, one in enumerate(row):
-            _heat_map(page, one, _LEFT + column * (_AXES + _GAP))
+            _heat_map(page, one, _LEFT + column * (_AXES + _AXES_GAP))
         if any(len(one.sizes) > _MOST_CELLS for one in row):
             _scale(page)
         page.skip(_row_height(row))
@@ -377,7 +377,9 @@ def _image(axes: Axes, percent: Sequence[Sequence[float]]) -> None:
 
 
 def _scale(page: _Page) -> None:
-    axes = page.axes(_LEFT + 2 * (_AXES + _GAP) - _GAP + 0.2, _LEGEND - 0.6, 0.14, below=_CAPTION)
+    axes = page.axes(
+        _LEFT + 2 * (_AXES + _AXES_GAP) - _AXES_GAP + 0.2, _LEGEND - 0.6, 0.14, below=_CAPTION
+    )
     _image(axes, [list(range(101))])
     axes.set_xticks([0, 50, 100], ["0", "50", "100 %"], fontsize=6.5)
     axes.set_yticks([])
@@ -392,7 +394,7 @@ def _ratio_axis(axes: Axes) -> None:
         axes.set_ylim(min(low, 0.95), max(high, 1.05))
 
 
-def _base(hue: str) -> dict[str, Any]:
+def _base(hue: str) -> LineStyle:
     """How a base is drawn: dashes, and marks that stay visible around those of the new file."""
     return {
         "color": hue,
@@ -418,60 +420,23 @@ def _both(page: _Page, here: Sequence[CurvePair], names: tuple[str, str]) -> Non
         _entry(f"new: {names[0]}", {"color": _DARK, "marker": "o", "markersize": 4}),
         _entry(f"base: {names[1]}", {**_base(_DARK), "marker": "o"}),
     ]
-    below = page.axes(_LEFT, 2 * _AXES + _GAP, _RATIO, below=_CURVES + _TICKS)
+    below = page.axes(_LEFT, 2 * _AXES + _AXES_GAP, _RATIO, below=_CURVES + _TICKS)
     _size_axis(below, _sizes(curves))
     below.axhline(1, color="black", linewidth=0.8)
     others = [pair for pair in here[1:] if pair not in picked]  # the first is that of the envelopes
     for pair in others:
-        known = ratios(pair)
-        below.plot(
-            [size for size, *_ in known],
-            [ratio for _, ratio, *_ in known],
-            color=_GREY,
-            linewidth=0.6,
-        )
+        sizes, values, _, _ = zip(*ratios(pair), strict=True)
+        below.plot(sizes, values, color=_GREY, linewidth=0.6)
     for place, pair in enumerate(picked):
         hue, mark = _HUES[place % len(_HUES)], _MARKS[place % len(_MARKS)]
         _plot(rate, time, pair.base, is_bus=is_bus, has_band=False, **_base(hue), marker=mark)
-        _plot(
-            rate,
-            time,
-            pair.new,
-            is_bus=is_bus,
-            has_band=True,
-            color=hue,
-            linewidth=1.5,
-            marker=mark,
-            markersize=4,
-        )
-        known = ratios(pair)
-        sizes = [size for size, *_ in known]
-        below.plot(
-            sizes,
-            [ratio for _, ratio, *_ in known],
-            color=hue,
-            linewidth=1.5,
-            marker=mark,
-            markersize=4,
-        )
-        below.vlines(
-            sizes,
-            [low for *_, low, _ in known],
-            [high for *_, high in known],
-            color=hue,
-            alpha=0.45,
-            linewidth=2.5,
-        )
-        entries.append(
-            _entry(
-                (
-                    pair.new.name
-                    if pair.new.name == pair.base.name
-                    else f"{pair.new.name} | {pair.base.name}"
-                ),
-                {"color": hue, "marker": mark},
-            )
-        )
+        style: LineStyle = {"color": hue, "linewidth": 1.5, "marker": mark, "markersize": 4}
+        _plot(rate, time, pair.new, is_bus=is_bus, has_band=True, **style)
+        sizes, values, low, high = zip(*ratios(pair), strict=True)
+        below.plot(sizes, values, **style)
+        below.vlines(sizes, low, high, color=hue, alpha=0.45, linewidth=2.5)
+        name = " | ".join(dict.fromkeys((pair.new.name, pair.base.name)))
+        entries.append(_entry(name, {"color": hue, "marker": mark}))
     if others:
         entries.append(_entry(_count(others), {"color": _GREY, "linewidth": 0.7}))
     _ratio_axis(below)

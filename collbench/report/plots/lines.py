@@ -20,9 +20,7 @@ Role = Literal["other", "best", "one", "peer", "auto"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A curve in a picture, in the order of drawing. other: thin and without a name; color: which
-    of a role's colours.
-    """
+    """A curve in a picture. other: thin and without a name. color: its place among the colours."""
 
     curve: Curve
     role: Role
@@ -30,9 +28,7 @@ class Line:
 
 
 def lines(curves: Sequence[Curve]) -> list[Line]:
-    """The lines of one group. Up to MOST_COLORED configurations have a colour each; of more, those
-    that are best at the most sizes.
-    """
+    """The lines of one group; those that are best at the most sizes have colours."""
     ours = [curve for curve in curves if not curve.is_peer] or list(curves)
     peers = [curve for curve in curves if curve.is_peer] if len(ours) < len(curves) else []
     # a library's own choice first
@@ -44,22 +40,20 @@ def lines(curves: Sequence[Curve]) -> list[Line]:
             :MOST_COLORED
         ]
     )
-    found = [
+    drawn = [
         Line(curve=curve, role="other")
         for curve in curves
         if curve not in few and curve not in named
     ]
     if len(ours) > 1:
-        found += [Line(curve=curve, role="best") for curve in envelope(ours)]
-    found += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
-    found += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
-    return found + [Line(curve=curve, role="auto") for curve in automatic(ours)]
+        drawn += [Line(curve=curve, role="best") for curve in envelope(ours)]
+    drawn += [Line(curve=curve, role="one", color=place) for place, curve in enumerate(few)]
+    drawn += [Line(curve=curve, role="peer", color=place) for place, curve in enumerate(named)]
+    return drawn + [Line(curve=curve, role="auto") for curve in automatic(ours)]
 
 
 def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
-    """What the links allow the best of the measured schedules at each size, where that is known:
-    (bytes, GB/s of bus bandwidth).
-    """
+    """The highest ceiling at each size, where one is known: (bytes, GB/s of bus bandwidth)."""
     most: dict[int, float] = {}
     for curve in curves:
         for point in curve.points:
@@ -69,9 +63,7 @@ def ceiling(curves: Sequence[Curve]) -> list[tuple[int, float]]:
 
 
 def ratios(pair: CurvePair) -> list[tuple[int, float, float, float]]:
-    """(bytes, ratio, low, high) of the times, new over base, at the sizes that both have; bounds
-    NaN without repeats of both.
-    """
+    """(bytes, ratio, low, high) of the times, new over base; bounds are NaN without repeats."""
     base = {point.bytes: point for point in pair.base.points}
     return [
         (point.bytes, *_ratio(point, base[point.bytes]))
@@ -89,9 +81,7 @@ def _ratio(new: CurvePoint, base: CurvePoint) -> tuple[float, float, float]:
 
 
 def shown(pairs: Sequence[CurvePair]) -> list[CurvePair]:
-    """Of one group's pairs those that are drawn in colour: the first, which is that of the
-    envelopes, libraries, and what changed most.
-    """
+    """The pairs that are drawn in colour: the envelopes, libraries, and what changed most."""
     rest = [pair for pair in pairs[1:] if not pair.new.is_peer]
     peers = [pair for pair in pairs[1:] if pair.new.is_peer and pair.new.name == pair.new.backend][
         :MOST_PEERS

@@ -1,9 +1,11 @@
 """The lowest ratio of NCCL's time to ours in each band of sizes, as plain text."""
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 from collbench.analysis.bands import BANDS, bands
 from collbench.analysis.rows import rows_of, titles
+from collbench.report.tables.text import table
 from collbench.util.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,37 +19,34 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats
     count. Raises UsageError if no size has both.
     """
-    found = bands(rows_of(frame))
-    if not found:
+    worst_of = bands(rows_of(frame))
+    if not worst_of:
         raise UsageError(
             "there is no band: no size has both our choice (a row marked auto, or one only) and"
             " NCCL's own",
             "collbench sweep measures both",
         )
-    names = titles(found)
-    if len({workload.ranks for workload in found}) == 1:
+    names = titles(worst_of)
+    if len({workload.ranks for workload in worst_of}) == 1:
         names = {
             workload: ", ".join([workload.op, *name.split(", ")[2:]])
             for workload, name in names.items()
         }
-    width = max(4, *map(len, names.values()))
-    ranks = sorted({workload.ranks for workload in found})
-    lines = [
-        (
-            "NCCL's time over ours, own"
-            f" choices{f' of {ranks[0]} ranks' if len(ranks) == 1 else ''}: worst of a band, its"
-            " interval"
-        ),
-        "  ".join([f"{'op':<{width}}", *[f"{name:>10}" for _, name in BANDS]]),
-    ]
-    for workload, worst in found.items():
-        ratios = ["-" if one is None else f"{one[1].median:.2f}" for one in worst]
-        bounds = [
-            "" if one is None or one[1].low != one[1].low else f"{one[1].low:.2f}-{one[1].high:.2f}"
-            for one in worst
-        ]
-        lines.append(
-            "  ".join([f"{names[workload]:<{width}}", *[f"{cell:>10}" for cell in ratios]])
+    ranks = sorted({workload.ranks for workload in worst_of})
+    of_ranks = f" of {ranks[0]} ranks" if len(ranks) == 1 else ""
+    rows: list[list[str]] = []
+    for workload, worst in worst_of.items():
+        ratios = [None if one is None else one[1] for one in worst]
+        rows.append(
+            [names[workload], *["-" if one is None else f"{one.median:.2f}" for one in ratios]]
         )
-        lines.append("  ".join([" " * width, *[f"{cell:>10}" for cell in bounds]]).rstrip())
-    return [line for line in lines if line.strip()]
+        bounds = [
+            "" if one is None or isnan(one.low) else f"{one.low:.2f}-{one.high:.2f}"
+            for one in ratios
+        ]
+        rows += [["", *bounds]] if any(bounds) else []
+    heads = ["op  ", *[f"{name:>10}" for _, name in BANDS]]
+    return [
+        f"NCCL's time over ours, own choices{of_ranks}: worst of a band, its interval",
+        *table(heads, rows, right=range(1, len(heads))),
+    ]

@@ -4,11 +4,11 @@ curve, with the size ranges that fall behind.
 
 import math
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from collbench.analysis.baselines import CurveKey, CurveVerdict, RateSpan, best_rates
-from collbench.report.tables.text import NARROW_COLUMNS
+from collbench.report.tables.text import NARROW_COLUMNS, wrapped
+from collbench.results.frame import texts_of
 from collbench.spec.knobs import UNASKED
 from collbench.util.units import format_size
 
@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 def verdict_lines(
     verdicts: Sequence[CurveVerdict], frame: "pd.DataFrame", against: "ResultFile", behind: float
 ) -> list[str]:
-    """What is normal and what falls behind the reference, below that share of its rate; what of the
-    file the reference does not have.
-    """
-    found = _wrapped(
-        f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}", "  "
+    """What is normal, what falls behind the reference, and what the reference does not have."""
+    lines = wrapped(
+        f"against {against.name}: {_origin(against.frame)}{_unlike(frame, against.frame)}",
+        NARROW_COLUMNS,
     )
-    covered = {
-        (verdict.op, verdict.backend, verdict.ranks, verdict.placement, verdict.conditions)
-        for verdict in verdicts
-    }
+    covered = {verdict.key for verdict in verdicts}
     left = [key for key in best_rates(frame) if key not in covered]
     if not verdicts:
         theirs, ours = best_rates(against.frame), _listed(left) or "no row with a rate"
@@ -39,38 +35,34 @@ def verdict_lines(
             f"{_listed(theirs)} at {_range(sizes[0], sizes[-1])}" if sizes else "no row with a rate"
         )
         return [
-            *found,
-            *_wrapped(f"nothing is comparable: it has {known}; the file has {ours}", "  "),
+            *lines,
+            *wrapped(f"nothing is comparable: it has {known}; the file has {ours}", NARROW_COLUMNS),
         ]
-    found.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
+    lines.append(f"behind is below {100 * behind:.3g}% of its bus bandwidth")
     for verdict in verdicts:
-        who = (
-            f"  {verdict.op}, {_how(verdict.backend, verdict.placement, verdict.conditions)},"
-            f" {verdict.ranks} ranks"
-        )
+        key = verdict.key
+        curve = f"  {key.op}, {_how(key)}, {key.ranks} ranks"
         late = [span for span in verdict.spans if span.is_behind]
         if not late:
             least = min(span.least for span in verdict.spans)
-            found += _wrapped(
-                f"{who}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at"
+            text = (
+                f"{curve}: normal at {_range(verdict.spans[0].first, verdict.spans[-1].last)} (at"
                 f" least {_percent(least)})"
             )
         else:
-            where = [f"{_range(span.first, span.last)} at {_share([span])}" for span in late]
-            found += _wrapped(f"{who}: falls behind at {'; '.join(where)}")
+            where = [f"{_range(span.first, span.last)} at {_share(span)}" for span in late]
+            text = f"{curve}: falls behind at {'; '.join(where)}"
+        lines += wrapped(text, NARROW_COLUMNS, "    ")
     if left:
-        found += _wrapped(f"not in it, or only at other sizes: {_listed(left)}", "  ")
-    return found
+        lines += wrapped(f"not in it, or only at other sizes: {_listed(left)}", NARROW_COLUMNS)
+    return lines
 
 
 def _origin(frame: "pd.DataFrame") -> str:
     """Machine, date and versions of a reference, from its rows."""
-    devices = (
-        ", ".join(sorted({str(device) for device in frame["device"].unique() if device}))
-        or "an unknown machine"
-    )
-    dates = sorted({str(time)[:10] for time in frame["timestamp"].unique() if time})
-    when = (dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}") if dates else "no date"
+    devices = ", ".join(texts_of(frame, "device")) or "an unknown machine"
+    dates = [time[:10] for time in texts_of(frame, "timestamp")]
+    when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))) or "no date"
     # of a library itself, which are the ones that matter most
     own = frame[frame["algo"] == UNASKED["algo"]]["versions"]
     versions = (own if len(own) else frame["versions"]).mode().iloc[0]
@@ -79,17 +71,16 @@ def _origin(frame: "pd.DataFrame") -> str:
 
 def _unlike(frame: "pd.DataFrame", against: "pd.DataFrame") -> str:
     """The file's machine, where it is called otherwise."""
-    ours, theirs = (
-        {str(device) for device in one["device"].unique() if device} for one in (frame, against)
-    )
-    return f"; the file is of {', '.join(sorted(ours))}" if ours and not ours & theirs else ""
+    ours, theirs = (texts_of(one, "device") for one in (frame, against))
+    is_other = ours and not set(ours) & set(theirs)
+    return f"; the file is of {', '.join(ours)}" if is_other else ""
 
 
-def _listed(found: Iterable[CurveKey]) -> str:
+def _listed(keys: Iterable[CurveKey]) -> str:
     """Operations by backend and ranks: allreduce by cuda and nccl on 4, 8 ranks."""
     ranks: dict[tuple[str, str], list[int]] = {}
-    for op, backend, number, placement, conditions in found:
-        ranks.setdefault((op, _how(backend, placement, conditions)), []).append(number)
+    for key in keys:
+        ranks.setdefault((key.op, _how(key)), []).append(key.ranks)
     ops: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (op, backend), here in ranks.items():
         ops.setdefault((backend, tuple(sorted(here))), []).append(op)
@@ -102,32 +93,19 @@ def _listed(found: Iterable[CurveKey]) -> str:
     )
 
 
-def _how(backend: str, placement: str, conditions: Sequence[str]) -> str:
+def _how(key: CurveKey) -> str:
     """A backend and how it was measured, in words."""
-    return " ".join([backend, *(["in place"] if placement == "in" else []), *conditions])
-
-
-def _wrapped(text: str, indent: str = "    ") -> list[str]:
-    return wrap(
-        text,
-        NARROW_COLUMNS,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        replace_whitespace=False,
-    )
+    placement = ["in place"] if key.placement == "in" else []
+    return " ".join([key.backend, *placement, *key.conditions])
 
 
 def _range(first: int, last: int) -> str:
     return format_size(first) if first == last else f"{format_size(first)} to {format_size(last)}"
 
 
-def _share(spans: Sequence[RateSpan]) -> str:
-    low, high = min(span.least for span in spans), max(span.most for span in spans)
-    return (
-        _percent(low) if _percent(low) == _percent(high) else f"{_percent(low)} to {_percent(high)}"
-    )
+def _share(span: RateSpan) -> str:
+    least, most = _percent(span.least), _percent(span.most)
+    return least if least == most else f"{least} to {most}"
 
 
 def _percent(share: float) -> str:

@@ -33,15 +33,12 @@ def lines(
     is_colored: bool = False,
 ) -> list[str]:
     """The whole report of two files, named new and base by titles."""
-    found = summary_lines(changes, titles, columns, is_colored=is_colored)
-    return (
-        found
-        + _table(
+    summary = summary_lines(changes, titles, columns, is_colored=is_colored)
+    if len(changes.rows):
+        return summary + _table(
             changes.rows, varying(changes.rows), columns, show_all=show_all, is_colored=is_colored
         )
-        if len(changes.rows)
-        else found
-    )
+    return summary
 
 
 def summary_lines(
@@ -49,33 +46,33 @@ def summary_lines(
 ) -> list[str]:
     """The verdicts, what was assumed and what differs around the numbers."""
     rows = changes.rows
-    found = wrapped(
+    report = wrapped(
         f"new {titles[0]}, base {titles[1]}; ratios are times, new / base: above 1 is slower",
         columns,
     )
     if not len(rows):
         return [
-            *found,
+            *report,
             "nothing to compare: no row of both files measured the same thing",
             *_not_compared(changes, columns),
             *_remarks(changes, columns),
         ]
-    found += wrapped(
+    report += wrapped(
         f"{len(rows)} rows compared: "
         + ", ".join(f"{changes.count(verdict)} {verdict}" for verdict in VERDICTS),
         columns,
     )
-    found += _groups(changes, is_colored=is_colored)
+    report += _groups(changes, is_colored=is_colored)
     knobs = varying(rows)
     for verdict, title in (("worse", "worst"), ("better", "best")):
         picked = by_change(rows[rows["verdict"] == verdict]).head(WORST)
-        found += [
+        report += [
             _paint(line, verdict, is_colored=is_colored)
             for _, row in picked.iterrows()
             for line in wrapped(_sentence(row, title, knobs), columns)
         ]
     return [
-        *found,
+        *report,
         *_not_compared(changes, columns),
         *_precision(changes, columns),
         *_remarks(changes, columns),
@@ -84,16 +81,12 @@ def summary_lines(
 
 
 def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
-    """Algorithms that changed as a whole; a part of one that did only where it changed
-    otherwise.
-    """
-    named_values = [one for one in changes.groups if one.verdict in _WORDS]
-    found = []
-    for one in named_values:
+    """Algorithms that changed as a whole; a part only if it changed otherwise."""
+    changed = [one for one in changes.groups if one.verdict in _WORDS]
+    report = []
+    for one in changed:
         above = [
-            other
-            for other in named_values
-            if other is not one and set(other.names) < set(one.names)
+            other for other in changed if other is not one and set(other.names) < set(one.names)
         ]
         if not any(
             other.verdict == one.verdict and one.low - MINOR <= other.ratio <= one.high + MINOR
@@ -103,8 +96,8 @@ def _groups(changes: Changes, *, is_colored: bool) -> list[str]:
                 f"{' '.join(one.names)}: {_WORDS[one.verdict]} as a whole, {percent(one.ratio)}"
                 f" ({_range(one)}, {one.rows} rows)"
             )
-            found.append(_paint(text, one.verdict, is_colored=is_colored))
-    return found
+            report.append(_paint(text, one.verdict, is_colored=is_colored))
+    return report
 
 
 def _range(one: Change) -> str:
@@ -129,80 +122,62 @@ def _sentence(row: "pd.Series", title: str, knobs: list[str]) -> str:
 
 
 def configuration(row: "pd.Series", knobs: list[str]) -> str:
-    """Operation, backend, algorithm and protocol by their values, knobs by name and value; those
-    that are unknown are left out.
-    """
-    named_values = [
+    """A configuration as text: knobs by name and value, without those that are unknown."""
+    values = [
         (name, KNOB[name].text(row[name]) if name in KNOB else str(row[name])) for name in knobs
     ]
-    words = [
+    parts = [
         value if name in NAME_COLUMNS else f"{_SHORT.get(name, name)}={value}"
-        for name, value in named_values
+        for name, value in values
         if value not in ("", "0", "auto")
     ]
     if row.get("backend_base", row["backend"]) != row["backend"]:  # matched by the problem
-        words += [
-            "vs",
-            row["backend_base"],
-            *(
-                row[f"{name}_base"]
-                for name in ("algo", "proto")
-                if row[f"{name}_base"] not in ("", "library")
-            ),
-        ]
-    return " ".join(words)
+        base = [row[f"{name}_base"] for name in ("algo", "proto")]
+        parts += ["vs", row["backend_base"], *(one for one in base if one not in ("", "library"))]
+    return " ".join(parts)
 
 
 def varying(rows: pd.DataFrame) -> list[str]:
-    """The knobs that distinguish rows of one size, operation, algorithm and protocol, fewest first;
-    more than needed are left out.
-    """
+    """The fewest knobs that distinguish rows of one size, operation, algorithm and protocol."""
     least = ["size_bytes", *NAME_COLUMNS]
-    found = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
-    cells = rows.groupby([*least, *found], sort=False).ngroup().to_numpy()
+    names = [name for name in _PROBLEM if name in rows and rows[name].nunique() > 1]
+    cells = rows.groupby([*least, *names], sort=False).ngroup().to_numpy()
     for name in (name for name in _KNOBS if rows[name].nunique() > 1):
         values, _ = pd.factorize(rows[name])
         finer, _ = pd.factorize(cells * (int(values.max()) + 1) + values)
         if finer.max() > cells.max():
-            found, cells = [*found, name], finer
-    return found
+            names, cells = [*names, name], finer
+    return names
 
 
 def by_change(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows that changed most first."""
-    return rows.iloc[
-        np.argsort(-np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64))), kind="stable")
-    ]
+    change = np.abs(np.log(rows["ratio"].to_numpy(dtype=np.float64)))
+    return rows.iloc[np.argsort(-change, kind="stable")]
 
 
 def _not_compared(changes: Changes, columns: int) -> list[str]:
     if not changes.not_compared:
         return []
-    text = "not compared: " + ", ".join(
-        f"{count} {why}" for why, count in changes.not_compared.items()
-    )
-    failed = (
-        f"; {changes.new_failures} that were right in base are wrong or failed"
-        if changes.new_failures
-        else ""
-    )
-    return wrapped(text + failed, columns)
+    counts = ", ".join(f"{count} {why}" for why, count in changes.not_compared.items())
+    text = f"not compared: {counts}"
+    if changes.new_failures:
+        text += f"; {changes.new_failures} that were right in base are wrong or failed"
+    return wrapped(text, columns)
 
 
 def _precision(changes: Changes, columns: int) -> list[str]:
     """How fine the comparison sees, and what it attributes to drift."""
-    named_values = [f"`same` means within {100 * changes.resolution:.0f}%"]
-    named_values.append(
-        "no repeats: spread taken from other rows"
-        if math.isnan(changes.repeat_spread)
-        else f"repeats spread {100 * changes.repeat_spread:.1f}%"
+    spread = f"repeats spread {100 * changes.repeat_spread:.1f}%"
+    if math.isnan(changes.repeat_spread):
+        spread = "no repeats: spread taken from other rows"
+    shift, drift = percent(math.exp(changes.shift)), 100 * abs(changes.drift)
+    text = (
+        f"`same` means within {100 * changes.resolution:.0f}%; {spread};"
+        f" {100 * changes.between_spread:.1f}% more between runs; the middle row changed by"
+        f" {shift}, of which {drift:.1f}% may be drift"
     )
-    named_values.append(f"{100 * changes.between_spread:.1f}% more between runs")
-    named_values.append(
-        f"the middle row changed by {percent(math.exp(changes.shift))}, of which"
-        f" {100 * abs(changes.drift):.1f}% may be drift"
-    )
-    return wrapped("; ".join(named_values), columns)
+    return wrapped(text, columns)
 
 
 def _remarks(changes: Changes, columns: int) -> list[str]:
@@ -231,64 +206,46 @@ def _table(
     rows: pd.DataFrame, knobs: list[str], columns: int, *, show_all: bool, is_colored: bool
 ) -> list[str]:
     """Rows by verdict, those that changed most first; `same` only if all are asked for."""
-    shown = [
-        verdict
-        for verdict in ("worse", "better", "cannot tell", "same")
-        if show_all or verdict != "same"
-    ]
+    shown = ("worse", "better", "cannot tell", *(["same"] if show_all else []))
     parts = [(verdict, by_change(rows[rows["verdict"] == verdict])) for verdict in shown]
-    parts = [
-        (verdict, part if show_all else part.head(ROWS_OF_A_VERDICT))
-        for verdict, part in parts
-        if len(part)
-    ]
+    most = None if show_all else ROWS_OF_A_VERDICT
+    parts = [(verdict, part[:most]) for verdict, part in parts if len(part)]
     if not parts:
         return ["", f"{len(rows)} rows: --all"]
     # then the algorithm shows the backend, a library's name its own choice
-    if not rows.groupby("algo")["backend"].nunique().gt(1).any():
+    has_backend = bool(rows.groupby("algo")["backend"].nunique().gt(1).any())
+    if not has_backend:
         parts = [
             (
                 verdict,
-                part.assign(algo=part["algo"].where(part["algo"] != "library", part["backend"])),
+                part.assign(algo=part["algo"].mask(part["algo"] == "library", part["backend"])),
             )
             for verdict, part in parts
         ]
-        named_values = [name for name in NAME_COLUMNS if name != "backend"]
-    else:
-        named_values = list(NAME_COLUMNS)
-    named = [*(name for name in named_values if name == "algo" or rows[name].nunique() > 1), *knobs]
+    named = [name for name in NAME_COLUMNS if name == "algo" or rows[name].nunique() > 1]
+    named = [name for name in (*named, *knobs) if name != "backend" or has_backend]
     names = [[configuration(row, named) for _, row in part.iterrows()] for _, part in parts]
     constant = " ".join(
         str(rows[name].iloc[0])
         for name in NAME_COLUMNS
         if name not in named and rows[name].nunique() == 1
     )
-    width = max(
-        12,
-        min(max(len(constant), *(len(name) for part in names for name in part)), columns - _FIXED),
-    )
-    found = [
-        "",
-        (
-            f"{'size':>6}  {_cut(constant, width)}  {'new us':>8}  {'base us':>8}  {'change':>7} "
-            f" {'interval':>15}"
-        ),
-    ]
+    longest = max(len(constant), *(len(name) for part in names for name in part))
+    width = max(12, min(longest, columns - _FIXED))
+    heads = f"{'new us':>8}  {'base us':>8}  {'change':>7}  {'interval':>15}"
+    report = ["", f"{'size':>6}  {_cut(constant, width)}  {heads}"]
     for (verdict, part), titles in zip(parts, names, strict=True):
         every = int((rows["verdict"] == verdict).sum())
-        found.append(
-            f"{verdict}: {every} rows"
-            + (f", {len(part)} shown (--all)" if len(part) < every else "")
-        )
+        cut = f", {len(part)} shown (--all)" if len(part) < every else ""
+        report.append(f"{verdict}: {every} rows{cut}")
         for title, (_, row) in zip(titles, part.iterrows(), strict=True):
             times = f"{format_time_us(row['time_us']):>8}  {format_time_us(row['time_us_base']):>8}"
             between = f"{percent(row['low'])} {percent(row['high'])}"
             numbers = f"{times}  {percent(row['ratio']):>7}  {between:>15}"
-            told_lines = named_lines(
-                format_size(int(row["size_bytes"])), title, width, numbers, columns
-            )
-            found += [_paint(line, verdict, is_colored=is_colored) for line in told_lines]
-    return found
+            size = format_size(int(row["size_bytes"]))
+            row_lines = named_lines(size, title, width, numbers, columns)
+            report += [_paint(line, verdict, is_colored=is_colored) for line in row_lines]
+    return report
 
 
 def _cut(name: str, width: int) -> str:

@@ -5,15 +5,16 @@ the rate to expect.
 from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.bench.pairs import WAYS, RankPair
+from collbench.report.tables.text import table
 from collbench.util.units import format_rate, format_time_us
 
-_TITLES = {
+_WAY_TITLES = {
     "stores": "stores by the sender's kernel",
     "loads": "loads by the receiver's kernel",
     "copies": "the copy engine",
     "host": "copies through pinned host memory",
 }
-_WIDTH = 7
+_NAME_WIDTH, _CELL_WIDTH = 6, 7
 
 
 def lines(
@@ -21,58 +22,41 @@ def lines(
     names: Sequence[str],
     expected: Mapping[tuple[int, int, str], float | None],
 ) -> list[str]:
-    """The matrices of all ways, each one way and both ways at once, and latency at the end. names:
-    of the ranks.
-    """
-    found: list[str] = []
+    """The matrices of all ways, in one direction and in both, then latency."""
+    grid: list[str] = []
     for way in WAYS:
         for is_both in (False, True):
             same = [pair for pair in pairs if pair.way == way and pair.is_both == is_both]
             if same:
-                wanted = {
-                    pair: rate
-                    for pair in same
-                    if (rate := expected.get((pair.a, pair.b, way))) is not None
-                }
-                title = (
-                    f"{_TITLES[way]}, {'both ways at once, each' if is_both else 'one way'},"
-                    f" GB/s{_range(wanted.values())}"
-                )
-                found += ["", title, *_matrix(same, names, is_symmetric=is_both)]
+                rates = [expected.get((pair.a, pair.b, way)) for pair in same]
+                direction = "both ways at once, each" if is_both else "one way"
+                grid += ["", f"{_WAY_TITLES[way]}, {direction}, GB/s{_range(rates)}"]
+                grid += _matrix(same, names, is_symmetric=is_both)
     late = [pair for pair in pairs if pair.way == "latency"]
     if late:
-        found += [
-            "",
-            "exchange of 8 bytes, its launch included, us",
-            *_matrix(late, names, is_symmetric=True),
-        ]
-    return found + _refusals(pairs, names)
+        grid += ["", "exchange of 8 bytes, its launch included, us"]
+        grid += _matrix(late, names, is_symmetric=True)
+    return grid + _refusals(pairs, names)
 
 
-def _range(rates: Iterable[float]) -> str:
-    values = sorted({round(rate, 1) for rate in rates})
+def _range(rates: Iterable[float | None]) -> str:
+    values = sorted({round(rate, 1) for rate in rates if rate is not None})
     if not values:
         return "; what to expect is not known"
-    return f"; expected {format_rate(values[0])}" + (
-        f" to {format_rate(values[-1])}" if len(values) > 1 else ""
-    )
+    ends = dict.fromkeys(format_rate(value) for value in (values[0], values[-1]))
+    return f"; expected {' to '.join(ends)}"
 
 
 def _matrix(pairs: Sequence[RankPair], names: Sequence[str], *, is_symmetric: bool) -> list[str]:
     cells = {(pair.a, pair.b): pair for pair in pairs}
     if is_symmetric:
         cells |= {(pair.b, pair.a): pair for pair in pairs}
-    found = ["  ".join([f"{'':<6}", *[f"{name:>{_WIDTH}}" for name in names]])]
-    for a, name in enumerate(names):
-        found.append(
-            "  ".join(
-                [
-                    f"{name:<6}",
-                    *[f"{_cell(cells.get((a, b)), a == b):>{_WIDTH}}" for b in range(len(names))],
-                ]
-            )
-        )
-    return found
+    ranks = range(len(names))
+    rows = [
+        (name, *[_cell(cells.get((a, b)), a == b) for b in ranks]) for a, name in enumerate(names)
+    ]
+    heads = (" " * _NAME_WIDTH, *[f"{name:>{_CELL_WIDTH}}" for name in names])
+    return table(heads, rows, right=range(1, len(heads)))
 
 
 def _cell(pair: RankPair | None, is_self: bool) -> str:

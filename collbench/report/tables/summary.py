@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summary
-from collbench.analysis.doubt import doubt
+from collbench.analysis.best import Best, Summary, best_label, span_text, spans, summarise
+from collbench.analysis.doubt import Doubt, doubt
 from collbench.analysis.effects import KNOBS_WITH_EFFECT, Effect, effect_of
 from collbench.analysis.outliers import KIND_NAMES, Suspect, suspects
 from collbench.analysis.rows import (
@@ -26,7 +26,8 @@ from collbench.analysis.rows import (
     titles,
 )
 from collbench.report.plots.sparkline import sparkline
-from collbench.report.tables.text import NARROW_COLUMNS, named_lines, wrapped
+from collbench.report.tables.text import NARROW_COLUMNS, named_lines, table, wrapped
+from collbench.results.record import STATUSES
 from collbench.results.statistics import Interval
 from collbench.util.units import format_rate, format_size, format_time_us
 
@@ -48,28 +49,32 @@ def summary_lines(frame: "pd.DataFrame", columns: int, show_all: bool, bars: str
     bars: characters of growing height, to draw the best bandwidth over the sizes with; none: it is
     not drawn.
     """
-    found = summary(frame)
-    if not found.best:
-        return [counts(found.rows), "No row has a time: there is nothing to compare."]
-    named = titles(found.best)
-    lines = [*doubt_lines(found, columns), counts(found.rows)]
-    for workload in found.best:
+    summary = summarise(frame)
+    if not summary.best:
+        return [counts(summary.rows), "No row has a time: there is nothing to compare."]
+    named = titles(summary.best)
+    lines = [*doubt_lines(summary, columns), counts(summary.rows)]
+    for workload in summary.best:
         lines += ["", named[workload]]
-        for title, words in facts(found, workload, bars).items():
-            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", words)
-    lines += _suspicious(found, suspects(found), columns, show_all=show_all)
-    lines += ["", *legend(found)]
-    for workload in found.best:
-        lines += ["", named[workload], *_table(found, workload, columns)]
+        for title, parts in facts(summary, workload, bars).items():
+            lines += _hanging(f"  {title:<{_TITLE_WIDTH}}  ", parts)
+    lines += _suspicious(summary, suspects(summary), columns, show_all=show_all)
+    lines += ["", *legend(summary)]
+    for workload in summary.best:
+        lines += ["", named[workload], *_table(summary, workload, columns)]
         if show_all:
-            lines += _effect_table(found, workload)
-            lines += _every_row(found, workload)
+            lines += _effect_table(summary, workload)
+            lines += _every_row(summary, workload)
     return lines
 
 
-def doubt_lines(found: Summary, columns: int) -> list[str]:
+def doubt_lines(summary: Summary, columns: int) -> list[str]:
     """That the rows do not show what is best, why, and what to do; nothing where they do."""
-    known = doubt(found)
+    return lines_of(doubt(summary), columns)
+
+
+def lines_of(known: Doubt | None, columns: int) -> list[str]:
+    """A doubt as text; nothing where there is none."""
     if known is None:
         return []
     indent = " " * 14
@@ -84,136 +89,121 @@ def doubt_lines(found: Summary, columns: int) -> list[str]:
 def counts(rows: Sequence[Row]) -> str:
     """How many rows there are, by status, and of what machine."""
     count = Counter(row.status for row in rows)
-    known = [
-        f"{count[status]} {status}"
-        for status in ("ok", "wrong", "waived", "error")
-        if count[status]
-    ]
-    devices = sorted({row.device for row in rows if row.device})
-    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (
-        f"; {', '.join(devices)}" if devices else ""
-    )
+    known = [f"{count[status]} {status}" for status in STATUSES if count[status]]
+    devices = ", ".join(sorted({row.device for row in rows if row.device}))
+    return f"{len(rows)} rows: {', '.join(known) or 'none'}" + (f"; {devices}" if devices else "")
 
 
-def facts(found: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
+def facts(summary: Summary, workload: Workload, bars: str = "") -> dict[str, Sequence[str]]:
     """What the rows of one workload show, in words that stay together: peak bandwidth, lowest
     latency, peers, crossovers, effects of knobs; what is not known is left out.
     """
-    sizes, rows = found.best[workload], found.workloads[workload]
+    sizes, rows = summary.best[workload], summary.workloads[workload]
     peak = max(sizes.values(), key=lambda best: best.busbw_gbs or 0.0)
     least = min(sizes.values(), key=lambda best: best.time_us)
     parts: dict[str, Sequence[str]] = {}
     if peak.busbw_gbs is not None:
         percent = f", {peak.percent:.0f}% of the ceiling" if peak.percent is not None else ""
-        parts["peak busbw"] = (
-            f"{format_rate(peak.busbw_gbs)} GB/s at {format_size(peak.row.size_bytes)}"
-            f"{_by(peak, found)}{percent}"
-        ).split(" ")
-    parts["lowest latency"] = (
-        f"{format_time_us(least.time_us)} us at {format_size(least.row.size_bytes)}"
-        f"{_by(least, found)}"
-    ).split(" ")
+        text = f"{format_rate(peak.busbw_gbs)} GB/s at {_configuration(peak, summary)}{percent}"
+        parts["peak busbw"] = text.split(" ")
+    text = f"{format_time_us(least.time_us)} us at {_configuration(least, summary)}"
+    parts["lowest latency"] = text.split(" ")
     if bars and peak.busbw_gbs is not None and 2 < len(sizes) <= _MOST_BARS:
         rates = [math.nan if best.busbw_gbs is None else best.busbw_gbs for best in sizes.values()]
         drawn = sparkline(rates, bars)
         parts["busbw"] = [f"{drawn}  {format_size(min(sizes))} to {format_size(max(sizes))}"]
-    for peer in found.peers:
+    for peer in summary.peers:
         ratios = {
             size: best.peers[peer]
             for size, best in sizes.items()
             if best.is_certain and peer in best.peers
         }
         if ratios:
-            parts[f"vs {peer}"] = _speedup(ratios)
+            unclear = sum(not best.is_certain for best in sizes.values())
+            parts[f"vs {peer}"] = _speedup(ratios, unclear)
     for knob in ("proto", "algo"):
         if where := spans(sizes, rows, knob):
             parts[KNOB_NAMES[knob]] = span_text(where).replace(", ", ",\n").split("\n")
     effects = [
         f"{KNOB_NAMES.get(knob, knob)} up to {effect.factor:.2f}x at {format_size(size)}"
         for knob in KNOBS_WITH_EFFECT
-        if (found_effect := _largest_effect(found, workload, knob)) is not None
-        for size, effect in [found_effect]
+        if (largest := _largest_effect(summary, workload, knob)) is not None
+        for size, effect in [largest]
     ]
     if effects:
         parts["effect"] = [text + "," for text in effects[:-1]] + effects[-1:]
     return parts
 
 
-def _by(best: Best, found: Summary) -> str:
-    """Which configuration it is, if that may be claimed."""
-    return f" by {best_label(best, found.asked)}" if best.is_certain else ""
+def _configuration(best: Best, summary: Summary) -> str:
+    """The size, and the configuration if that may be claimed."""
+    by = f" by {best_label(best, summary.knobs)}" if best.is_certain else ""
+    return format_size(best.row.size_bytes) + by
 
 
-def _hanging(title: str, words: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
+def _hanging(title: str, parts: Sequence[str], columns: int = NARROW_COLUMNS) -> list[str]:
     """A title and words after it, over as many lines as they need."""
     lines = [title]
-    for word in words:
-        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(word) > columns:
+    for part in parts:
+        if len(lines[-1]) > len(title) and len(lines[-1]) + 1 + len(part) > columns:
             lines.append(" " * len(title))
-        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + word
+        lines[-1] += (" " if len(lines[-1]) > len(title) else "") + part
     return lines
 
 
-def _speedup(ratios: Mapping[int, Interval]) -> list[str]:
-    """The speedup over a library's own choice, over all sizes."""
-    low, high = (
-        min(ratios, key=lambda size: ratios[size].median),
-        max(ratios, key=lambda size: ratios[size].median),
-    )
+def _speedup(ratios: Mapping[int, Interval], unclear: int) -> list[str]:
+    """The speedup over a library's own choice, over all sizes. unclear: sizes without an answer."""
+    low = min(ratios, key=lambda size: ratios[size].median)
+    high = max(ratios, key=lambda size: ratios[size].median)
     slower = sum(one.median < 1 / LEAST_GAIN for one in ratios.values())
     level = sum(1 / LEAST_GAIN <= one.median <= LEAST_GAIN for one in ratios.values())
-    text = (
-        f"speedup {ratios[low].median:.2f} ({format_size(low)})"
-        + (f" to {ratios[high].median:.2f} ({format_size(high)})" if low != high else "")
-        + ":"
-    )
-    parts = [
-        f"faster at {len(ratios) - slower - level}",
-        *([f"level at {level}"] if level else []),
-        *([f"slower at {slower}"] if slower else []),
+    ends = [
+        f"{ratios[size].median:.2f} ({format_size(size)})" for size in dict.fromkeys((low, high))
     ]
-    return [text, f"{', '.join(parts)} of {len(ratios)} sizes"]
+    parts = [f"faster at {len(ratios) - slower - level}"]
+    parts += [f"level at {level}"] if level else []
+    parts += [f"slower at {slower}"] if slower else []
+    parts += [f"cannot tell at {unclear}"] if unclear else []
+    return [f"speedup {' to '.join(ends)}:", f"{', '.join(parts)} of {len(ratios) + unclear} sizes"]
 
 
-def _largest_effect(found: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
+def _largest_effect(summary: Summary, workload: Workload, knob: str) -> tuple[int, Effect] | None:
     """The size at which a knob has its largest effect, of those at which the repeats show one."""
     known = [
         (size, effect)
-        for size, best in found.best[workload].items()
+        for size, best in summary.best[workload].items()
         if best.is_certain
-        and (effect := _effect(found, workload, size, knob)) is not None
+        and (effect := _effect(summary, workload, size, knob)) is not None
         and effect.is_clear
     ]
     return max(known, key=lambda pair: pair[1].factor) if known else None
 
 
-def _effect(found: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
-    rows, best = found.workloads[workload][size], found.best[workload][size]
-    return effect_of(rows, best.row, found.asked, knob)
+def _effect(summary: Summary, workload: Workload, size: int, knob: str) -> Effect | None:
+    rows, best = summary.workloads[workload][size], summary.best[workload][size]
+    return effect_of(rows, best.row, summary.knobs, knob)
+
+
+def kinds_text(strange: Sequence[Suspect]) -> str:
+    """How many rows look wrong in which way."""
+    count = Counter(one.kind for one in strange)
+    return ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind])
 
 
 def _suspicious(
-    found: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
+    summary: Summary, strange: Sequence[Suspect], columns: int, *, show_all: bool
 ) -> list[str]:
     """Rows that look wrong."""
     if not strange:
-        agree = (
-            ", repeats agree"
-            if any(len(row.times_us) > 1 for row in found.rows)
-            else "; no repeats to compare"
-        )
-        return ["", f"No row looks wrong: data right, times on smooth curves{agree}."]
-    count = Counter(one.kind for one in strange)
-    lines = [
-        "",
-        "Look wrong: "
-        + ", ".join(f"{count[kind]} {text}" for kind, text in KIND_NAMES.items() if count[kind]),
-    ]
+        has_repeats = any(len(row.times_us) > 1 for row in summary.rows)
+        repeats = ", repeats agree" if has_repeats else "; no repeats to compare"
+        return ["", f"No row looks wrong: data right, times on smooth curves{repeats}."]
+    lines = ["", f"Look wrong: {kinds_text(strange)}"]
     shown = strange if show_all else strange[:_SUSPECTS_SHOWN]
     for one in shown:
         line = (
             f"  {one.row.op} {format_size(one.row.size_bytes)}"
-            f" {label(one.row, found.asked, has_backend=True)}: {one.why}"
+            f" {label(one.row, summary.knobs, has_backend=True)}: {one.why}"
         )
         lines += [line] if show_all else wrapped(line, columns, "    ")
     if len(strange) > len(shown):
@@ -221,9 +211,9 @@ def _suspicious(
     return lines
 
 
-def legend(found: Summary) -> list[str]:
+def legend(summary: Summary) -> list[str]:
     """What the columns of the tables mean."""
-    every = found.every_best
+    every = summary.every_best
     lines = ["Best of each size, on repeats that did not choose it where there are some."]
     if any(best.certainty == "tie" for best in every):
         lines.append("a/b, a = b: tied, the repeats do not separate them; the simpler one leads.")
@@ -233,8 +223,8 @@ def legend(found: Summary) -> list[str]:
         lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
-    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in found.peers]
-    if any(not best.is_held_out and best.rows > 1 for best in every):
+    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in summary.peers]
+    if any(best.is_flattered for best in every):
         lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
 
@@ -248,18 +238,19 @@ def peer_name(backend: str) -> str:
     return backend.upper()
 
 
-def _table(found: Summary, workload: Workload, columns: int) -> list[str]:
+def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
     """The best of every size of one workload."""
-    sizes = found.best[workload]
+    sizes = summary.best[workload]
     every = list(sizes.values())
     is_wide = columns >= INTERVAL_COLUMNS
-    peers = [peer for peer in found.peers if any(peer in best.peers for best in every)]
+    peers = [peer for peer in summary.peers if any(peer in best.peers for best in every)]
     has_percent = any(best.percent is not None for best in every)
     has_next = any(best.gain is not None for best in every)
     has_auto = any(best.excess is not None for best in every)
     has_backend = len({best.row.backend for best in every}) > 1
     names = {
-        size: best_label(best, found.asked, has_backend=has_backend) for size, best in sizes.items()
+        size: best_label(best, summary.knobs, has_backend=has_backend)
+        for size, best in sizes.items()
     }
     heading = [f"{'time us':>8}", f"{'busbw':>7}"]
     heading += [f"{'of max':>6}"] * has_percent
@@ -288,7 +279,7 @@ def _peer_heading(peer: str, *, is_wide: bool) -> str:
 
 def time_text(best: Best) -> str:
     """The time, marked where the repeat that chose it gives it."""
-    mark = "*" if not best.is_held_out and best.rows > 1 else ""
+    mark = "*" if best.is_flattered else ""
     return format_time_us(best.time_us) + mark
 
 
@@ -313,64 +304,54 @@ def auto_text(best: Best) -> str:
     return _excess_text(best.excess, is_clear=is_clear)
 
 
-def _excess_text(found: Interval | None, *, is_clear: bool) -> str:
+def _excess_text(ratio: Interval | None, *, is_clear: bool) -> str:
     """How much longer, in percent of five characters; twice as long and more as a factor."""
-    if found is None:
+    if ratio is None:
         return "-"
-    text = f"{found.median:.1f}x" if found.median >= 2 else f"{100 * (found.median - 1):+z.0f}%"
+    text = f"{ratio.median:.1f}x" if ratio.median >= 2 else f"{100 * (ratio.median - 1):+z.0f}%"
     return ("" if is_clear else _UNCLEAR) + text
 
 
 def speedup_text(best: Best, peer: str, width: int = 0, *, is_wide: bool) -> str:
     """The speedup over a peer; ~ where it is not separated from 1, or nothing is decided."""
-    found = best.peers.get(peer)
-    if found is None:
+    ratio = best.peers.get(peer)
+    if ratio is None:
         return f"{'-':>{width}}" + (f" {'-':>11}" if is_wide else "")
-    is_known = found.low == found.low
-    is_unclear = not best.is_certain or (is_known and found.low <= 1 <= found.high)
+    is_known = ratio.low == ratio.low
+    is_unclear = not best.is_certain or (is_known and ratio.low <= 1 <= ratio.high)
     mark = _UNCLEAR if is_unclear else ""
-    text = f"{mark}{found.median:.2f}"
+    text = f"{mark}{ratio.median:.2f}"
     return f"{text:>{width}}" + (
-        f" {f'{found.low:.2f}-{found.high:.2f}' if is_known else '-':>11}" if is_wide else ""
+        f" {f'{ratio.low:.2f}-{ratio.high:.2f}' if is_known else '-':>11}" if is_wide else ""
     )
 
 
-def _effect_table(found: Summary, workload: Workload) -> list[str]:
-    """The effect of each knob at each size, the rest as in the best configuration, and its best
-    value.
-    """
-    sizes = found.best[workload]
+def _effect_table(summary: Summary, workload: Workload) -> list[str]:
+    """The effect of each knob at each size, and its best value."""
+    sizes = summary.best[workload]
     effects = {
         size: {
             knob: effect
             for knob in KNOBS_WITH_EFFECT
-            if (effect := _effect(found, workload, size, knob)) is not None
+            if (effect := _effect(summary, workload, size, knob)) is not None
         }
         for size in sizes
     }
     knobs = [knob for knob in KNOBS_WITH_EFFECT if any(knob in one for one in effects.values())]
     if not knobs:
         return []
-    cells = {
-        (size, knob): _effect_cell(one[knob], knob) if knob in one else "-"
-        for size, one in effects.items()
-        for knob in knobs
-    }
-    names = {knob: KNOB_NAMES.get(knob, knob) for knob in knobs}
-    widths = {
-        knob: max(len(names[knob]), *(len(cells[size, knob]) for size in sizes)) for knob in knobs
-    }
-    lines = [
+    rows = [
+        (
+            format_size(size),
+            *[_effect_cell(here[knob], knob) if knob in here else "-" for knob in knobs],
+        )
+        for size, here in effects.items()
+    ]
+    return [
         "",
         "effect of a knob: slowest value over fastest, the rest as in the best configuration",
         "(in brackets: its fastest value; ~: the repeats do not separate them)",
-        "  ".join([f"{'size':>6}", *[f"{names[knob]:<{widths[knob]}}" for knob in knobs]]).rstrip(),
-    ]
-    return lines + [
-        "  ".join(
-            [f"{format_size(size):>6}", *[f"{cells[size, knob]:<{widths[knob]}}" for knob in knobs]]
-        ).rstrip()
-        for size in sizes
+        *table(("  size", *[KNOB_NAMES.get(knob, knob) for knob in knobs]), rows, right=(0,)),
     ]
 
 
@@ -380,38 +361,19 @@ def _effect_cell(effect: Effect, knob: str) -> str:
     return f"{'' if effect.is_clear else _UNCLEAR}{effect.factor:.2f} ({text})"
 
 
-def _every_row(found: Summary, workload: Workload) -> list[str]:
+def _every_row(summary: Summary, workload: Workload) -> list[str]:
     """All rows of a workload, the fastest of each size first."""
-    rows = found.workloads[workload]
-    has_backend = len({row.backend for here in rows.values() for row in here}) > 1
-    names = {
-        id(row): label(row, found.asked, has_backend=has_backend)
-        for here in rows.values()
-        for row in here
-    }
-    width = max(map(len, names.values()))
-    lines = [
-        "",
-        "all rows",
-        "  ".join(
-            [
-                f"{'size':>6}",
-                f"{'configuration':<{width}}",
-                f"{'time us':>8}",
-                f"{'busbw':>7}",
-                "notes",
-            ]
-        ),
+    rows = [row for here in summary.workloads[workload].values() for row in here]
+    has_backend = len({row.backend for row in rows}) > 1
+    cells = [
+        (
+            format_size(row.size_bytes),
+            label(row, summary.knobs, has_backend=has_backend),
+            format_time_us(median_time(row.times_us)),
+            format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-",
+            row.notes,
+        )
+        for row in sorted(rows, key=lambda row: (row.size_bytes, median_time(row.times_us)))
     ]
-    for size, here in rows.items():
-        for row in sorted(here, key=lambda row: median_time(row.times_us)):
-            busbw = format_rate(row.busbw_gbs) if row.busbw_gbs == row.busbw_gbs else "-"
-            cells = [
-                f"{format_size(size):>6}",
-                f"{names[id(row)]:<{width}}",
-                f"{format_time_us(median_time(row.times_us)):>8}",
-                f"{busbw:>7}",
-                row.notes,
-            ]
-            lines.append("  ".join(cells).rstrip())
-    return lines
+    heads = ("  size", "configuration", " time us", "  busbw", "notes")
+    return ["", "all rows", *table(heads, cells, right=(0, 2, 3))]

@@ -9,10 +9,11 @@ neither its own choice, that ours are compared with, nor among the best.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from collbench.analysis.best import Best, best_text, summary_of
+from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
 from collbench.report.tables.summary import busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
+from collbench.report.tables.text import table as columns_of
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS, UNASKED, Knob
@@ -27,12 +28,10 @@ _BEYOND = ", by copy engines: links are rated by what stores get"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTable:
-    """The columns of one sweep; `asked` are the knobs that take several values because they were
-    asked to.
-    """
+    """The columns of one sweep. swept: the knobs for which several values were requested."""
 
     knobs: tuple[Knob, ...]
-    asked: frozenset[str]
+    swept: frozenset[str]
     is_wide: bool
     has_ceilings: bool = False
     algo_width: int = 9
@@ -77,9 +76,7 @@ class SweepTable:
         return "  ".join([*cells, record.notes]).rstrip()
 
     def waived(self, records: Sequence[Record]) -> list[str]:
-        """Rows that were waived, a line for each reason: what its rows do not share is `*`, sizes
-        are from the smallest to the largest.
-        """
+        """A line for each reason of waived rows; `*` stands for values that differ."""
         by_reason: dict[str, list[Record]] = {}
         for record in records:
             by_reason.setdefault(record.reason, []).append(record)
@@ -106,9 +103,7 @@ class SweepTable:
 def table_of(
     requested: Sequence[Case], resolved: Sequence[Case], columns: int, *, has_ceilings: bool = False
 ) -> SweepTable:
-    """The columns for a sweep: knobs that differ between its points, those included that were
-    waived.
-    """
+    """The columns of a sweep: the knobs that differ between its points, waived ones included."""
 
     def varies(knob: Knob) -> bool:
         # what follows from the rest where the tool decides is shown only if it was asked for
@@ -123,14 +118,14 @@ def table_of(
             or (knob.name not in UNASKED and len(ours | theirs) > 1)
         )
 
-    asked = frozenset(
+    swept = frozenset(
         knob.name
         for knob in _SHOWN
         if len({getattr(case, knob.name) for case in requested if not is_peer(case.backend)}) > 1
     )
     return SweepTable(
-        knobs=tuple(knob for knob in _SHOWN if knob.name in asked or varies(knob)),
-        asked=asked,
+        knobs=tuple(knob for knob in _SHOWN if knob.name in swept or varies(knob)),
+        swept=swept,
         is_wide=columns >= BOUNDS_COLUMNS,
         has_ceilings=has_ceilings,
         algo_width=max([9, *(len(case.algo) for case in resolved)]),
@@ -138,30 +133,22 @@ def table_of(
 
 
 def ceiling_lines(records: Sequence[Record]) -> list[str]:
-    """The highest ceiling of every collective and number of ranks, the link that sets it, and the
-    bandwidth of the best row.
-    """
-    best_rows: dict[tuple[str, int], Record] = {}
-    highest: dict[tuple[str, int], Record] = {}
-    for record in records:
-        if (
-            record.ceiling_gbs is not None
-            and record.busbw_gbs is not None
-            and not is_peer(record.backend)
-        ):
-            key = record.op, record.ranks
-            best_rows[key] = max(
-                best_rows.get(key, record), record, key=lambda row: row.busbw_gbs or 0.0
-            )
-            highest[key] = max(
-                highest.get(key, record), record, key=lambda row: row.ceiling_gbs or 0.0
-            )
-    return [
-        f"{op} of {ranks} ranks: ceiling {format_rate(highest[op, ranks].ceiling_gbs or 0.0)} GB/s"
-        f" by the links ({highest[op, ranks].limit}); best {format_rate(row.busbw_gbs or 0.0)}"
-        + (_BEYOND if row.transport == "ce" and (row.percent or 0.0) > 100.0 else "")
-        for (op, ranks), row in best_rows.items()
-    ]
+    """The highest ceiling of every collective, the link that sets it, and the best row."""
+    rows_of: dict[tuple[str, int], list[Record]] = {}
+    for row in records:
+        if None not in (row.ceiling_gbs, row.busbw_gbs) and not is_peer(row.backend):
+            rows_of.setdefault((row.op, row.ranks), []).append(row)
+    lines = []
+    for (op, ranks), rows in rows_of.items():
+        top = max(rows, key=lambda row: row.ceiling_gbs or 0.0)
+        best = max(rows, key=lambda row: row.busbw_gbs or 0.0)
+        is_beyond = best.transport == "ce" and (best.percent or 0.0) > 100.0
+        lines.append(
+            f"{op} of {ranks} ranks: ceiling {format_rate(top.ceiling_gbs or 0.0)} GB/s by the"
+            f" links ({top.limit}); best {format_rate(best.busbw_gbs or 0.0)}"
+            f"{_BEYOND if is_beyond else ''}"
+        )
+    return lines
 
 
 _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
@@ -170,53 +157,59 @@ _OUTER = ("ranks", "op", "dtype", "redop", "root", "placement")
 def best_lines(
     records: Sequence[Record], table: SweepTable, columns: int = NARROW_COLUMNS
 ) -> list[str]:
-    """The best configuration of every workload and size, as analysis.best decides it, and the
-    speedup over libraries; doubts first.
-    """
-    found = summary_of([row_of(record) for record in records])
+    """The best configuration of every workload and size, and its speedup over libraries."""
+    summary = summarise_rows([row_of(record) for record in records])
     shown = [
         (workload, best)
-        for workload, sizes in found.best.items()
+        for workload, sizes in summary.best.items()
         for size, best in sizes.items()
-        if len(found.workloads[workload][size]) > 1 and not best.row.is_library
+        if len(summary.workloads[workload][size]) > 1 and not best.row.is_library
     ]
+    doubts = doubt_lines(summary, columns)
     if not shown:
-        return []
+        return doubts[:-1]  # without the empty line at the end
     peers = sorted({peer for _, best in shown for peer in best.peers})
     outer = [name for name in _OUTER if len({getattr(one, name) for one, _ in shown}) > 1]
-    widths = {
-        name: max(len(name), *(len(str(getattr(one, name))) for one, _ in shown)) for name in outer
-    }
-    ours = [row for row in found.rows if row.status == "ok" and not row.is_library]
+    ours = [row for row in summary.rows if row.status == "ok" and not row.is_library]
     knobs = [
         knob
         for knob in table.knobs
-        if knob.name in table.asked
+        if knob.name in table.swept
         and (knob.name in UNASKED or knob.name == "backend")
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
-    names = [
-        best_text([_configuration(row, knobs) for row in best.leaders], best.certainty)
-        for _, best in shown
-    ]
-    width = max(4, *map(len, names))
     has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
-    heading = [f"{'size':>6}", *[f"{name:<{widths[name]}}" for name in outer]]
-    heading += [f"{'best':<{width}}", f"{'time us':>8}", f"{'busbw':>7}"]
-    heading += [f"{'auto':>6}"] * has_choice
-    heading += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
-    lines = [*doubt_lines(found, columns), "  ".join(heading)]
-    for (workload, best), name in zip(shown, names, strict=True):
-        cells = [
-            f"{format_size(best.row.size_bytes):>6}",
-            *[f"{getattr(workload, title)!s:<{widths[title]}}" for title in outer],
-            f"{name:<{width}}",
-            f"{format_time_us(best.time_us):>8}",
-            f"{busbw_text(best):>7}",
-        ]
-        cells += [f"{_excess_text(best):>6}"] * has_choice
-        cells += [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
-        lines.append("  ".join(cells).rstrip())
+    heads = ["  size", *outer, "best", " time us", "  busbw", *["  auto"] * has_choice]
+    numbers = {0, *range(len(outer) + 2, len(heads))}
+    heads += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
+    rows = []
+    for workload, best in shown:
+        names = [_configuration(row, knobs) for row in best.leaders]
+        speedups = [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
+        rows.append(
+            [
+                format_size(best.row.size_bytes),
+                *[str(getattr(workload, name)) for name in outer],
+                best_text(names, best.certainty),
+                format_time_us(best.time_us),
+                busbw_text(best),
+                *[_excess_text(best)] * has_choice,
+                *speedups,
+            ]
+        )
+    legend = _legend([best for _, best in shown], has_choice=has_choice)
+    return [*doubts, *legend, *columns_of(heads, rows, right=numbers)]
+
+
+def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
+    """How the closing table differs from the rows above it."""
+    lines = []
+    if any(best.is_held_out for best in every):
+        lines.append("Best of each size: half of its repeats chose it, the other half are shown.")
+    if any(not best.is_certain for best in every):
+        lines.append("?: cannot tell; the row that was fastest, by chance or not.")
+    if has_choice:
+        lines.append("auto: how much longer the tool's own choice takes.")
     return lines
 
 

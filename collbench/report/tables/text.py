@@ -1,6 +1,7 @@
 """Lines of tables of plain text whose names may be longer than their column. Pure text."""
 
 import textwrap
+from collections.abc import Collection, Sequence
 
 NARROW_COLUMNS = 80  # of a pipe, and of what is not made for wider terminals
 
@@ -25,3 +26,22 @@ def named_lines(size: str, name: str, width: int, numbers: str, columns: int) ->
     if len(name) <= width:
         return [f"{size:>6}  {name:<{width}}  {numbers}"]
     return [*wrapped(f"{size:>6}  {name}", columns, " " * 8), f"{'':>6}  {'':<{width}}  {numbers}"]
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
+) -> list[str]:
+    """Columns as wide as they need, those numbered in `right` set to the right. A head with spaces
+    gives its column a least width.
+
+    >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
+    ['pair         GB/s', 'GPU0 - GPU1  12.0']
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:>{width}}" if place in right else f"{cell:<{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip(" ")
+        for row in (heads, *rows)
+    ]

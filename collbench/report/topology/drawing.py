@@ -18,12 +18,12 @@ from collbench.report.drawings.svg import (
     fitted,
     line,
     number,
+    text_at,
     width_of,
-    words,
 )
 from collbench.report.topology import drawing_links
 from collbench.report.topology.drawing_layout import BAR_H, Bar, HostLayout, lay_out
-from collbench.report.topology.words import (
+from collbench.report.topology.labels import (
     Alike,
     alike,
     between,
@@ -43,7 +43,7 @@ _FILL = {
     "nic": ("#f8f0fc", "#862e9c"),
     "nvswitch": ("#d3f9d8", "#2b8a3e"),
 }
-_TITLE, _SAID, _NAME, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
+_TITLE_SIZE, _TEXT_SIZE, _NAME_SIZE, _SMALL = 20.0, 13.0, 13.0, 10.0  # sizes of text
 _SWITCH_H = 40.0  # of the bundles' room above the NVSwitch bar
 _ROW_H = 20.0  # of the legend
 
@@ -64,20 +64,20 @@ def svg(topology: Topology) -> str:
     wide = max(_LEAST_W, *(panel.width for panel in panels))
     name = topology.name or topology.hosts[0] or "machine"
     shapes: list[str] = [
-        words(
+        text_at(
             _EDGE,
-            _EDGE + _TITLE,
-            fitted(name, wide, _TITLE, is_bold=True),
-            _TITLE,
+            _EDGE + _TITLE_SIZE,
+            fitted(name, wide, _TITLE_SIZE, is_bold=True),
+            _TITLE_SIZE,
             anchor="start",
             is_bold=True,
         )
     ]
-    y = _EDGE + _TITLE + 8
+    y = _EDGE + _TITLE_SIZE + 8
     for group, panel in zip(groups, panels, strict=True):
-        for text in _folded(_said(group, topology), wide, _SAID):
+        for text in _folded(_caption(group, topology), wide, _TEXT_SIZE):
             y += 18
-            shapes.append(words(_EDGE, y, text, _SAID, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, y, text, _TEXT_SIZE, anchor="start", colour=FAINT))
         y += 20
         colours = drawing_links.Colours(links)
         shapes.append(
@@ -88,7 +88,9 @@ def svg(topology: Topology) -> str:
     for text in between(topology, groups):
         y += 18
         shapes.append(
-            words(_EDGE, y, fitted(text, wide, _SAID), _SAID, anchor="start", colour=FAINT)
+            text_at(
+                _EDGE, y, fitted(text, wide, _TEXT_SIZE), _TEXT_SIZE, anchor="start", colour=FAINT
+            )
         )
     y += 14
     left_out = _left_out(
@@ -101,17 +103,13 @@ def svg(topology: Topology) -> str:
     return _document(name, gpus_text(topology), shapes, wide + 2 * _EDGE, y + height + _EDGE)
 
 
-def _said(group: Alike, topology: Topology) -> str:
+def _caption(group: Alike, topology: Topology) -> str:
     """What stands above a host's drawing."""
     many = len(group.hosts)
     hosts = [name for name in group.names if name]
-    which = (
-        f"{many} such hosts, one of them drawn"
-        if many > 1
-        else hosts[0]
-        if hosts and hosts[0] != topology.name
-        else ""
-    )
+    which = hosts[0] if hosts and hosts[0] != topology.name else ""
+    if many > 1:
+        which = f"{many} such hosts, one of them drawn"
     return f"{which}: {gpus_text(group.part)}" if which else gpus_text(group.part)
 
 
@@ -154,9 +152,7 @@ class _Panel:
         )
 
     def _drawn(self) -> Iterator[Link]:
-        """What the legend explains: links that have a line, and those of NICs to the network, which
-        their boxes stand for.
-        """
+        """The links that the legend explains: those with a line, and those to the network."""
         yield from (link for link, bar in self._layout.feeds.values() if bar)
         yield from _above_links(self._layout.bars)
         yield from drawing_links.switch_bundles(self.one).values()
@@ -167,9 +163,7 @@ class _Panel:
         )
 
     def _links_left(self) -> int:
-        """Links that the drawing has no line for, such as a second way of a GPU to its
-        CPU.
-        """
+        """The number of links without a line, such as a second way of a GPU to its CPU."""
         places = self._layout.places
         pcie = [
             link
@@ -213,58 +207,36 @@ class _Panel:
             if width_of(below, _SMALL) > room and node.kind == "nic":
                 below = below.split()[0]
             middle = rect.y + rect.h / 2
-            yield words(
-                rect.middle,
-                middle + (-2 if below else 5),
-                fitted(label, room, _NAME - 1, is_bold=True),
-                _NAME - 1,
-                is_bold=True,
-            )
+            yield _name(rect.middle, middle + (-2 if below else 5), label, room)
             if below:
-                yield words(
+                yield text_at(
                     rect.middle, middle + 12, fitted(below, room, _SMALL), _SMALL, colour=FAINT
                 )
             return
         if node.kind == "cpu":
-            words_of_box = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
-            text = ", ".join(part for part in words_of_box if part)
-            yield from self._bar(
-                rect,
-                "cpu",
-                label,
-                text if width_of(text, _SMALL) <= rect.w - 16 or not node.name else node.name,
-            )
+            parts = [node.name, f"CPUs {node.affinity}" if node.affinity else ""]
+            text = ", ".join(part for part in parts if part)
+            is_fitting = width_of(text, _SMALL) <= rect.w - 16 or not node.name
+            yield from self._bar(rect, "cpu", label, text if is_fitting else node.name)
         else:
-            yield from self._bar(
-                rect,
-                node.kind,
-                "PCIe switch" if node.kind == "pci" else "host bridge",
-                node.address,
-            )
+            name = "PCIe switch" if node.kind == "pci" else "host bridge"
+            yield from self._bar(rect, node.kind, name, node.address)
 
     def _gpu_text(self, node: Node) -> str:
         """Under a GPU's number: its model if the host has several, else where it is."""
         is_one_model = len({gpu.name for gpu in self.one.gpus}) == 1
-        return (
-            node.address.removeprefix("0000:")
-            if is_one_model
-            else node.name.removeprefix("NVIDIA ")
-        )
+        if is_one_model:
+            return node.address.removeprefix("0000:")
+        return node.name.removeprefix("NVIDIA ")
 
     def _bar(self, rect: Rect, kind: str, label: str, description: str) -> Iterator[str]:
         """A wide box: its name, and beside it or below it what it is, as far as there is room."""
         yield box(rect, *_FILL[kind])
         room = rect.w - 16
-        beside = room - width_of(f"{label}  ", _NAME, is_bold=True)
+        beside = room - width_of(f"{label}  ", _NAME_SIZE, is_bold=True)
         if description and width_of(description, _SMALL + 1) > beside:
-            yield words(
-                rect.middle,
-                rect.y + 15,
-                fitted(label, room + 6, _NAME - 1, is_bold=True),
-                _NAME - 1,
-                is_bold=True,
-            )
-            yield words(
+            yield _name(rect.middle, rect.y + 15, label, room + 6)
+            yield text_at(
                 rect.middle, rect.y + 28, fitted(description, room, _SMALL), _SMALL, colour=FAINT
             )
         elif description:
@@ -274,16 +246,16 @@ class _Panel:
             )
             yield (
                 f'<text x="{number(rect.middle)}" y="{number(rect.y + rect.h / 2 + 5)}"'
-                f' font-size="{number(_NAME)}" text-anchor="middle" fill="{INK}">{text}</text>'
+                f' font-size="{number(_NAME_SIZE)}" text-anchor="middle" fill="{INK}">{text}</text>'
             )
         else:
-            yield words(
-                rect.middle,
-                rect.y + rect.h / 2 + 5,
-                fitted(label, room + 6, _NAME - 1, is_bold=True),
-                _NAME - 1,
-                is_bold=True,
-            )
+            yield _name(rect.middle, rect.y + rect.h / 2 + 5, label, room + 6)
+
+
+def _name(x: float, y: float, label: str, room: float) -> str:
+    """The name of a box, in bold letters."""
+    size = _NAME_SIZE - 1
+    return text_at(x, y, fitted(label, room, size, is_bold=True), size, is_bold=True)
 
 
 def _above_links(bars: Sequence[Bar]) -> Iterator[Link]:
@@ -314,11 +286,9 @@ def _legend_entries(panels: Sequence[_Panel]) -> list[tuple[Link, str]]:
 def _meaning(topology: Topology, link: Link) -> str:
     if drawing_links.is_between_gpus(topology, link) and drawing_links.is_few(link):
         one = rate_text(None if link.usable_gbs is None else link.usable_gbs / max(link.count, 1))
-        return (
-            f"one NVLink {link.generation or '?'}, {one} GB/s"
-            if one[0].isdigit()
-            else "one NVLink, rate unknown"
-        )
+        if one[0].isdigit():
+            return f"one NVLink {link.generation or '?'}, {one} GB/s"
+        return "one NVLink, rate unknown"
     if link.kind == "socket" and drawing_links.has_all_sockets(topology):
         return f"{link_text(link)}, every two CPUs"
     return link_text(link).replace("network,", "NIC to the network,")
@@ -326,15 +296,12 @@ def _meaning(topology: Topology, link: Link) -> str:
 
 def _left_out(links: int, switches: int) -> list[str]:
     """What the drawing does not show of the topology."""
-    remarks = [f"{links} further link{'s are' if links > 1 else ' is'} not drawn."] if links else []
-    return [
-        *remarks,
-        *(
-            [f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn."]
-            if switches
-            else []
-        ),
-    ]
+    remarks = []
+    if links:
+        remarks.append(f"{links} further link{'s are' if links > 1 else ' is'} not drawn.")
+    if switches:
+        remarks.append(f"{switches} PCIe switch{'es are' if switches > 1 else ' is'} not drawn.")
+    return remarks
 
 
 def _legend(
@@ -344,23 +311,23 @@ def _legend(
     wide: float,
     notes: Sequence[str],
 ) -> tuple[list[str], float]:
-    """What the lines mean, in rows as wide as the drawing, then the notes. Returns shapes and their
-    height.
-    """
+    """The meaning of the lines, then the notes: the shapes, and their height."""
     shapes = [line([(_EDGE, y), (_EDGE + wide, y)], "#ced4da", 1)]
     x, row = _EDGE, y + 22
     for link, text in entries:
-        need = 44 + width_of(text, _SAID) + 18
+        need = 44 + width_of(text, _TEXT_SIZE) + 18
         if x > _EDGE and x + need > _EDGE + wide:
             x, row = _EDGE, row + _ROW_H
         colour, dash = colours.of(link)
         shapes.append(line([(x, row - 4), (x + 34, row - 4)], colour, 3, dash))
-        shapes.append(words(x + 42, row, fitted(text, wide - 44, _SAID), _SAID, anchor="start"))
+        shapes.append(
+            text_at(x + 42, row, fitted(text, wide - 44, _TEXT_SIZE), _TEXT_SIZE, anchor="start")
+        )
         x += need
     for text in (*(["GB/s are decimal, usable, in each direction."] if entries else []), *notes):
-        for part in _folded(text, wide, _SAID - 1):
+        for part in _folded(text, wide, _TEXT_SIZE - 1):
             row += _ROW_H
-            shapes.append(words(_EDGE, row, part, _SAID - 1, anchor="start", colour=FAINT))
+            shapes.append(text_at(_EDGE, row, part, _TEXT_SIZE - 1, anchor="start", colour=FAINT))
     return shapes, row - y + 6
 
 

@@ -179,6 +179,19 @@ def _leaves(bars: tuple[Bar, ...], rows: int, flips: frozenset[str]) -> Iterator
                 yield item
 
 
+def _gpu_places(
+    bars: tuple[Bar, ...], rows: int, flips: frozenset[str]
+) -> tuple[list[Column], dict[str, tuple[int, int]]]:
+    """All columns from left to right, and the column and row of every GPU."""
+    columns = list(_leaves(bars, rows, flips))
+    return columns, {
+        gpu: (place, row)
+        for place, column in enumerate(columns)
+        for row, gpu in enumerate(column.gpus)
+        if gpu
+    }
+
+
 def best_flips(bars: tuple[Bar, ...], pairs: Mapping[tuple[str, str], int]) -> frozenset[str]:
     """Which bars to mirror and which columns to turn over, so that links between GPUs are short and
     pass over few others: by descent.
@@ -220,16 +233,8 @@ def _all(bars: tuple[Bar, ...]) -> Iterator[Bar]:
 def _cost(
     bars: tuple[Bar, ...], flips: frozenset[str], pairs: Mapping[tuple[str, str], int]
 ) -> float:
-    """How bad an order is: lengths of the links, and more for each that has to go around a GPU or
-    crosses many others.
-    """
-    columns = list(_leaves(bars, 2, flips))
-    at = {
-        gpu: (place, row)
-        for place, column in enumerate(columns)
-        for row, gpu in enumerate(column.gpus)
-        if gpu
-    }
+    """The cost of an order: the lengths of the links, and more where a link crosses others."""
+    columns, at = _gpu_places(bars, 2, flips)
     cost = 0.0
     for a, b in pairs:
         (one, row), (other, other_row) = at[a], at[b]
@@ -263,14 +268,12 @@ class _Placing:
         flips: frozenset[str],
         pairs: Mapping[tuple[str, str], int],
     ) -> None:
-        self._one, self._bars, self._feeds, self._rows, self._flips, self._pairs = (
-            one,
-            bars,
-            feeds,
-            rows,
-            flips,
-            pairs,
-        )
+        self._one = one
+        self._bars = bars
+        self._feeds = feeds
+        self._rows = rows
+        self._flips = flips
+        self._pairs = pairs
         self._is_mesh = is_mesh = bool(pairs)
         self._gap, self._lane = (_MESH_GAP, _LANE) if is_mesh else (_COLUMN_GAP, 0.0)
         self._places: dict[str, Rect] = {}
@@ -292,7 +295,7 @@ class _Placing:
         x = 0.0
         for bar in self._bars:
             wide = self._width(bar)
-            self._put(bar, x, wide, 0)
+            self._place(bar, x, wide, 0)
             x += wide + _CPU_GAP
         return HostLayout(
             places=self._places,
@@ -310,13 +313,7 @@ class _Placing:
 
     def _arcs(self) -> tuple[float, float]:
         """Room above the first row and below the last for arcs over GPUs between."""
-        columns = list(_leaves(self._bars, self._rows, self._flips))
-        at = {
-            gpu: (place, row)
-            for place, column in enumerate(columns)
-            for row, gpu in enumerate(column.gpus)
-            if gpu
-        }
+        columns, at = _gpu_places(self._bars, self._rows, self._flips)
         most = [0, 0]
         for a, b in self._pairs:
             (one, row), (other, other_row) = sorted((at[a], at[b]))
@@ -339,16 +336,14 @@ class _Placing:
         return sum(widths) + sum(self._between(a, b) for a, b in pairwise(items))
 
     def _wide(self, item: Column | Bar) -> float:
-        return (
-            self._width(item)
-            if isinstance(item, Bar)
-            else item.width + (self._lane if any(item.gpus) else 0)
-        )
+        if isinstance(item, Bar):
+            return self._width(item)
+        return item.width + (self._lane if any(item.gpus) else 0)
 
     def _between(self, a: Column | Bar, b: Column | Bar) -> float:
         return max(self._gap, _BAR_GAP) if isinstance(a, Bar) or isinstance(b, Bar) else self._gap
 
-    def _put(self, bar: Bar, x: float, wide: float, level: int) -> None:
+    def _place(self, bar: Bar, x: float, wide: float, level: int) -> None:
         if bar.node:
             self._places[bar.node] = Rect(x=x, y=level * (BAR_H + LEVEL_H), w=wide, h=BAR_H)
         items = list(order_of(bar, self._rows, self._flips))
@@ -358,12 +353,12 @@ class _Placing:
                 x += self._between(items[place - 1], item)
             size = self._wide(item)
             if isinstance(item, Bar):
-                self._put(item, x, size, level + bool(bar.node))
+                self._place(item, x, size, level + bool(bar.node))
             else:
-                self._put_column(item, x)
+                self._place_column(item, x)
             x += size
 
-    def _put_column(self, column: Column, x: float) -> None:
+    def _place_column(self, column: Column, x: float) -> None:
         """GPUs at the right of their lane, NICs above them beside the line that comes down."""
         inside = x + (self._lane if any(column.gpus) else 0)
         for row, gpu in enumerate(column.gpus):

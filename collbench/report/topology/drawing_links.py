@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from collbench.machine.topology.model import Link, Topology
-from collbench.report.drawings.svg import Rect, arc, line, words
+from collbench.report.drawings.svg import Rect, arc, line, text_at
 from collbench.report.topology.drawing_layout import Bar, HostLayout, arc_height
 
-NVLINK, C2C, SOCKET, NETWORK, UNTOLD = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
+NVLINK, C2C, SOCKET, NETWORK, UNKNOWN_COLOUR = "#2f9e44", "#0b9a9a", "#d9480f", "#862e9c", "#868e96"
 _PCIE_COLOURS = ("#1864ab", "#4dabf7", "#7048e8", "#a61e4d")  # the fastest first
 _DASHES = ("", "", "6 3", "6 3", "2 3")
 _FEW = 4  # NVLinks of a pair that are drawn one by one; more are a bundle with their number
@@ -45,7 +45,7 @@ class Colours:
     def of(self, link: Link) -> tuple[str, str]:
         """Colour and dash."""
         if link.kind == "pcie":
-            return self._pcie.get((link.generation, link.count), (UNTOLD, "4 3"))
+            return self._pcie.get((link.generation, link.count), (UNKNOWN_COLOUR, "4 3"))
         return {"nvlink": NVLINK, "c2c": C2C, "socket": SOCKET, "network": NETWORK}[link.kind], ""
 
 
@@ -60,9 +60,7 @@ def is_between_gpus(one: Topology, link: Link) -> bool:
 
 
 def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
-    """PCIe and C2C lines: bars to bars straight down, NICs up to their bar, GPUs through the lane
-    beside them.
-    """
+    """PCIe and C2C lines: straight between bars, and to GPUs through the lane beside them."""
     yield from _between_bars(layout, layout.bars, colours)
     for name, (link, bar) in layout.feeds.items():
         if bar not in layout.places or name not in layout.places:
@@ -72,16 +70,8 @@ def from_above(layout: HostLayout, colours: Colours) -> Iterator[str]:
         if name not in layout.lanes:
             yield line([(end.middle, start), (end.middle, end.y)], colour, 2, dash)
         elif layout.is_mesh:
-            yield line(
-                [
-                    (layout.lanes[name], start),
-                    (layout.lanes[name], end.y + _TAP),
-                    (end.x, end.y + _TAP),
-                ],
-                colour,
-                2,
-                dash,
-            )
+            x, tap = layout.lanes[name], end.y + _TAP
+            yield line([(x, start), (x, tap), (end.x, tap)], colour, 2, dash)
         else:
             x = _entry(layout, end)
             yield line([(x, start), (x, end.y)], colour, 2, dash)
@@ -94,11 +84,9 @@ def _entry(layout: HostLayout, gpu: Rect) -> float:
         for name, rect in layout.places.items()
         if name not in layout.rows and name in layout.feeds
     ]
-    return (
-        gpu.x + 10
-        if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics)
-        else gpu.middle
-    )
+    if any(gpu.x < rect.right and rect.x < gpu.right for rect in nics):
+        return gpu.x + 10
+    return gpu.middle
 
 
 def _between_bars(layout: HostLayout, bars: Sequence[Bar], colours: Colours) -> Iterator[str]:
@@ -138,21 +126,8 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
                     height + (shift if height > 0 else -shift),
                     NVLINK,
                 )
-            marks += (
-                [
-                    words(
-                        (x1 + x2) / 2,
-                        (y1 - height) + 4,
-                        f"x{link.count}",
-                        11,
-                        has_halo=True,
-                        colour=NVLINK,
-                        is_bold=True,
-                    )
-                ]
-                if not is_few(link)
-                else []
-            )
+            if not is_few(link):
+                marks.append(_count_mark((x1 + x2) / 2, y1 - height, link))
             continue
         is_level = layout.rows[a] == layout.rows[b]
         # Lines end on the edge that they leave from; slanting ones lie nearer to each other than
@@ -166,18 +141,13 @@ def mesh(one: Topology, layout: HostLayout) -> Iterator[str]:
             yield line([(x1 + dx, y1 + dy), (x2 + dx, y2 + dy)], NVLINK)
         if not is_few(link) or (needed > _MOST_SPREAD and count > 1):
             share = 0.5 if y1 == y2 else 0.28
-            marks.append(
-                words(
-                    x1 + (x2 - x1) * share,
-                    y1 + (y2 - y1) * share + 4,
-                    f"x{link.count}",
-                    11,
-                    has_halo=True,
-                    colour=NVLINK,
-                    is_bold=True,
-                )
-            )
+            marks.append(_count_mark(x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, link))
     yield from marks
+
+
+def _count_mark(x: float, y: float, link: Link) -> str:
+    """The number of bonded links, on their lines."""
+    return text_at(x, y + 4, f"x{link.count}", 11, has_halo=True, colour=NVLINK, is_bold=True)
 
 
 def _shifts(count: int) -> list[float]:
@@ -228,26 +198,14 @@ class _Ports:
 
 
 def to_switch(one: Topology, layout: HostLayout, bar: Rect) -> Iterator[str]:
-    """Bundles of every GPU down to the bar that stands for the NVSwitches, each with its number of
-    links.
-    """
+    """The links of every GPU down to the bar of the NVSwitches, with their number."""
     for gpu, link in switch_bundles(one).items():
         rect, count = layout.places[gpu], link.count
         for shift in _shifts(min(count, 3)):
-            yield line(
-                [(rect.middle - 8 + shift, rect.bottom), (rect.middle - 8 + shift, bar.y)],
-                NVLINK,
-                2.4,
-            )
-        yield words(
-            rect.middle + 4,
-            (rect.bottom + bar.y) / 2 + 4,
-            f"x{count}",
-            12,
-            anchor="start",
-            colour=NVLINK,
-            is_bold=True,
-        )
+            x = rect.middle - 8 + shift
+            yield line([(x, rect.bottom), (x, bar.y)], NVLINK, 2.4)
+        x, y = rect.middle + 4, (rect.bottom + bar.y) / 2 + 4
+        yield text_at(x, y, f"x{count}", 12, anchor="start", colour=NVLINK, is_bold=True)
 
 
 def switch_bundles(one: Topology) -> dict[str, Link]:
@@ -262,18 +220,14 @@ def switch_bundles(one: Topology) -> dict[str, Link]:
 
 
 def _together(one: Link, other: Link) -> Link:
-    gbs = (
-        None
-        if one.usable_gbs is None or other.usable_gbs is None
-        else one.usable_gbs + other.usable_gbs
-    )
+    gbs = None
+    if one.usable_gbs is not None and other.usable_gbs is not None:
+        gbs = one.usable_gbs + other.usable_gbs
     return replace(one, count=one.count + other.count, usable_gbs=gbs)
 
 
 def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
-    """Links between CPUs: straight between neighbours, else over those between; one line to
-    all where every two are linked.
-    """
+    """Links between CPUs: straight lines, arcs, or one line to all if every two are linked."""
     order = sorted(
         (node.id for node in one.of_kind("cpu") if node.id in layout.places),
         key=lambda name: layout.places[name].x,
@@ -291,21 +245,13 @@ def sockets(one: Topology, layout: HostLayout) -> Iterator[str]:
         if link.kind != "socket" or not {link.a, link.b} <= set(order):
             continue
         a, b = sorted((link.a, link.b), key=order.index)
-        one_box, other = layout.places[a], layout.places[b]
+        left, right = layout.places[a], layout.places[b]
         if (a, b) in near:
-            yield line(
-                [(one_box.right, one_box.y + one_box.h / 2), (other.x, one_box.y + one_box.h / 2)],
-                SOCKET,
-                3.2,
-            )
+            level = left.y + left.h / 2
+            yield line([(left.right, level), (right.x, level)], SOCKET, 3.2)
         else:
-            yield arc(
-                (one_box.right - 20, one_box.y),
-                (other.x + 20, other.y),
-                8 + 7 * (order.index(b) - order.index(a)),
-                SOCKET,
-                2.4,
-            )
+            height = 8 + 7 * (order.index(b) - order.index(a))
+            yield arc((left.right - 20, left.y), (right.x + 20, right.y), height, SOCKET, 2.4)
 
 
 def has_all_sockets(one: Topology) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from collbench.machine.topology.model import Node, Topology, spans
 from collbench.machine.topology.paths import path
-from collbench.report.topology.words import (
+from collbench.report.tables.text import table
+from collbench.report.topology.labels import (
     CLASSES,
     UNKNOWN,
     Alike,
@@ -54,11 +55,9 @@ def matrix(topology: Topology, columns: int, paint: Paint = plain) -> list[str]:
 
 def _block(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[str]:
     """One host. Adds the classes that appear to `shown`."""
-    nodes = ends(one)
-    if not one.gpus:
-        lines = _cpus(one)
-        return [*lines, "", *_ends(one, columns, paint, shown)] if nodes else lines
-    return _ends(one, columns, paint, shown)
+    if one.gpus:
+        return _ends(one, columns, paint, shown)
+    return [*_cpus(one), "", *_ends(one, columns, paint, shown)] if ends(one) else _cpus(one)
 
 
 def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[str]:
@@ -73,7 +72,7 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     widths = [
         max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(names)
     ]
-    tails = _table(("CPU Affinity", "NUMA Affinity"), affinity)
+    tails = table(("CPU Affinity", "NUMA Affinity"), affinity)
     whole = lead + sum(len(_GAP) + width for width in widths)
 
     def rows(places: range, tail: Sequence[str]) -> list[str]:
@@ -85,7 +84,7 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
                 for place in places
             ]
             head_lines.append(
-                _trimmed(_GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]]))
+                _GAP.join([f"{name:<{lead}}", *painted, *tail[number + 1 : number + 2]]).rstrip(" ")
             )
         return head_lines
 
@@ -103,11 +102,6 @@ def _ends(one: Topology, columns: int, paint: Paint, shown: set[str]) -> list[st
     return lines + _affinities(names, affinity, columns)
 
 
-def _trimmed(line: str) -> str:
-    """Without the spaces at the end of a plain line; a painted one ends in an escape."""
-    return line.rstrip(" ")
-
-
 def _cell(text: str) -> str:
     return " X" if text == "X" else text
 
@@ -122,21 +116,10 @@ def _painted(kind: str) -> str:
     return "NVL" if kind == "NV#" else kind
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns as wide as they need."""
-    wide = [max(len(head), *(len(row[place]) for row in rows)) for place, head in enumerate(heads)]
-    return [
-        _GAP.join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip()
-        for row in (heads, *rows)
-    ]
-
-
 def _affinities(
     names: Sequence[str], affinity: Sequence[tuple[str, str]], columns: int
 ) -> list[str]:
-    """CPUs and NUMA nodes of each device; devices that share them stand in one line, long
-    lists of CPUs wrap.
-    """
+    """The CPUs and NUMA nodes of each device; devices that share them have one line."""
     shared: dict[tuple[str, str], list[str]] = {}
     for name, near in zip(names, affinity, strict=True):
         shared.setdefault(near, []).append(name)
@@ -209,7 +192,7 @@ def _cpus(one: Topology) -> list[str]:
         for node in one.of_kind("cpu")
     ]
     return (
-        _table(("NUMA", "CPU", "CPU Affinity"), rows) if rows else ["nothing is known of this host"]
+        table(("NUMA", "CPU", "CPU Affinity"), rows) if rows else ["nothing is known of this host"]
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Link, LinkKind, Node, Topology
 from collbench.machine.topology.paths import Path, path
 from collbench.machine.topology.rates import link_label
-from collbench.report.topology.words import (
+from collbench.report.tables.text import table
+from collbench.report.topology.labels import (
     UNKNOWN,
     Alike,
     Paint,
@@ -29,28 +30,9 @@ from collbench.report.topology.words import (
 if TYPE_CHECKING:
     from collbench.machine.discovery import LinkRow
 
-_GAP = "  "
 _NO_SOURCE = "?"
 _MEANINGS = {**P2P_MEANINGS, _NO_SOURCE: "unknown"}
 _MANY = 6  # pairs; more that are all alike need no line each
-
-
-def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
-) -> list[str]:
-    """Columns as wide as they need, those numbered in `right` set to the right.
-
-    >>> table(("pair", "GB/s"), [("GPU0 - GPU1", "12.0")], right=(1,))
-    ['pair         GB/s', 'GPU0 - GPU1  12.0']
-    """
-    wide = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-    return [
-        _GAP.join(
-            f"{cell:>{wide[place]}}" if place in right else f"{cell:<{wide[place]}}"
-            for place, cell in enumerate(row)
-        ).rstrip(" ")
-        for row in (heads, *rows)
-    ]
 
 
 def rates(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -75,9 +57,7 @@ def rates(topology: Topology, paint: Paint = plain) -> list[str]:
 
 
 def _rates_of(one: Topology, paint: Paint) -> list[str]:
-    """Pairs of GPUs, in one line if there are many and all are alike; then every GPU with every
-    NIC.
-    """
+    """Pairs of GPUs, in one line if many are alike; then every GPU with every NIC."""
     nics = [node for node in ends(one) if node.kind == "nic"]
     gpus = [path(one, a.id, b.id) for a, b in combinations(one.gpus, 2)]
     if not gpus and not (one.gpus and nics):
@@ -102,15 +82,13 @@ def _rates_between(topology: Topology, groups: Sequence[Alike], paint: Paint) ->
             there = min(others, key=lambda host: (host < here, host))
             a, b = (firsts[host].id for host in sorted((here, there)))
             ways.setdefault((a, b), path(topology, a, b))
-    return (
-        [
+    if ways:
+        return [
             "",
             "Between hosts, for one GPU of each:",
             *_rate_lines(topology, list(ways.values()), paint),
         ]
-        if ways
-        else []
-    )
+    return []
 
 
 def _rate_lines(
@@ -125,18 +103,12 @@ def _rate_lines(
         )
         for way in ways
     ]
-    lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
+    head, *lines = table(("pair", "class", "GB/s", "limited by"), rows, right=(2,))
     painted = [
-        _in_colour(line, row[1], way, paint)
-        for line, row, way in zip(lines[1:], rows, ways, strict=True)
+        line.replace(f"  {way.label}", f"  {paint(way.label, way.kind)}", 1)
+        for line, way in zip(lines, ways, strict=True)
     ]
-    return [*([f"{first} {rows[0][0]}:"] if first else []), lines[0], *painted]
-
-
-def _in_colour(line: str, text: str, way: Path, paint: Paint) -> str:
-    """The line with its class painted, which stands after the pair."""
-    place = line.index(f"{_GAP}{text}") + len(_GAP)
-    return line[:place] + paint(text, way.kind) + line[place + len(text) :]
+    return [*([f"{first} {rows[0][0]}:"] if first else []), head, *painted]
 
 
 def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
@@ -175,7 +147,7 @@ def p2p(topology: Topology, paint: Paint = plain) -> list[str]:
 def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list[str]:
     names = [labels(one)[node.id] for node in one.gpus]
     lead = max(len(what), *map(len, names))
-    lines = [_GAP.join([f"{what:<{lead}}", *names])]
+    lines = ["  ".join([f"{what:<{lead}}", *names])]
     for name, row in zip(names, one.gpus, strict=True):
         cells = [_p2p_cell(one, row, column, what) for column in one.gpus]
         shown |= set(cells)
@@ -183,7 +155,7 @@ def _p2p_matrix(one: Topology, what: str, shown: set[str], paint: Paint) -> list
             paint(f"{cell:<{len(of)}}", _p2p_colour(cell.strip()))
             for cell, of in zip(cells, names, strict=True)
         ]
-        lines.append(_GAP.join([f"{name:<{lead}}", *painted]).rstrip(" "))
+        lines.append("  ".join([f"{name:<{lead}}", *painted]).rstrip(" "))
     return lines
 
 
@@ -198,9 +170,7 @@ def _p2p_colour(code: str) -> str:
 
 
 def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 80) -> list[str]:
-    """Every link of the model: its ends, what it is, its raw and usable rates, and where
-    they come from. `without`: kinds left out.
-    """
+    """Every link: its ends, its kind, its rates and their source. without: kinds left out."""
     groups = alike(topology)
     lines: list[str] = []
     sources: dict[str, int] = {}
@@ -221,20 +191,15 @@ def links(topology: Topology, without: Sequence[LinkKind] = (), columns: int = 8
 
 
 def _link_lines(rows: Sequence[tuple[str, ...]], columns: int) -> list[str]:
-    """The table; where it is wider than the screen, ends with long names stand in a line of their
-    own.
-    """
+    """The table; on a narrow screen long names stand in a line of their own."""
     heads, right = ("link", "what", "raw GB/s", "usable", "source"), (2, 3)
     room = columns - max(map(len, table(("", *heads[1:]), [("", *row[1:]) for row in rows], right)))
-    lines = table(heads, [row if len(row[0]) <= room else ("", *row[1:]) for row in rows], right)
-    return [
-        lines[0],
-        *[
-            text
-            for row, line in zip(rows, lines[1:], strict=True)
-            for text in (*([row[0]] if len(row[0]) > room else []), line)
-        ],
-    ]
+    short = [row if len(row[0]) <= room else ("", *row[1:]) for row in rows]
+    head, *lines = table(heads, short, right)
+    output = [head]
+    for row, line in zip(rows, lines, strict=True):
+        output += [row[0], line] if len(row[0]) > room else [line]
+    return output
 
 
 def _link_row(one: Topology, link: Link, sources: dict[str, int]) -> tuple[str, ...]:
@@ -263,20 +228,15 @@ def nvlinks(rows: Sequence["LinkRow"], paint: Paint = plain) -> list[str]:
             row.version or UNKNOWN,
             row.remote or UNKNOWN,
             rate_text(row.speed_gbs),
-            *[
-                UNKNOWN if count is None else str(count)
-                for count in (row.replay, row.recovery, row.crc)
-            ],
+            *[UNKNOWN if n is None else str(n) for n in (row.replay, row.recovery, row.crc)],
         )
         for row in rows
     ]
-    lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
+    head, *lines = table(heads, cells, right=(0, 1, 5, 6, 7, 8))
+    pairs = zip(lines, rows, strict=True)
     return [
-        lines[0],
-        *[
-            paint(line, "not OK") if row.is_active is False else line
-            for line, row in zip(lines[1:], rows, strict=True)
-        ],
+        head,
+        *[paint(line, "not OK") if row.is_active is False else line for line, row in pairs],
     ]
 
 
@@ -307,15 +267,13 @@ def rings(
         f"{len(orders)} ring{'s' * (len(orders) > 1)}, {carried}",
         *_orders("ring", orders, columns),
     ]
-    return (
-        [
+    if trees:
+        return [
             *lines,
             f"{len(trees)} chain{'s' * (len(trees) > 1)} for trees",
             *_orders("chain", trees, columns),
         ]
-        if trees
-        else lines
-    )
+    return lines
 
 
 def _orders(name: str, orders: Sequence[Sequence[int]], columns: int) -> list[str]:

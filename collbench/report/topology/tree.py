@@ -7,8 +7,7 @@ CPU leads to comes last. Hosts that are equal are shown once.
 
 from collbench.machine.topology.model import Link, Node, Topology
 from collbench.machine.topology.rates import link_label
-from collbench.report.topology.matrix import runs
-from collbench.report.topology.words import (
+from collbench.report.topology.labels import (
     Paint,
     alike,
     between,
@@ -18,6 +17,7 @@ from collbench.report.topology.words import (
     plain,
     rate_text,
 )
+from collbench.report.topology.matrix import runs
 
 _ASIDE = ("nvlink", "socket", "network")  # kinds of links that lead across the tree
 _KIND_ORDER = {"cpu": 0, "root": 1, "pci": 2, "gpu": 3, "nic": 4, "nvswitch": 5, "net": 6}
@@ -115,11 +115,11 @@ class _Walk:
 
     def _text(self, node: Node, above: Link | None) -> str:
         label = self._labels[node.id]
-        is_told = node.kind == "gpu" and self._is_one_model  # by the heading
+        is_in_heading = node.kind == "gpu" and self._is_one_model  # by the heading
         parts = (
             [node.name]
             if node.name.startswith(label)
-            else [label, *([node.name] if node.name and not is_told else [])]
+            else [label, *([node.name] if node.name and not is_in_heading else [])]
         )
         parts += [f"CPUs {node.affinity}"] if node.kind == "cpu" and node.affinity else []
         parts += [node.address] if _is_device(node) and node.address else []
@@ -128,9 +128,7 @@ class _Walk:
         return ", ".join(parts)
 
     def _aside(self, node: Node) -> list[str]:
-        """Links across the tree, those that are alike in one line; a network or a switch that
-        others name says what is in it.
-        """
+        """Links across the tree, those that are alike in one line."""
         same: dict[tuple[str, str, str], list[str]] = {}
         for link in self._one.links_of[node.id]:
             if link.kind in _ASIDE:

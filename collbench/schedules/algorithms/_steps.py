@@ -1,8 +1,8 @@
 """What algorithm files share: short names for operands, and numbers around a ring."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from collbench.schedules.ir import Edge, Operand, Program, Round, Track
+from collbench.schedules.ir import Edge, Operand, Program, Round, Step, Track
 from collbench.spec.world import World
 
 ProgramOf = Callable[[World, int], Program]
@@ -37,3 +37,13 @@ def edges(peers: list[int], port: str) -> tuple[Edge, ...]:
 def others(world: World, rank: int) -> list[int]:
     """Every other rank, nearest successor first, so that no two ranks begin with the same peer."""
     return [(rank + k) % world.n for k in range(1, world.n)]
+
+
+def send_chunks(chunks: Iterable[tuple[int, int]], port: str) -> Round:
+    """Input chunks, each straight to a peer, from pairs (peer, chunk)."""
+    return tuple(Step(src=(inp(chunk),), send=(Edge(peer, port),)) for peer, chunk in chunks)
+
+
+def receive_chunks(chunks: Iterable[tuple[int, int]], port: str) -> Round:
+    """Output chunks, each straight from a peer, from pairs (peer, chunk)."""
+    return tuple(Step(recv=(Edge(peer, port),), dst=out(chunk)) for peer, chunk in chunks)

@@ -5,21 +5,28 @@ no forwarding.
 every pair has a path of its own.
 """
 
-from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
+from collbench.schedules.algorithms._steps import (
+    Serves,
+    edges,
+    inp,
+    one_track,
+    others,
+    out,
+    receive_chunks,
+    send_chunks,
+)
 from collbench.schedules.ir import Edge, Program, Round, Step
 from collbench.spec.world import World
 
 
 def _send_blocks(world: World, rank: int) -> Round:
     """Block p of the input goes to rank p."""
-    return tuple(
-        Step(src=(inp(peer),), send=(Edge(peer, "direct"),)) for peer in others(world, rank)
-    )
+    return send_chunks(((peer, peer) for peer in others(world, rank)), "direct")
 
 
 def _receive_blocks(world: World, rank: int) -> Round:
     """Block p of the output comes from rank p."""
-    return tuple(Step(recv=(Edge(peer, "direct"),), dst=out(peer)) for peer in others(world, rank))
+    return receive_chunks(((peer, peer) for peer in others(world, rank)), "direct")
 
 
 def allgather(world: World, rank: int) -> Program:
@@ -36,13 +43,8 @@ def reducescatter(world: World, rank: int) -> Program:
 
 def alltoall(world: World, rank: int) -> Program:
     """Send block p to rank p; keep the own block."""
-    return one_track(
-        (
-            *_send_blocks(world, rank),
-            Step(src=(inp(rank),), dst=out(rank)),
-            *_receive_blocks(world, rank),
-        )
-    )
+    own = Step(src=(inp(rank),), dst=out(rank))
+    return one_track((*_send_blocks(world, rank), own, *_receive_blocks(world, rank)))
 
 
 def gather(world: World, rank: int) -> Program:

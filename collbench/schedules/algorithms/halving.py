@@ -7,6 +7,8 @@ result from it after. The rooted forms do one half with the exchange and the oth
 tree. Source: Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005.
 """
 
+from collections.abc import Iterable
+
 from collbench.schedules.algorithms._steps import Serves, inp, one_track, out, tmp
 from collbench.schedules.ir import Edge, Operand, Program, Round, Step
 from collbench.spec.world import World
@@ -50,15 +52,13 @@ class _Core:
             *[position + self.p for position in positions if position + self.p < self.n],
         ]
 
+    def send(self, sources: Iterable[Operand], position: int, port: str) -> Round:
+        """One message: those chunks to that position."""
+        return tuple(Step(src=(source,), send=self.edge(position, port)) for source in sources)
 
-def _move(core: _Core, sources: list[Operand], position: int, port: str) -> Round:
-    """One message: those chunks to that position."""
-    return tuple(Step(src=(source,), send=core.edge(position, port)) for source in sources)
-
-
-def _take(core: _Core, targets: list[Operand], position: int, port: str) -> Round:
-    """One message: into those chunks from that position."""
-    return tuple(Step(recv=core.edge(position, port), dst=target) for target in targets)
+    def receive(self, targets: Iterable[Operand], position: int, port: str) -> Round:
+        """One message: into those chunks from that position."""
+        return tuple(Step(recv=self.edge(position, port), dst=target) for target in targets)
 
 
 def _doubling(core: _Core, chunks: dict[int, list[int]]) -> list[Round]:
@@ -68,9 +68,7 @@ def _doubling(core: _Core, chunks: dict[int, list[int]]) -> list[Round]:
         partner = core.position ^ distance
         send = [out(chunk) for chunk in chunks[distance * 2] if chunk in chunks[distance]]
         take = [out(chunk) for chunk in chunks[distance * 2] if chunk not in chunks[distance]]
-        rounds.append(
-            (*_move(core, send, partner, "double"), *_take(core, take, partner, "double"))
-        )
+        rounds.append((*core.send(send, partner, "double"), *core.receive(take, partner, "double")))
     return rounds
 
 
@@ -91,7 +89,7 @@ def _halving(core: _Core, keep: dict[int, list[int]], first: list[Round]) -> lis
             Step(src=(held(chunk),), recv=core.edge(partner, "halve"), dst=tmp(chunk))
             for chunk in keep[distance]
         )
-        rounds.append((*_move(core, [held(chunk) for chunk in give], partner, "halve"), *add))
+        rounds.append((*core.send([held(chunk) for chunk in give], partner, "halve"), *add))
         in_scratch = True
     return rounds
 
@@ -123,15 +121,15 @@ def allreduce(world: World, rank: int) -> Program:
     everything = list(range(core.p))
     if core.is_folded and core.fold is not None:
         return one_track(
-            _move(core, [inp(c) for c in everything], core.fold, "fold"),
-            _take(core, [out(c) for c in everything], core.fold, "unfold"),
+            core.send(map(inp, everything), core.fold, "fold"),
+            core.receive(map(out, everything), core.fold, "unfold"),
         )
     chunks = _segments(core, blocked=False)
     rounds = _halving(core, chunks, _fold_in(core, core.p))
     rounds[-1] = _finish(rounds[-1], tmp(core.position), out(core.position))
     rounds += _doubling(core, chunks)
     if core.fold is not None:
-        rounds.append(_move(core, [out(c) for c in everything], core.fold, "unfold"))
+        rounds.append(core.send(map(out, everything), core.fold, "unfold"))
     return one_track(*rounds)
 
 
@@ -148,13 +146,13 @@ def reducescatter(world: World, rank: int) -> Program:
     core = _Core(world, rank)
     if core.is_folded and core.fold is not None:
         return one_track(
-            _move(core, [inp(b) for b in range(core.n)], core.fold, "fold"),
-            _take(core, [out(0)], core.fold, "unfold"),
+            core.send(map(inp, range(core.n)), core.fold, "fold"),
+            core.receive([out(0)], core.fold, "unfold"),
         )
     rounds = _halving(core, _segments(core, blocked=True), _fold_in(core, core.n))
     rounds[-1] = _finish(rounds[-1], tmp(core.position), out(0))
     if core.fold is not None:
-        rounds.append(_move(core, [tmp(core.fold)], core.fold, "unfold"))
+        rounds.append(core.send([tmp(core.fold)], core.fold, "unfold"))
     return one_track(*rounds)
 
 
@@ -165,14 +163,14 @@ def allgather(world: World, rank: int) -> Program:
     if core.is_folded and core.fold is not None:
         rest = [out(b) for b in range(core.n) if b != core.position]
         give = Step(src=(inp(0),), dst=out(core.position), send=core.edge(core.fold, "fold"))
-        return one_track((give,), _take(core, rest, core.fold, "unfold"))
+        return one_track((give,), core.receive(rest, core.fold, "unfold"))
     first = (
-        (own,) if core.fold is None else (own, *_take(core, [out(core.fold)], core.fold, "fold"))
+        (own,) if core.fold is None else (own, *core.receive([out(core.fold)], core.fold, "fold"))
     )
     rounds = [first, *_doubling(core, _segments(core, blocked=True))]
     if core.fold is not None:
         rounds.append(
-            _move(core, [out(b) for b in range(core.n) if b != core.fold], core.fold, "unfold")
+            core.send([out(b) for b in range(core.n) if b != core.fold], core.fold, "unfold")
         )
     return one_track(*rounds)
 
@@ -184,39 +182,29 @@ def broadcast(world: World, rank: int) -> Program:
     core = _Core(world, rank)
     everything = [out(c) for c in range(core.p)]
     if core.is_folded and core.fold is not None:
-        return one_track(_take(core, everything, core.fold, "unfold"))
+        return one_track(core.receive(everything, core.fold, "unfold"))
     rounds: list[Round] = []
     is_root = core.position == 0
     for distance in core.distances:
         if core.position % (2 * distance) == 0:
             give = [inp(c) if is_root else out(c) for c in core.theirs(distance)]
-            rounds.append(_move(core, give, core.position + distance, "scatter"))
+            rounds.append(core.send(give, core.position + distance, "scatter"))
         elif core.position % distance == 0:
             rounds.append(
-                _take(
-                    core, [out(c) for c in core.mine(distance)], core.position - distance, "scatter"
-                )
+                core.receive(map(out, core.mine(distance)), core.position - distance, "scatter")
             )
     if is_root:
         rounds.append(tuple(Step(src=(inp(c),), dst=out(c)) for c in range(core.p)))
     for distance in reversed(core.distances):
         partner = core.position ^ distance
-        rounds.append(
-            (
-                *(
-                    ()
-                    if partner % (2 * distance) == 0
-                    else _move(core, [out(c) for c in core.mine(distance)], partner, "double")
-                ),
-                *(
-                    ()
-                    if core.position % (2 * distance) == 0
-                    else _take(core, [out(c) for c in core.theirs(distance)], partner, "double")
-                ),
-            )
+        mine, theirs = map(out, core.mine(distance)), map(out, core.theirs(distance))
+        sent = () if partner % (2 * distance) == 0 else core.send(mine, partner, "double")
+        received = (
+            () if core.position % (2 * distance) == 0 else core.receive(theirs, partner, "double")
         )
+        rounds.append((*sent, *received))
     if core.fold is not None:
-        rounds.append(_move(core, everything, core.fold, "unfold"))
+        rounds.append(core.send(everything, core.fold, "unfold"))
     return one_track(*rounds)
 
 
@@ -224,25 +212,18 @@ def reduce(world: World, rank: int) -> Program:
     """Halve to one chunk a rank, then a binomial gather at the root."""
     core = _Core(world, rank)
     if core.is_folded and core.fold is not None:
-        return one_track(_move(core, [inp(c) for c in range(core.p)], core.fold, "fold"))
+        return one_track(core.send(map(inp, range(core.p)), core.fold, "fold"))
     rounds = _halving(core, _segments(core, blocked=False), _fold_in(core, core.p))
     held = out if core.position == 0 else tmp
     rounds[-1] = _finish(rounds[-1], tmp(core.position), held(core.position))
     for distance in reversed(core.distances):
         if core.position % (2 * distance) == 0:
             rounds.append(
-                _take(
-                    core,
-                    [held(c) for c in core.theirs(distance)],
-                    core.position + distance,
-                    "gather",
-                )
+                core.receive(map(held, core.theirs(distance)), core.position + distance, "gather")
             )
         elif core.position % distance == 0:
             rounds.append(
-                _move(
-                    core, [held(c) for c in core.mine(distance)], core.position - distance, "gather"
-                )
+                core.send(map(held, core.mine(distance)), core.position - distance, "gather")
             )
     return one_track(*rounds)
 

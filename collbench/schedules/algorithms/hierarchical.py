@@ -10,7 +10,8 @@ its ranks. Every host must have as many ranks; one host alone is two-shot, hosts
 ring. Source: Cho et al., BlueConnect, 2019; Mikami et al. 2018 (2D-torus all-reduce).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 
 from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, out
@@ -47,6 +48,16 @@ class _Spot:
         """Edges to or from those numbers of the own host."""
         return edges([self.members[self.h][number] for number in numbers], port)
 
+    def scatter(self, chunk: Callable[[int], int]) -> Round:
+        """Input chunk(p) to every other number p of the host."""
+        return tuple(
+            Step(src=(inp(chunk(p)),), send=self.inside([p], "scatter")) for p in self.peers
+        )
+
+    def gather(self, chunk: Callable[[int], int]) -> Round:
+        """Output chunk(p) from every other number p of the host."""
+        return tuple(Step(recv=self.inside([p], "gather"), dst=out(chunk(p))) for p in self.peers)
+
     def before(self) -> tuple[Edge, ...]:
         """The edge from the host before, none if there is no other."""
         return edges([self.rank(self.h - 1, self.l)], "between") if self.hosts > 1 else ()
@@ -69,22 +80,18 @@ def _overlapped(gives: Sequence[Round], turns: Sequence[Round], takes: Sequence[
 
 
 def allreduce(world: World, rank: int) -> Program:
-    """Shard l is of the ranks with number l, its part h is complete at host h: chunk l * hosts +
-    h.
-    """
+    """Number l reduces shard l; part h of it is complete at host h: chunk l * hosts + h."""
     at = _Spot(world, rank)
     part = [(at.h - 1 - k) % at.hosts for k in range(2 * at.hosts - 1)]
     own, last = at.hosts - 1, 2 * at.hosts - 2
-    gives = [
-        tuple(
-            Step(src=(inp(p * at.hosts + part[k]),), send=at.inside([p], "scatter"))
-            for p in at.peers
-        )
-        for k in range(at.hosts)
-    ]
+
+    def chunk(k: int, number: int) -> int:
+        return number * at.hosts + part[k]
+
+    gives = [at.scatter(partial(chunk, k)) for k in range(at.hosts)]
     turns = []
     for k in range(last + 1):
-        chunk = at.l * at.hosts + part[k]
+        mine = chunk(k, at.l)
         recv = (*(at.inside(at.peers, "scatter") if k <= own else ()), *(at.before() if k else ()))
         send = (
             *(at.after() if k < last else ()),
@@ -93,19 +100,14 @@ def allreduce(world: World, rank: int) -> Program:
         turns.append(
             (
                 Step(
-                    src=(inp(chunk),) if k <= own else (),
+                    src=(inp(mine),) if k <= own else (),
                     recv=recv,
-                    dst=out(chunk) if k >= own else None,
+                    dst=out(mine) if k >= own else None,
                     send=send,
                 ),
             )
         )
-    takes = [
-        tuple(
-            Step(recv=at.inside([p], "gather"), dst=out(p * at.hosts + part[k])) for p in at.peers
-        )
-        for k in range(own, last + 1)
-    ]
+    takes = [at.gather(partial(chunk, k)) for k in range(own, last + 1)]
     return _overlapped(gives, turns, [()] * own + takes)
 
 
@@ -116,12 +118,7 @@ def reducescatter(world: World, rank: int) -> Program:
     at = _Spot(world, rank)
     host = [at.h - 1 - k for k in range(at.hosts)]
     last = at.hosts - 1
-    gives = [
-        tuple(
-            Step(src=(inp(at.rank(host[k], p)),), send=at.inside([p], "scatter")) for p in at.peers
-        )
-        for k in range(at.hosts)
-    ]
+    gives = [at.scatter(partial(at.rank, host[k])) for k in range(at.hosts)]
     turns = [
         (
             Step(
@@ -137,9 +134,7 @@ def reducescatter(world: World, rank: int) -> Program:
 
 
 def allgather(world: World, rank: int) -> Program:
-    """Blocks of number l go round the ring of those ranks; each that comes by is broadcast inside
-    the host.
-    """
+    """Blocks of number l go round the ring of those ranks; each is broadcast inside the host."""
     at = _Spot(world, rank)
     last = at.hosts - 1
     turns = [
@@ -153,10 +148,7 @@ def allgather(world: World, rank: int) -> Program:
         )
         for k in range(at.hosts)
     ]
-    takes = [
-        tuple(Step(recv=at.inside([p], "gather"), dst=out(at.rank(at.h - k, p))) for p in at.peers)
-        for k in range(at.hosts)
-    ]
+    takes = [at.gather(partial(at.rank, at.h - k)) for k in range(at.hosts)]
     return _overlapped((), turns, takes)
 
 
@@ -168,21 +160,13 @@ def broadcast(world: World, rank: int) -> Program:
     after = at.after() if (at.h + 1) % at.hosts != home.h else ()
     if rank == world.root:
         shares = [Step(src=(inp(p),), dst=out(p), send=at.inside([p], "scatter")) for p in at.peers]
-        return one_track(
-            (
-                *shares,
-                Step(
-                    src=(inp(at.l),), dst=out(at.l), send=(*after, *at.inside(at.peers, "gather"))
-                ),
-            )
-        )
+        send = (*after, *at.inside(at.peers, "gather"))
+        return one_track((*shares, Step(src=(inp(at.l),), dst=out(at.l), send=send)))
     listeners, recv = at.peers, at.before()
     if at.h == home.h:
         listeners, recv = [p for p in at.peers if p != home.l], at.inside([home.l], "scatter")
     own = Step(recv=recv, dst=out(at.l), send=(*after, *at.inside(listeners, "gather")))
-    return one_track(
-        (own,), tuple(Step(recv=at.inside([p], "gather"), dst=out(p)) for p in at.peers)
-    )
+    return one_track((own,), at.gather(lambda p: p))
 
 
 def reduce(world: World, rank: int) -> Program:
@@ -190,14 +174,14 @@ def reduce(world: World, rank: int) -> Program:
     root's, and is gathered at the root.
     """
     at, home = _Spot(world, rank), _Spot(world, world.root)
-    gives = tuple(Step(src=(inp(p),), send=at.inside([p], "scatter")) for p in at.peers)
+    gives = at.scatter(lambda p: p)
     recv = (
         *at.inside(at.peers, "scatter"),
         *(at.before() if (at.h - 1) % at.hosts != home.h else ()),
     )
     if rank == world.root:
-        takes = tuple(Step(recv=at.inside([p], "gather"), dst=out(p)) for p in at.peers)
-        return one_track(gives, (Step(src=(inp(at.l),), recv=recv, dst=out(at.l)),), takes)
+        own = Step(src=(inp(at.l),), recv=recv, dst=out(at.l))
+        return one_track(gives, (own,), at.gather(lambda p: p))
     send = at.inside([home.l], "gather") if at.h == home.h else at.after()
     return one_track(gives, (Step(src=(inp(at.l),), recv=recv, send=send),))
 

@@ -13,13 +13,15 @@ from collbench.schedules.ir import Edge, Program, Step
 from collbench.spec.world import World
 
 
+def _around(world: World, rank: int) -> tuple[int, tuple[Edge], tuple[Edge]]:
+    """The number of ranks, the edge from the rank before and the edge to the rank after."""
+    n = world.n
+    return n, (Edge((rank - 1) % n, "ring"),), (Edge((rank + 1) % n, "ring"),)
+
+
 def allreduce(world: World, rank: int) -> Program:
     """Chunk c starts at rank c+1, is complete at rank c, and ends its second lap at rank c-1."""
-    n, before, after = (
-        world.n,
-        (Edge((rank - 1) % world.n, "ring"),),
-        (Edge((rank + 1) % world.n, "ring"),),
-    )
+    n, before, after = _around(world, rank)
     chunk = [(rank - 1 - k) % n for k in range(2 * n)]
     return one_track(
         (Step(src=(inp(chunk[0]),), send=after),),
@@ -32,11 +34,7 @@ def allreduce(world: World, rank: int) -> Program:
 
 def allgather(world: World, rank: int) -> Program:
     """n-1 hops: the own block leaves first, the block of the next rank arrives last."""
-    n, before, after = (
-        world.n,
-        (Edge((rank - 1) % world.n, "ring"),),
-        (Edge((rank + 1) % world.n, "ring"),),
-    )
+    n, before, after = _around(world, rank)
     return one_track(
         (Step(src=(inp(0),), dst=out(rank), send=after),),
         *[(Step(recv=before, dst=out((rank - k) % n), send=after),) for k in range(1, n - 1)],
@@ -46,11 +44,7 @@ def allgather(world: World, rank: int) -> Program:
 
 def reducescatter(world: World, rank: int) -> Program:
     """n-1 hops: the block of the previous rank leaves first, the own block arrives last."""
-    n, before, after = (
-        world.n,
-        (Edge((rank - 1) % world.n, "ring"),),
-        (Edge((rank + 1) % world.n, "ring"),),
-    )
+    n, before, after = _around(world, rank)
     return one_track(
         (Step(src=(inp((rank - 1) % n),), send=after),),
         *[

@@ -41,9 +41,7 @@ def _family(n: int, node: int) -> tuple[int, list[int]]:
 
 
 def _tree(which: int, n: int, node: int) -> tuple[int, list[int]]:
-    """The family of a node in tree 0, or in tree 1: the mirror image for even n, moved by one for
-    odd n.
-    """
+    """The family of a node in tree 0, or in tree 1: mirrored for even n, moved by one for odd n."""
     if which == 0:
         return _family(n, node)
     if n % 2 == 0:
@@ -54,9 +52,7 @@ def _tree(which: int, n: int, node: int) -> tuple[int, list[int]]:
 
 
 def _chains(hosts: Sequence[tuple[int, ...]], tree: int) -> list[tuple[int, ...]]:
-    """The ranks of each host as they hang from the one in the tree: forwards in tree 0, backwards
-    in tree 1.
-    """
+    """The ranks of each host, from the one in the tree on: reversed in tree 1."""
     return [ranks if tree == 0 else ranks[::-1] for ranks in hosts]
 
 
@@ -122,9 +118,7 @@ def _rooted(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
 
 
 def _rooted_over_hosts(world: World, rank: int, tree: int) -> tuple[list[int], list[int]]:
-    """The same where the root's own host hangs from it as a chain, beside the tree of the other
-    hosts.
-    """
+    """The same over hosts: the root's own host hangs from it as a chain, beside the tree."""
     hosts = world.members()
     near = next(ranks for ranks in hosts if world.root in ranks)
     others = _chains([ranks for ranks in hosts if ranks != near], tree)

@@ -8,26 +8,28 @@ adds them in n-1 places and then gathers them at the root. Source: Rabenseifner 
 exchanges; the two-stage kernels of vLLM and TensorRT-LLM.
 """
 
-from collbench.schedules.algorithms._steps import Serves, edges, inp, one_track, others, out
-from collbench.schedules.ir import Edge, Program, Round, Step
+from collbench.schedules.algorithms._steps import (
+    Serves,
+    edges,
+    inp,
+    one_track,
+    others,
+    out,
+    receive_chunks,
+    send_chunks,
+)
+from collbench.schedules.ir import Edge, Program, Step
 from collbench.spec.world import World
-
-
-def _scatter_input(world: World, rank: int) -> Round:
-    """Everyone gives chunk p of its input to rank p."""
-    return tuple(
-        Step(src=(inp(peer),), send=(Edge(peer, "scatter"),)) for peer in others(world, rank)
-    )
 
 
 def allreduce(world: World, rank: int) -> Program:
     """Rank r reduces chunk r of all ranks and sends the result to every rank."""
     peers = others(world, rank)
+    chunks = [(peer, peer) for peer in peers]
     add = Step(
         src=(inp(rank),), recv=edges(peers, "scatter"), dst=out(rank), send=edges(peers, "gather")
     )
-    gather = tuple(Step(recv=(Edge(peer, "gather"),), dst=out(peer)) for peer in peers)
-    return one_track(_scatter_input(world, rank), (add,), gather)
+    return one_track(send_chunks(chunks, "scatter"), (add,), receive_chunks(chunks, "gather"))
 
 
 def _part(world: World, rank: int) -> int:
@@ -35,45 +37,40 @@ def _part(world: World, rank: int) -> int:
     return (rank - world.root - 1) % world.n
 
 
+def _parts(world: World, rank: int) -> list[tuple[int, int]]:
+    """The other ranks that have a part, each with its part."""
+    return [(peer, _part(world, peer)) for peer in others(world, rank) if peer != world.root]
+
+
 def broadcast(world: World, rank: int) -> Program:
     """The root gives every other rank a part, which passes it on to all but the root."""
-    root = world.root
+    root, parts = world.root, _parts(world, rank)
     if rank == root:
-        parts = [(peer, _part(world, peer)) for peer in others(world, rank)]
         return one_track(
             tuple(
                 Step(src=(inp(part),), dst=out(part), send=(Edge(peer, "scatter"),))
                 for peer, part in parts
             )
         )
-    peers = [peer for peer in others(world, rank) if peer != root]
-    take = Step(
-        recv=(Edge(root, "scatter"),), dst=out(_part(world, rank)), send=edges(peers, "gather")
+    own = Step(
+        recv=(Edge(root, "scatter"),),
+        dst=out(_part(world, rank)),
+        send=edges([peer for peer, _ in parts], "gather"),
     )
-    gather = tuple(
-        Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers
-    )
-    return one_track((take,), gather) if gather else one_track((take,))
+    gather = receive_chunks(parts, "gather")
+    return one_track((own,), gather) if gather else one_track((own,))
 
 
 def reduce(world: World, rank: int) -> Program:
     """Every rank but the root adds a part of all; the root collects."""
-    root = world.root
-    peers = [peer for peer in others(world, rank) if peer != root]
-    scatter = tuple(
-        Step(src=(inp(_part(world, peer)),), send=(Edge(peer, "scatter"),)) for peer in peers
-    )
-    if rank == root:
-        return one_track(
-            scatter,
-            tuple(
-                Step(recv=(Edge(peer, "gather"),), dst=out(_part(world, peer))) for peer in peers
-            ),
-        )
+    parts = _parts(world, rank)
+    scatter = send_chunks(parts, "scatter")
+    if rank == world.root:
+        return one_track(scatter, receive_chunks(parts, "gather"))
     add = Step(
         src=(inp(_part(world, rank)),),
         recv=edges(others(world, rank), "scatter"),
-        send=(Edge(root, "gather"),),
+        send=(Edge(world.root, "gather"),),
     )
     return one_track(scatter, (add,)) if scatter else one_track((add,))
 

@@ -1,5 +1,5 @@
-"""The command line on the model backend, whose times are invented: tables, files and exit codes are
-exact.
+"""`collbench sweep` on the model backend, whose times are invented: tables, files and exit codes
+are exact.
 """
 
 import re
@@ -7,25 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from collbench.backends import FAMILY as BACKENDS
-from collbench.cli import cli, run
-from collbench.cli._presets import read_preset
-from collbench.cli.sweep import command as sweep
+from collbench.cli import run
 from collbench.machine.host import has_nvidia_gpus
 from collbench.results.record import read
-from collbench.schedules.algorithms import FAMILY as ALGORITHMS
-from collbench.spec.collectives import OPS
-from collbench.util.catalog import names
-
-MODEL = ["sweep", "--backend", "model", "--ranks", "4", "--repeats", "1"]
-
-
-def invoke(capfd: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = run(list(args))
-    out, err = capfd.readouterr()
-    return code, out, err
+from tests.support.commands import MODEL, invoke
 
 
 def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -334,157 +320,6 @@ def test_sizes_are_rounded_to_blocks_once(
     assert {row.count for row in read(file)} == {8}
 
 
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (["--op", "allreduc"], "allreduc"),
-        (["--algo", "rnig"], "rnig"),
-        (["-b", "1X"], "1X"),
-        (["-b", "1M", "-e", "1K"], "above the largest"),
-        (["-b", "0"], "at least one byte"),
-        (["-f", "1"], "factor"),
-        (["--sizes", "1K", "-b", "8"], "--minbytes: --sizes gives the sizes as a list"),
-        (["--dtype", "float8"], "float8"),
-        (["--ranks", "two"], "two"),
-        (["--channels", "0"], "0"),
-        (["--resume"], "--resume: there is no CSV file to read"),
-        (["--preset", "nope"], "nope"),
-        (["--backend", "model", "--machine", "nope"], "nope"),
-        (["--timeout", "0"], "0"),
-        (["--wat"], "wat"),
-    ],
-)
-def test_wrong_options_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], args: list[str], match: str
-) -> None:
-    code, out, err = invoke(capfd, "sweep", *args)
-    assert code == 2
-    assert match in err
-    assert "Traceback" not in err + out
-
-
-@pytest.mark.parametrize("name", names("sweeps"))
-def test_shipped_presets_are_readable(capfd: pytest.CaptureFixture[str], name: str) -> None:
-    assert read_preset(name, sweep.params)
-    code, out, _ = invoke(capfd, "sweep", "--preset", name, "--backend", "model", "--dry-run")
-    assert code == 0
-    assert ", 0 waived" in out.splitlines()[-1]
-
-
-def test_options_win_over_the_preset(capfd: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = invoke(
-        capfd, "sweep", "--preset", "channels", "--channels", "3", "--sizes", "1M", "--dry-run"
-    )
-    assert out.splitlines()[-1].startswith("# 2 points")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[sweep]\nop = 'nope'\n",
-        "[sweep]\nnope = 1\n",
-        "[sweep\n",
-        "",
-        "algo = 'ring'\n",
-        "sweep = 1\n",
-    ],
-)
-def test_broken_presets_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str
-) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    code, _, err = invoke(capfd, "sweep", "--preset", str(file))
-    assert code == 2
-    assert "Error" in err
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[machine]\ncores = 2\n",
-        (
-            "[machine]\ncores = 0\nstep_us = 1\nhop_us = 1\nswitch_us = 1\nrank_gbs = 1\nmemory_gbs"
-            " = 1\n"
-        ),
-    ],
-)
-def test_broken_machine_profiles_are_usage_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str
-) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    code, _, err = invoke(capfd, *MODEL, "--sizes", "1K", "--machine", str(file))
-    assert code == 2
-    assert "machine profile" in err
-
-
-def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "algos")
-    assert code == 0
-    pairs = {tuple(line.split()[:2]) for line in out.splitlines()[1:]}
-    assert pairs == {
-        (op, algo)
-        for op in OPS
-        for algo in ALGORITHMS.names()
-        if op in ALGORITHMS.load(algo).SERVES
-    }
-
-
-def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = invoke(capfd, "algos", "ring", "--op", "allreduce", "--ranks", "4")
-    assert code == 0
-    assert "main 0  i3 >1" in out
-    assert "<3 + i0 =o0 >1" in out
-    assert "messages read in place       16 of 24, all ranks" in out
-    assert "messages written in place    12 of 24, all ranks" in out
-    assert all(len(line) <= 80 for line in out.splitlines())
-
-
-@pytest.mark.parametrize("algo", ALGORITHMS.names())
-def test_algos_draws_everything(capfd: pytest.CaptureFixture[str], algo: str) -> None:
-    for op in ALGORITHMS.load(algo).SERVES:
-        code, out, _ = invoke(capfd, "algos", algo, "--op", op, "--ranks", "5")
-        assert code == 0
-        assert "checked" in out
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["nope"],
-        ["ring", "--op", "alltoall"],
-        ["ring", "--op", "nope"],
-        ["ring", "--op", "allreduce", "--ranks", "1"],
-    ],
-)
-def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
-    code, _, err = invoke(capfd, "algos", *args)
-    assert code == 2
-    assert "Error" in err
-
-
-@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "overlap"])
-def test_every_option_is_explained(command: str) -> None:
-    found = cli.get_command(None, command)  # type: ignore[arg-type]
-    assert found is not None
-    assert found.help
-    assert [
-        param.name
-        for param in found.params
-        if param.param_type_name == "option" and not getattr(param, "help", "")
-    ] == []
-    text = CliRunner().invoke(cli, [command, "--help"]).output
-    assert "Examples" in text
-
-
-def test_help_names_every_registered_part() -> None:
-    text = " ".join(CliRunner().invoke(cli, ["sweep", "--help"]).output.split())
-    for name in (*ALGORITHMS.names(), *BACKENDS.names(), *OPS[:1]):
-        assert name in text
-
-
 def test_one_gpu_has_nobody_to_talk_to(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,96 +404,6 @@ def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(
     assert "8 ranks, 4 GPUs" in err
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "match"),
-    [
-        (
-            "--chunk",
-            "0",
-            "--chunk: '0' has no room for data Hint: give more bytes, or leave it out",
-        ),
-        ("--buffsize", "4K,0K", "'0K' has no room for data"),
-        ("--chunk", "-5", "'-5' is not a size Hint: write bytes with an optional suffix"),
-        ("--slots", "0", "'0' is not a whole number from 1 on"),
-    ],
-)
-def test_what_is_no_knob_is_refused(
-    capfd: pytest.CaptureFixture[str], option: str, value: str, match: str
-) -> None:
-    code, out, err = invoke(capfd, *MODEL, "--sizes", "1K", option, value)
-    assert (code, out) == (2, "")
-    assert match in " ".join(err.split())
-
-
-@pytest.mark.parametrize("option", ["--timeout", "--soak", "-f"])
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_no_number_is_refused(
-    capfd: pytest.CaptureFixture[str], option: str, value: str
-) -> None:
-    code, out, err = invoke(
-        capfd, *MODEL, "--sizes" if option != "-f" else "-b", "1K", option, value
-    )
-    assert (code, out) == (2, "")
-    assert f"{'--stepfactor' if option == '-f' else option}: '{value}' is not a number from" in err
-
-
-@pytest.mark.parametrize(
-    ("args", "match"),
-    [
-        (
-            ["--isolate", "--launch", "stream"],
-            "--isolate, --launch: no backend of this sweep runs on GPUs",
-        ),
-        (["--gpus", "0,1"], "--gpus: no backend"),
-        (
-            ["--backend", "cuda", "-z", "1"],
-            "--blocking: launches on GPUs wait for no barrier of CPUs",
-        ),
-        (["--max-memory", "1M"], "--max-memory: no backend of this sweep has FIFOs in GPU memory"),
-        (["--net-threads", "2"], "give --backend cuda and --transport net"),
-        (
-            ["--backend", "nccl", "--net-memory", "host"],
-            "--net-memory: no point of this sweep has messages between GPUs",
-        ),
-        (
-            [
-                "--backend",
-                "cuda",
-                "--transport",
-                "p2p",
-                "--net-memory",
-                "host",
-                "--net-threads",
-                "2",
-            ],
-            "--net-memory, --net-threads: no point of this sweep has",
-        ),
-        (
-            ["--backend", "cuda", "--transport", "p2p,ce", "--net-memory", "device"],
-            "--net-memory: no point of this sweep has messages between GPUs",
-        ),
-        (
-            ["--backend", "cuda", "--isolate", "-m", "4"],
-            "--isolate: it times each launch alone, -m 4 several",
-        ),
-        (["--soak", "1", "--csv", "-"], "--csv: --soak measures no times"),
-    ],
-)
-def test_what_no_backend_heeds_is_refused(
-    capfd: pytest.CaptureFixture[str], args: list[str], match: str
-) -> None:
-    code, out, err = invoke(
-        capfd,
-        "sweep",
-        "--sizes",
-        "1K",
-        *([] if "--backend" in args else ["--backend", "cpu"]),
-        *args,
-    )
-    assert (code, out) == (2, "")
-    assert match in err
-
-
 @pytest.mark.parametrize("size", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_one_rank_under_a_launcher_is_told_of_its_own(
     size: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -670,26 +415,3 @@ def test_one_rank_under_a_launcher_is_told_of_its_own(
     (said,) = re.findall(r"^# One rank under a launcher: this process starts (\d+) of its own", err)
     assert (code, f", {said} ranks;" in out) == (0, True)
     assert "One rank" not in invoke(capfd, *words, "--ranks", "3")[2]
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        [],
-        ["--help"],
-        ["--version"],
-        ["algos"],
-        ["algos", "nobody"],
-        ["sweep", "--help"],
-        ["compare", "nothing.csv"],
-    ],
-)
-def test_under_a_launcher_one_rank_answers_what_needs_no_ranks(
-    args: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PMI_SIZE", "4")
-    monkeypatch.setenv("PMI_RANK", "2")
-    assert (run(args), *capfd.readouterr()) == (0, "", "")
-    monkeypatch.setenv("PMI_RANK", "0")
-    run(args)
-    assert any(capfd.readouterr())

@@ -55,9 +55,7 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Hosts wired alike: their numbers, their names, and the first of them as a topology of its
-    own.
-    """
+    """Hosts wired alike: their numbers, their names, and the first one as a topology."""
 
     hosts: tuple[int, ...]
     names: tuple[str, ...]
@@ -102,11 +100,9 @@ def _short(topology: Topology, node: Node) -> str:
             return node.id.upper() if node.id.removeprefix(node.kind).isdecimal() else node.id
         return f"{node.kind.upper()}{node.index}"
     if node.kind == "nvswitch":
-        return (
-            "NVSwitch"
-            if len(topology.of_kind("nvswitch")) == 1
-            else f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
-        )
+        if len(topology.of_kind("nvswitch")) == 1:
+            return "NVSwitch"
+        return f"NVSwitch {node.index if node.index >= 0 else node.id.removeprefix('nvswitch')}"
     if node.kind == "net":
         return node.name or "network"
     return f"{'PCIe switch' if node.kind == 'pci' else 'host bridge'} {node.address or node.id}"
@@ -158,14 +154,9 @@ def alike(topology: Topology) -> tuple[Alike, ...]:
 def heading(group: Alike) -> str:
     """Which hosts these are, and what GPUs they have: one line."""
     names = [name for name in group.names if name]
-    many = len(group.hosts) > 1
-    which = (
-        f"{len(group.hosts)} hosts alike: {_short_list(names)}"
-        if many
-        else names[0]
-        if names
-        else group.part.name
-    )
+    which = names[0] if names else group.part.name
+    if len(group.hosts) > 1:
+        which = f"{len(group.hosts)} hosts alike: {_short_list(names)}"
     return ": ".join(text for text in (which, gpus_text(group.part)) if text)
 
 
@@ -203,36 +194,23 @@ def between(topology: Topology, groups: Iterable[Alike]) -> list[str]:
         for node in topology.gpus:
             if node.host != start.host:
                 way = path(topology, start.id, node.id)
-                limit = (
-                    f", {rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})"
-                    if way.limit is not None
-                    else ", rate unknown"
-                    if way.links
-                    else ""
-                )
-                texts[
-                    (
-                        f"Between hosts: {way.label}{limit}"
-                        if way.links
-                        else "Between some hosts: DIS, no way is known"
-                    )
-                ] = None
+                rate = "rate unknown"
+                if way.limit is not None:
+                    rate = f"{rate_text(way.usable_gbs)} GB/s ({link_label(way.limit)})"
+                text = f"Between hosts: {way.label}, {rate}"
+                texts[text if way.links else "Between some hosts: DIS, no way is known"] = None
     return list(texts)
 
 
 def link_text(link: Link) -> str:
     """A link in words with what it carries."""
-    return (
-        f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s"
-        if link.usable_gbs is not None
-        else f"{link_label(link)}, rate unknown"
-    )
+    if link.usable_gbs is not None:
+        return f"{link_label(link)}, {rate_text(link.usable_gbs)} GB/s"
+    return f"{link_label(link)}, rate unknown"
 
 
 def near_cpus(topology: Topology, name: str) -> tuple[Node, ...]:
-    """The NUMA nodes that are nearest to a device; several if they are equally near, none if no
-    source gives it.
-    """
+    """The NUMA nodes nearest to a device: several if equally near, none if unknown."""
     ways = [path(topology, name, node.id) for node in topology.of_kind("cpu")]
     ways = [way for way in ways if way.kind not in ("DIS", "SYS", "NET")]
     least = min((len(way.links) for way in ways), default=0)

@@ -1,0 +1,52 @@
+"""`collbench algos`: the list, the drawings, and what is refused."""
+
+import pytest
+
+from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.collectives import OPS
+from tests.support.commands import invoke
+
+
+def test_algos_lists_every_pair(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "algos")
+    assert code == 0
+    pairs = {tuple(line.split()[:2]) for line in out.splitlines()[1:]}
+    assert pairs == {
+        (op, algo)
+        for op in OPS
+        for algo in ALGORITHMS.names()
+        if op in ALGORITHMS.load(algo).SERVES
+    }
+
+
+def test_algos_draws_a_ring(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = invoke(capfd, "algos", "ring", "--op", "allreduce", "--ranks", "4")
+    assert code == 0
+    assert "main 0  i3 >1" in out
+    assert "<3 + i0 =o0 >1" in out
+    assert "messages read in place       16 of 24, all ranks" in out
+    assert "messages written in place    12 of 24, all ranks" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS.names())
+def test_algos_draws_everything(capfd: pytest.CaptureFixture[str], algo: str) -> None:
+    for op in ALGORITHMS.load(algo).SERVES:
+        code, out, _ = invoke(capfd, "algos", algo, "--op", op, "--ranks", "5")
+        assert code == 0
+        assert "checked" in out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nope"],
+        ["ring", "--op", "alltoall"],
+        ["ring", "--op", "nope"],
+        ["ring", "--op", "allreduce", "--ranks", "1"],
+    ],
+)
+def test_algos_refuses(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
+    code, _, err = invoke(capfd, "algos", *args)
+    assert code == 2
+    assert "Error" in err
