@@ -188,7 +188,7 @@ def column_page() -> str:
     meanings = {**_option_meanings(), **MEANINGS}
     hints = typing.get_type_hints(Record)
     rows = [(f"`{name}`", _kind(hints[name]), meanings[name]) for name in COLUMNS]
-    more = overlap.COLUMNS[len(COLUMNS) :]
+    more = overlap.OVERLAP_COLUMNS[len(COLUMNS) :]
     return "".join(
         (
             NOTICE,

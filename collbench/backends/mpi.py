@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 _DESCRIBE_S = 10.0  # until all ranks have named their library
-_TYPES = {
+MPI_TYPES = {
     "int8": "INT8_T",
     "uint8": "UINT8_T",
     "int32": "INT32_T",
@@ -45,18 +45,11 @@ _TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
 }
-_COLLECTIVES = (
-    "allreduce",
-    "allgather",
-    "reducescatter",
-    "broadcast",
-    "reduce",
-    "alltoall",
-    "gather",
-    "scatter",
-    "sendrecv",
+MPI_COLLECTIVES = (
+    *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
+    *("alltoall", "gather", "scatter", "sendrecv"),
 )
-_OPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
+MPI_REDOPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
 MpiCall = tuple[Callable[..., object], tuple[object, ...]]
 
@@ -80,18 +73,15 @@ class MpiRank(CpuTimedRank[Problem]):
         assert context.watchdog is not None
         self.mpi, self.comm, self.rank = MPI, context.comm, context.rank
         self.watchdog = context.watchdog
-        self.prepared: tuple[Problem, _Prepared] | None = None
+        self.prepared: _Prepared | None = None
 
     def describe(self) -> str:
         """The library, its version and its switches."""
         return described_library(self.mpi.Get_library_version())
 
-    def _make(self, problem: Problem, hot: bool) -> _Prepared:
-        at, sets, stride = (
-            problem.buffers(self.rank),
-            rotations(problem, hot=hot),
-            stride_bytes(problem),
-        )
+    def _prepared(self, problem: Problem, hot: bool) -> _Prepared:
+        at, stride = problem.buffers(self.rank), stride_bytes(problem)
+        sets = rotations(problem, hot=hot)
         memory, element = np.zeros(sets * stride + 4096, np.uint8), dtype(problem.dtype).numpy()
         memory = memory[-memory.__array_interface__["data"][0] % 4096 :]
         inputs, outputs = (
@@ -101,66 +91,40 @@ class MpiRank(CpuTimedRank[Problem]):
             ]
             for first, size in ((at.in_offset, at.in_bytes), (at.out_offset, at.out_bytes))
         )
-        return _Prepared(
-            problem,
-            inputs,
-            outputs,
-            [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)],
-        )
+        calls = [self._call(problem, a, b) for a, b in zip(inputs, outputs, strict=True)]
+        return _Prepared(problem, inputs, outputs, calls)
 
     def _call(self, problem: Problem, source: "Array", target: "Array") -> MpiCall:
         """The library's function for a problem and its arguments."""
         comm, root = self.comm, problem.root
-        kind = getattr(self.mpi, _TYPES.get(problem.dtype, "BYTE"))
-        width = 1 if problem.dtype in _TYPES else problem.item_bytes
+        kind = getattr(self.mpi, MPI_TYPES.get(problem.dtype, "BYTE"))
+        width = 1 if problem.dtype in MPI_TYPES else problem.item_bytes
         is_root, block = self.rank == root, problem.block_count * width
 
         def spec(buffer: "Array") -> list[object]:
             return [buffer.view(np.uint8), len(buffer) * width, kind]
 
         give, take = spec(source), spec(target)
+        give_each, take_each = ([buffer.view(np.uint8), block, kind] for buffer in (source, target))
         own = self.mpi.IN_PLACE if problem.in_place else give
         kept = self.mpi.IN_PLACE if problem.in_place else take
-        op = getattr(self.mpi, _OPS.get(problem.redop, "SUM"))
+        op = getattr(self.mpi, MPI_REDOPS.get(problem.redop, "SUM"))
         if problem.op == "broadcast":
             if is_root and not problem.in_place:
                 return self._broadcast_from, (source, target, give, root)
             return comm.Bcast, (take, root)
+        after, before = (self.rank + 1) % problem.n, (self.rank - 1) % problem.n
+        to_root = (own, take_each) if is_root else (give, None)
+        from_root = (give_each, kept) if is_root else (None, take)
         calls: dict[str, MpiCall] = {
             "allreduce": (comm.Allreduce, (own, take, op)),
-            "allgather": (comm.Allgather, (own, [target.view(np.uint8), block, kind])),
-            "reducescatter": (
-                comm.Reduce_scatter_block,
-                ([source.view(np.uint8), block, kind], take, op),
-            ),
-            "reduce": (
-                comm.Reduce,
-                (own if is_root else give, take if is_root else None, op, root),
-            ),
-            "alltoall": (
-                comm.Alltoall,
-                ([source.view(np.uint8), block, kind], [target.view(np.uint8), block, kind]),
-            ),
-            "gather": (
-                comm.Gather,
-                (
-                    own if is_root else give,
-                    [target.view(np.uint8), block, kind] if is_root else None,
-                    root,
-                ),
-            ),
-            "scatter": (
-                comm.Scatter,
-                (
-                    [source.view(np.uint8), block, kind] if is_root else None,
-                    kept if is_root else take,
-                    root,
-                ),
-            ),
-            "sendrecv": (
-                comm.Sendrecv,
-                (give, (self.rank + 1) % problem.n, 0, take, (self.rank - 1) % problem.n, 0),
-            ),
+            "allgather": (comm.Allgather, (own, take_each)),
+            "reducescatter": (comm.Reduce_scatter_block, (give_each, take, op)),
+            "reduce": (comm.Reduce, ((own, take, op, root) if is_root else (give, None, op, root))),
+            "alltoall": (comm.Alltoall, (give_each, take_each)),
+            "gather": (comm.Gather, (*to_root, root)),
+            "scatter": (comm.Scatter, (*from_root, root)),
+            "sendrecv": (comm.Sendrecv, (give, after, 0, take, before, 0)),
         }
         return calls[problem.op]
 
@@ -174,10 +138,10 @@ class MpiRank(CpuTimedRank[Problem]):
     def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Write inputs and poison, run every set of buffers once, compare, warm up."""
         busy = time.process_time()
-        if self.prepared is None or self.prepared[0] != problem:
+        if self.prepared is None or self.prepared.problem != problem:
             self.prepared = None  # the old buffers go before the new ones come
-            self.prepared = (problem, self._make(problem, hot))
-        ready, wrong = self.prepared[1], None
+            self.prepared = self._prepared(problem, hot)
+        ready, wrong = self.prepared, None
         with self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s):
             for source, target in zip(ready.inputs, ready.outputs, strict=True):
                 prepare_buffers(problem, self.rank, source, target)
@@ -197,7 +161,7 @@ class MpiRank(CpuTimedRank[Problem]):
     def timed(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
         """Time calls behind a barrier; out of place, compare what the last of them left."""
         assert self.prepared is not None
-        busy, ready, wrong = time.process_time(), self.prepared[1], None
+        busy, ready, wrong = time.process_time(), self.prepared, None
         calls = [
             ready.calls[number % len(ready.calls)]
             for number in range(batch.iterations * batch.aggregate)
@@ -249,11 +213,11 @@ class MpiBackend(Peer):
         return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
-        if case.op not in _COLLECTIVES:
+        if case.op not in MPI_COLLECTIVES:
             return f"MPI has no {case.op}"
-        if is_reduction and case.redop not in _OPS:
+        if is_reduction and case.redop not in MPI_REDOPS:
             return f"MPI has no reduction {case.redop}"
-        if is_reduction and case.dtype not in _TYPES:
+        if is_reduction and case.dtype not in MPI_TYPES:
             return f"MPI cannot reduce {case.dtype}"
         if case.op == "reducescatter" and case.in_place:
             return "MPI's in-place reduce-scatter leaves the result elsewhere"

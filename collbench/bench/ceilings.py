@@ -57,42 +57,28 @@ class Ceilings:
         if case.ranks > len(self.gpus):
             return None
         proto = case.proto if plan is not None and case.proto in PROTOCOLS.names() else "simple"
-        through_host = (
-            plan is not None and plan.kernel is not None and plan.transport in ("shm", "shm+net")
-        )
-        if (
-            plan is not None
-            and plan.kernel is not None
-            and plan.transport == "net"
-            and not self.hosts(case.ranks)
-        ):
+        transport = plan.transport if plan is not None and plan.kernel is not None else ""
+        through_host = transport in ("shm", "shm+net")
+        if transport == "net" and not self.hosts(case.ranks):
             return None  # CPUs copy messages inside a host, at a rate that no link has
-        key = (
-            case.op,
-            plan.schedule.name if plan is not None else "",
-            case.ranks,
-            case.root,
-            proto,
-            through_host,
-        )
+        name = plan.schedule.name if plan is not None else ""
+        key = case.op, name, case.ranks, case.root, proto, through_host
         if key not in self._known:
-            ways = (
+            traffics = (
                 [pair_traffic(plan.schedule)]
                 if plan is not None
                 else _all(
                     case.op, case.ranks, case.root, self.orders(case.ranks), self.hosts(case.ranks)
                 )
             )
-            found = [
-                one
-                for traffic in ways
-                if (one := ceiling(self.topology, self.gpus, traffic, through_host=through_host))
+            ceilings = [
+                top
+                for traffic in traffics
+                if (top := ceiling(self.topology, self.gpus, traffic, through_host=through_host))
                 is not None
             ]
-            best, share = (
-                max(found, key=lambda one: one.gbs, default=None),
-                collective(case.op).factor(case.ranks) * efficiency(proto),
-            )
+            best = max(ceilings, key=lambda top: top.gbs, default=None)
+            share = collective(case.op).factor(case.ranks) * efficiency(proto)
             self._known[key] = (
                 None if best is None else Ceiling(gbs=best.gbs * share, limit=best.limit)
             )
@@ -116,15 +102,15 @@ class Ceilings:
             return ()
         key = case.op, case.algo, case.ranks, case.root
         if key not in self._orders:
-            found, plain = self.orders(case.ranks), (tuple(range(case.ranks)),)
-            if found == plain:
-                found = ()
+            orders, plain = self.orders(case.ranks), (tuple(range(case.ranks)),)
+            if orders == plain:
+                orders = ()
             elif case.algo in algorithms_of(case.op):
-                found = max(
-                    [(), found, trees(self.topology, self.gpus[: case.ranks])],
+                orders = max(
+                    [(), orders, trees(self.topology, self.gpus[: case.ranks])],
                     key=lambda orders: self._gbs(case, orders),
                 )
-            self._orders[key] = found
+            self._orders[key] = orders
         return self._orders[key]
 
     def cheapest(self, case: Case) -> str:
@@ -133,25 +119,21 @@ class Ceilings:
         """
         problem = replace(case.rounded(), algo="auto")
         if problem not in self._cheapest:
-            found = [
+            prices = [
                 (price, algo)
                 for algo in algorithms_of(case.op)
                 if (price := self._price(replace(problem, algo=algo))) is not None
             ]
-            self._cheapest[problem] = min(found)[1] if found else "auto"
+            self._cheapest[problem] = min(prices)[1] if prices else "auto"
         return self._cheapest[problem]
 
     def _price(self, case: Case) -> float | None:
         """Seconds of one launch; None where the algorithm does not serve these ranks, or the links
         are not known.
         """
+        limits = Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))
         try:
-            return link_price(
-                resolve(
-                    case, Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))
-                ).plan,
-                self.topology,
-            )
+            return link_price(resolve(case, limits).plan, self.topology)
         except UsageError:
             return None
 
@@ -163,10 +145,10 @@ class Ceilings:
             schedule = along(
                 case.op, case.algo, case.ranks, case.root, orders, self.hosts(case.ranks)
             )
-            found = ceiling(self.topology, self.gpus, pair_traffic(schedule))
+            top = ceiling(self.topology, self.gpus, pair_traffic(schedule))
         except ScheduleError:
             return 0.0
-        return found.gbs if found is not None else 0.0
+        return top.gbs if top is not None else 0.0
 
 
 def _place(topology: Topology, gpu: str) -> str | int:
@@ -197,26 +179,17 @@ def _all(
     """The traffic between ranks of each of our schedules of a collective: in the order of the
     ranks, and with an equal part in each of the orders.
     """
-    found: list[Mapping[tuple[int, int], Fraction]] = []
+    traffics: list[Mapping[tuple[int, int], Fraction]] = []
     for algo in algorithms_of(op):
         for concurrent in ((),), orders:
+            worlds = [World(n=n, root=root, order=order, hosts=hosts) for order in concurrent]
             try:
-                parts = [
-                    pair_traffic(
-                        registered(op, algo, World(n=n, root=root, order=order, hosts=hosts))
-                    )
-                    for order in concurrent
-                ]
+                parts = [pair_traffic(registered(op, algo, world)) for world in worlds]
             except ScheduleError:
                 continue
-            pairs = dict.fromkeys(pair for part in parts for pair in part)
-            found.append(
-                {
-                    pair: (
-                        sum((part.get(pair, Fraction(0)) for part in parts), Fraction(0))
-                        / len(parts)
-                    )
-                    for pair in pairs
-                }
-            )
-    return found
+            total: dict[tuple[int, int], Fraction] = {}
+            for part in parts:
+                for pair, share in part.items():
+                    total[pair] = total.get(pair, Fraction(0)) + share
+            traffics.append({pair: share / len(parts) for pair, share in total.items()})
+    return traffics

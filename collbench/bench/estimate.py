@@ -10,6 +10,7 @@ from collbench.backends.base import GPU_BATCH, REPLAYS, auto_iterations, rotatio
 from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
+from collbench.spec.options import Settings
 
 # The time of a launch, and the bytes of S that one moves a second, slow configurations included.
 _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11
@@ -29,30 +30,21 @@ def launch_s(case: Case, plan: Plan | None, on: MachineCosts) -> float:
     return on.crowd(case.ranks) * size_s + 10 * on.hop_s(case.ranks)
 
 
-def repeat_s(
-    case: Case,
-    plan: Plan | None,
-    on: MachineCosts,
-    *,
-    iterations: int,
-    aggregate: int,
-    warmup: int,
-    hot: bool,
-    is_checked: bool,
-) -> float:
+def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings) -> float:
     """Seconds of one repeat with the preparation of its data; iterations 0: as many as the backend
     would take.
     """
+    iterations, aggregate = settings.iterations, settings.aggregate
     if FAMILY.load(case.backend).wants_machine:
         return _MODEL_REPEAT_S
     once_s = launch_s(case, plan, on)
     if is_gpu(case):
         launches = (REPLAYS + 1) * (iterations or auto_iterations(once_s, GPU_BATCH)) * aggregate
         return _GPU_REPEAT_S + launches * once_s
-    launches = (iterations or auto_iterations(once_s)) * aggregate + warmup
-    sets = rotations(case.problem(), hot=hot)
+    launches = (iterations or auto_iterations(once_s)) * aggregate + settings.warmup
+    sets = rotations(case.problem(), hot=settings.hot)
     data_s = sets * case.ranks * case.size_bytes * 4 / _FILL_BYTES_S
-    return 0.005 + (launches + sets) * once_s + (data_s if is_checked else 0)
+    return 0.005 + (launches + sets) * once_s + (data_s if settings.is_checked else 0)
 
 
 def is_gpu(case: Case) -> bool:

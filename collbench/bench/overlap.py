@@ -9,46 +9,45 @@ that of the slowest rank, as in a sweep.
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal, cast
+from typing import Protocol, cast
 
-from collbench.backends.base import GpuOptions, SessionOptions
+from collbench.backends.base import GpuOptions, SessionFacts, SessionOptions
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
-from collbench.backends.gpu.session import GpuRank, GpuSession
 from collbench.bench.runner import (
     Job,
     SweepPoint,
-    circumstances,
     ctas_of,
-    describe_wrong,
     new_run,
     opener,
     plan_points,
+    timed_row,
+    unmeasured_row,
+    wrong_row,
 )
 from collbench.bench.sweep import Sweep, cases
 from collbench.launch.group import Group
-from collbench.results import record as row
-from collbench.results.record import Record
-from collbench.results.statistics import interval, is_noisy
+from collbench.results.record import COLUMNS, Record, line_of
+from collbench.results.statistics import is_noisy
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.knobs import Value
-from collbench.spec.options import DEFAULT_MEMORY
+from collbench.spec.options import DEFAULT_MEMORY, OverlapSettings, Priority
+from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, UnavailableError
 from collbench.util.units import rate_gbs, to_us
 
-Priority = Literal["high", "normal"]
 COPIES = "copies"  # the column backend of plain copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OverlapRequest:
     """What to measure: one collective at some sizes, with some numbers of channels, concurrent with
-    GEMMs of gemm x gemm matrices.
+    GEMMs.
     """
 
     op: OpName = "allreduce"
@@ -56,13 +55,9 @@ class Asked:
     channels: tuple[int, ...]
     backends: tuple[str, ...]
     ranks: int
-    gemm: int
     cluster: int = 0
     transports: tuple[str, ...] = ("auto",)
-    priority: Priority = "high"
-    gpus: tuple[int, ...] = ()
-    repeats: int = 3
-    timeout_s: float = 10.0
+    settings: OverlapSettings = field(default_factory=OverlapSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +89,26 @@ class Overlap:
         return None if self.gemm_slower is None else 100 * (1 - 1 / self.gemm_slower)
 
 
-ADDED = tuple(field.name for field in fields(Overlap))[1:]
-COLUMNS = (*row.COLUMNS, *ADDED)
+ADDED = tuple(column.name for column in fields(Overlap))[1:]
+OVERLAP_COLUMNS = (*COLUMNS, *ADDED)
 
 
 def to_line(overlap: Overlap) -> str:
     """The row as a CSV line with its line end."""
-    return row.line_of(
-        [
-            *(getattr(overlap.record, name) for name in row.COLUMNS),
-            *(getattr(overlap, name) for name in ADDED),
-        ]
-    )
+    of_sweep = [getattr(overlap.record, name) for name in COLUMNS]
+    return line_of([*of_sweep, *(getattr(overlap, name) for name in ADDED)])
 
 
-OverlapSession = GpuSession[Job, GpuRank]
+class OverlapSession(SessionFacts, Protocol):
+    """A session on GPUs, with the jobs of one backend."""
+
+    def run_concurrently(
+        self, job: Job, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
+        """Launches alone, multiplications of matrices of that size alone, and both at once."""
+
+    def close(self) -> None: ...
+
 
 # Times
 
@@ -158,21 +158,14 @@ def times_of(one: ConcurrentRepeat) -> Times:
         (max(of.computing[0], of.launches[0]), min(of.computing[-1], of.launches[-1]))
         for of in one.both
     ]
+    both = list(zip(one.both, windows, strict=True))
     return Times(
-        gemm_alone=max(
-            of.computing[-1] / ((len(of.computing) - 1) * one.gemms) for of in one.computing_alone
-        ),
-        launch_alone=max(
-            of.launches[-1] / ((len(of.launches) - 1) * one.launches) for of in one.launches_alone
-        ),
-        gemm_concurrent=max(
-            _each(of.computing, *window) / one.gemms
-            for of, window in zip(one.both, windows, strict=True)
-        ),
-        launch_concurrent=max(
-            _each(of.launches, *window) / one.launches
-            for of, window in zip(one.both, windows, strict=True)
-        ),
+        gemm_alone=max(of.computing[-1] / (len(of.computing) - 1) for of in one.computing_alone)
+        / one.gemms,
+        launch_alone=max(of.launches[-1] / (len(of.launches) - 1) for of in one.launches_alone)
+        / one.launches,
+        gemm_concurrent=max(_each(of.computing, *window) for of, window in both) / one.gemms,
+        launch_concurrent=max(_each(of.launches, *window) for of, window in both) / one.launches,
     )
 
 
@@ -180,7 +173,7 @@ def _each(marks: Sequence[float], start: float, stop: float) -> float:
     return (stop - start) / max(progress(marks, start, stop), 1e-12)
 
 
-def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
+def compared(record: Record, settings: OverlapSettings, times: Sequence[Times]) -> Overlap:
     """The row of some repeats: the medians of the times and of the ratios."""
     alone = [one.gemm_alone for one in times]
     noise = (max(alone) - min(alone)) / median(alone)
@@ -189,8 +182,8 @@ def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
     algbw = rate_gbs(record.size_bytes, concurrent_s)
     return Overlap(
         record=record,
-        gemm=asked.gemm,
-        priority=asked.priority,
+        gemm=settings.gemm,
+        priority=settings.priority,
         gemm_us=to_us(median(alone)),
         gemm_concurrent_us=to_us(median(one.gemm_concurrent for one in times)),
         gemm_slower=gemm_slower,
@@ -206,72 +199,73 @@ def compared(record: Record, asked: Asked, times: Sequence[Times]) -> Overlap:
 # Measuring
 
 
-def points_of(asked: Asked, group: Group) -> list[SweepPoint]:
+def points_of(request: OverlapRequest, group: Group) -> list[SweepPoint]:
     """The points: the collective on each backend if there are two ranks or more, and plain
     copies.
     """
-    backends = tuple(name for name in asked.backends if name != COPIES and asked.ranks > 1)
-    by_stores = tuple(name for name in asked.transports if name != "ce")
+    backends = tuple(name for name in request.backends if name != COPIES and request.ranks > 1)
+    by_stores = tuple(name for name in request.transports if name != "ce")
     common = Sweep(
-        op=(asked.op,),
-        sizes=asked.sizes,
-        ranks=(asked.ranks,),
+        op=(request.op,),
+        sizes=request.sizes,
+        ranks=(request.ranks,),
         backend=backends,
         knobs={"algo": ("auto",)},
     )
     ours: dict[str, tuple[Value, ...]] = {
         "transport": by_stores,
-        "channels": asked.channels,
-        "cluster": (asked.cluster,),
+        "channels": request.channels,
+        "cluster": (request.cluster,),
     }
     sweeps = [replace(common, knobs={**common.knobs, **ours})] if by_stores else []
-    if "ce" in asked.transports and "cuda" in backends:  # its copies have no channels to choose
+    if "ce" in request.transports and "cuda" in backends:  # its copies have no channels to choose
         by_copies = {**common.knobs, "transport": ("ce",)}
         sweeps.append(replace(common, backend=("cuda",), knobs=by_copies))
-    found = [
+    points = [
         point
         for sweep in sweeps
         for point in plan_points(cases(sweep, {"nccl": {}}), group, DEFAULT_MEMORY)
     ]
-    if COPIES in asked.backends:
+    if COPIES in request.backends:
         why = copies.why_not(group)
-        found += [SweepPoint(case, waived=why) for case in _copy_cases(asked)]
-    return found
+        points += [SweepPoint(case, waived=why) for case in _copy_cases(request)]
+    return points
 
 
-def _copy_cases(asked: Asked) -> Iterator[Case]:
-    """Copies by a kernel with as many CTAs as channels are asked for, and by the other ways."""
-    for size in asked.sizes:
-        for way in copies.WAYS:
-            for channels in asked.channels if way == "kernel" else (0,):
+def _copy_cases(request: OverlapRequest) -> Iterator[Case]:
+    """Copies by a kernel with as many CTAs as channels are wanted, and by the other ways."""
+    for size in request.sizes:
+        for algo in copies.COPY_ALGOS:
+            for channels in request.channels if algo == "kernel" else (0,):
                 yield Case(
                     op="sendrecv",
                     backend=COPIES,
-                    algo=way,
+                    algo=algo,
                     proto="",
                     channels=channels,
-                    ranks=asked.ranks,
+                    ranks=request.ranks,
                     size_bytes=size,
                 ).rounded()
 
 
-def measure(asked: Asked, group: Group) -> Generator[Overlap, None, None]:
+def measure(request: OverlapRequest, group: Group) -> Generator[Overlap, None, None]:
     """The rows as they finish, one backend after the other. Raises the error that ends the
     measurement, after its row.
     """
-    points, run = points_of(asked, group), new_run()
+    points, run, settings = points_of(request, group), new_run(), request.settings
     options = GpuOptions(
-        gpus=asked.gpus,
-        timeout_s=asked.timeout_s,
+        gpus=settings.gpus,
+        timeout_s=settings.timeout_s,
         is_spread=len(set(group.hosts)) > 1,
-        is_urgent=asked.priority == "high",
+        is_urgent=settings.priority == "high",
     )
     for backend in dict.fromkeys(point.case.backend for point in points):
-        mine = [point for point in points if point.case.backend == backend]
-        session = _opened([point for point in mine if not point.waived], group, options)
+        own = [point for point in points if point.case.backend == backend]
+        session = _opened([point for point in own if not point.waived], group, options)
         try:
-            for point in mine:
-                yield from _measured(point, session, asked, group, run)
+            for point in own:
+                row = unmeasured_row(point.case, group=group, session=session, run=run)
+                yield from _measured(point, session, settings, row)
         finally:
             if session is not None:
                 session.close()
@@ -284,77 +278,49 @@ def _opened(
     if not points:
         return None
     name = points[0].case.backend
-    jobs = [point.job for point in points]
     try:
         if name == COPIES:
             cases = [point.case for point in points]
-            return cast(
-                OverlapSession, copies.CopySession(group, cases, hot=False, options=options)
-            )
-        # only backends on GPUs are asked for
-        return cast(OverlapSession, opener(name).open(group, jobs, SessionOptions(gpu=options)))
+            session: object = copies.CopySession(group, cases, hot=False, options=options)
+        else:
+            jobs = [point.job for point in points]
+            session = opener(name).open(group, jobs, SessionOptions(gpu=options))
     except UnavailableError as error:
         for point in points:
             point.waived = error.text
-    return None
+        return None
+    # all of these backends run on GPUs, and have jobs of the kind of their points
+    return cast(OverlapSession, session)
 
 
 def _measured(
-    point: SweepPoint, session: OverlapSession | None, asked: Asked, group: Group, run: str
+    point: SweepPoint, session: OverlapSession | None, settings: OverlapSettings, row: Record
 ) -> Iterator[Overlap]:
     """The row of a point. Raises an error that must end the measurement."""
-    base = circumstances(point.case, group, session, run)
-    base["ctas"] = point.case.channels if point.case.backend == COPIES else ctas_of(point)
-    untimed = partial(Overlap, gemm=asked.gemm, priority=asked.priority)
+    row = replace(row, ctas=point.case.channels if point.case.backend == COPIES else ctas_of(point))
+    untimed = partial(Overlap, gemm=settings.gemm, priority=settings.priority)
     if point.waived:
-        yield untimed(record=Record(**base, status="waived", reason=point.waived))
+        yield untimed(record=replace(row, status="waived", reason=point.waived))
         return
     assert session is not None
     try:
-        found, wrong = session.run_concurrently(point.job, asked.gemm, asked.repeats)
+        repeats, wrong = session.run_concurrently(point.job, settings.gemm, settings.repeats)
     except (RefusedError, ScheduleError) as error:
-        yield untimed(record=Record(**base, status="waived", reason=error.text))
+        yield untimed(record=replace(row, status="waived", reason=error.text))
         return
     except CollbenchError as error:
-        yield untimed(record=Record(**base, status="error", reason=error.message))
+        yield untimed(record=replace(row, status="error", reason=error.message))
         raise
     if wrong:
-        reason, count = describe_wrong(wrong[0], point.plan), sum(one.count for one in wrong)
-        yield untimed(
-            record=Record(**base, status="wrong", wrong=count, repeats=len(found), reason=reason)
-        )
+        yield untimed(record=wrong_row(row, wrong, point.plan, len(repeats)))
         return
-    times = [times_of(one) for one in found]
-    yield compared(_record(point, base, found, [one.launch_alone for one in times]), asked, times)
-
-
-def _record(
-    point: SweepPoint,
-    base: dict[str, Any],
-    found: Sequence[ConcurrentRepeat],
-    alone: Sequence[float],
-) -> Record:
-    """The row that a sweep has for the launches alone."""
-    bounds, case = interval(alone), point.case
-    algbw = rate_gbs(case.size_bytes, bounds.median)
-    notes = dict.fromkeys(note for one in found for note in one.notes)
-    return Record(
-        **base,
-        time_us=to_us(bounds.median),
-        time_low_us=to_us(bounds.low),
-        time_high_us=to_us(bounds.high),
-        repeats=len(alone),
-        repeat_times_us=tuple(map(to_us, alone)),
-        iters=found[0].launches * (len(found[0].launches_alone[0].launches) - 1),
-        algbw_gbs=algbw,
-        busbw_gbs=algbw * collective(case.op).factor(case.ranks),
-        wrong=0,
-        status="ok",
-        notes=" ".join(
-            [
-                *notes,
-                *(["noisy"] if is_noisy(alone) else []),
-                *(["auto"] if point.is_choice else []),
-            ]
-        ),
-    )
+    times = [times_of(repeat) for repeat in repeats]
+    alone = [one.launch_alone for one in times]
+    notes = list(dict.fromkeys(note for repeat in repeats for note in repeat.notes))
+    if is_noisy(alone):
+        notes.append("noisy")
+    if point.is_choice:
+        notes.append("auto")
+    iterations = repeats[0].launches * (len(repeats[0].launches_alone[0].launches) - 1)
+    row = replace(timed_row(row, alone, iterations), notes=" ".join(notes))
+    yield compared(row, settings, times)

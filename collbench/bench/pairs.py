@@ -13,7 +13,7 @@ from itertools import combinations
 from statistics import median
 
 from collbench.bench.runner import Measurement, plan_points
-from collbench.device.copies import copied
+from collbench.device.copies import copy_rate
 from collbench.launch.group import Group
 from collbench.machine.topology.model import Link, Topology
 from collbench.machine.topology.paths import path, path_to_cpu
@@ -67,37 +67,36 @@ def measure(
 def _by_schedules(
     group: Group, backend: str, pair: tuple[int, int], settings: Settings
 ) -> Iterator[RankPair]:
-    wanted: dict[Case, RankPair] = {}
+    cases: dict[Case, RankPair] = {}
     a, b = pair
-    size = SIZE_BYTES if backend == "cuda" else CPU_SIZE_BYTES
-    direct: DirectMode = "on" if backend == "cuda" else "auto"
+    is_gpu = backend == "cuda"
+    direct: DirectMode = "on" if is_gpu else "auto"
     base = Case(
         op="sendrecv",
         backend=backend,
-        proto="simple" if backend == "cuda" else "auto",
+        proto="simple" if is_gpu else "auto",
         ranks=2,
-        size_bytes=size,
+        size_bytes=SIZE_BYTES if is_gpu else CPU_SIZE_BYTES,
     )
-    for way, p2p in (
-        (("stores", "push"), ("loads", "pull")) if backend == "cuda" else (("loads", "auto"),)
-    ):
-        there = replace(base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in")
-        wanted[there] = RankPair(a=a, b=b, way=way)
-        wanted[replace(there, root=1)] = RankPair(a=b, b=a, way=way)
-        wanted[replace(base, algo="direct", direct=direct, p2p=p2p)] = RankPair(
-            a=a, b=b, way=way, is_both=True
+    for way, p2p in (("stores", "push"), ("loads", "pull")) if is_gpu else (("loads", "auto"),):
+        one_way = replace(
+            base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in"
         )
-    small = replace(base, algo="direct", proto="ll" if backend == "cuda" else "auto", size_bytes=8)
-    wanted[small] = RankPair(a=a, b=b, way="latency", is_both=True)
-    points = plan_points(list(wanted), group, settings.max_memory)
-    asked = {_key(point.case): one for point, one in zip(points, wanted.values(), strict=True)}
+        cases[one_way] = RankPair(a=a, b=b, way=way)
+        cases[replace(one_way, root=1)] = RankPair(a=b, b=a, way=way)
+        both_ways = replace(base, algo="direct", direct=direct, p2p=p2p)
+        cases[both_ways] = RankPair(a=a, b=b, way=way, is_both=True)
+    small = replace(base, algo="direct", proto="ll" if is_gpu else "auto", size_bytes=8)
+    cases[small] = RankPair(a=a, b=b, way="latency", is_both=True)
+    points = plan_points(list(cases), group, settings.max_memory)
+    pair_of = {_key(point.case): pair for point, pair in zip(points, cases.values(), strict=True)}
     measurement = Measurement(points, group, settings)
     try:
         measurement.open()
         for record in measurement.records():
-            one = asked[_key(record)]
-            value = record.time_us if one.way == "latency" else record.busbw_gbs
-            yield replace(one, value=value, reason=record.reason)
+            measured = pair_of[_key(record)]
+            value = record.time_us if measured.way == "latency" else record.busbw_gbs
+            yield replace(measured, value=value, reason=record.reason)
     finally:
         measurement.close()
 
@@ -108,33 +107,34 @@ def _key(of: Case | Record) -> tuple[str, str, int, int]:
 
 
 def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[RankPair]:
-    (a, b), (first, second) = pair, gpus
     for way in ("copies", "host"):
-        for source, target, is_both in ((a, b, False), (b, a, False), (a, b, True)):
-            one = RankPair(a=source, b=target, way=way, is_both=is_both)
+        for first, second, is_both in ((0, 1, False), (1, 0, False), (0, 1, True)):
+            unmeasured = RankPair(a=pair[first], b=pair[second], way=way, is_both=is_both)
             try:
-                here, there = (first, second) if source == a else (second, first)
-                found = copied(here, there, SIZE_BYTES, is_both=is_both, through_host=way == "host")
+                rate = copy_rate(
+                    gpus[first],
+                    gpus[second],
+                    SIZE_BYTES,
+                    is_both=is_both,
+                    through_host=way == "host",
+                )
             except UnavailableError as error:
-                yield replace(one, reason=error.message)
+                yield replace(unmeasured, reason=error.message)
                 continue
-            yield (
-                replace(one, reason=f"{found.wrong} bytes came out wrong")
-                if found.wrong
-                else replace(one, value=found.gbs)
-            )
+            if rate.wrong:
+                yield replace(unmeasured, reason=f"{rate.wrong} bytes came out wrong")
+            else:
+                yield replace(unmeasured, value=rate.gbs)
 
 
 def expected_gbs(topology: Topology, a: str, b: str, way: str) -> float | None:
     """The rate that a way between two GPUs should reach, or None if it is not known."""
-    found = path(topology, a, b)
-    if way in ("stores", "loads"):
-        return found.usable_gbs
-    if way == "copies" and found.kind in ("NVL", "NVB"):
-        rates = [link.raw_gbs * _COPY_PACKETS for link in found.links if link.raw_gbs is not None]
-        return min(rates) if len(rates) == len(found.links) else None
+    between = path(topology, a, b)
+    if way in ("stores", "loads") or (way == "copies" and between.kind not in ("NVL", "NVB")):
+        return between.usable_gbs
     if way == "copies":
-        return found.usable_gbs
+        raw = [link.raw_gbs for link in between.links if link.raw_gbs is not None]
+        return min(raw) * _COPY_PACKETS if len(raw) == len(between.links) else None
     rates = [
         near.usable_gbs
         for gpu in (a, b)
@@ -152,17 +152,17 @@ def behind(
         if pair.value is not None:
             label = path(topology, gpus[pair.a], gpus[pair.b]).label if gpus else ""
             groups.setdefault((pair.way, pair.is_both, label), []).append(pair)
-    found: list[tuple[RankPair, float]] = []
+    slow: list[tuple[RankPair, float]] = []
     for same in groups.values():
         middle = median(pair.value or 0.0 for pair in same)
         is_late = same[0].way == "latency"
-        found += [
-            (one, middle)
-            for one in same
-            if one.value is not None
-            and (one.value * _BEHIND > middle if is_late else one.value < _BEHIND * middle)
+        slow += [
+            (pair, middle)
+            for pair in same
+            if pair.value is not None
+            and (pair.value * _BEHIND > middle if is_late else pair.value < _BEHIND * middle)
         ]
-    return found
+    return slow
 
 
 def with_rates(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 from collbench import __version__
 from collbench.backends import FAMILY
@@ -166,16 +166,7 @@ def estimate_s(point: SweepPoint, settings: Settings, on: MachineCosts) -> float
     """Seconds that all repeats of a point should take, with the preparation of its data."""
     if point.waived:
         return 0.0
-    return settings.repeats * repeat_s(
-        point.case,
-        point.plan,
-        on,
-        iterations=settings.iterations,
-        aggregate=settings.aggregate,
-        warmup=settings.warmup,
-        hot=settings.hot,
-        is_checked=settings.is_checked,
-    )
+    return settings.repeats * repeat_s(point.case, point.plan, on, settings)
 
 
 def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
@@ -236,10 +227,10 @@ class Measurement:
             threads = (
                 settings.net_threads if may_take_threads(point.plan, self.group.hosts) else None
             )
-            given = (settings.net_memory, "auto", ""), (threads, None, "threads-")
-            conditions += [
-                f"net-{name}{value}" for value, default, name in given if value != default
-            ]
+            if settings.net_memory != "auto":
+                conditions.append(f"net-{settings.net_memory}")
+            if threads is not None:
+                conditions.append(f"net-threads-{threads}")
         return conditions + ([f"aggregate-{settings.aggregate}"] if settings.aggregate > 1 else [])
 
     def open(self) -> None:
@@ -251,11 +242,11 @@ class Measurement:
                 self._open(key, points)
 
     def _by_session(self) -> dict[SessionKey, list[SweepPoint]]:
-        found: dict[SessionKey, list[SweepPoint]] = {}
+        points: dict[SessionKey, list[SweepPoint]] = {}
         for point in self.points:
             if not point.waived:
-                found.setdefault(point.session, []).append(point)
-        return found
+                points.setdefault(point.session, []).append(point)
+        return points
 
     def _open(self, key: SessionKey, points: Sequence[SweepPoint]) -> None:
         backend = opener(str(key[0]))
@@ -274,19 +265,12 @@ class Measurement:
         """Waive the points whose memory the ranks cannot have, so that the others still run."""
         hot = self.settings.hot
         for point in points:
-            needs = (
-                (
-                    backend.shared_bytes(point.job, hot=hot),
-                    self.group.shared_bytes_left(),
-                    "shared memory",
-                ),
-                (
-                    backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case),
-                    memory_left_bytes(),
-                    "memory",
-                ),
-            )
-            for needed, left, what in needs:
+            shared = backend.shared_bytes(point.job, hot=hot)
+            private = backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case)
+            for needed, left, what in (
+                (shared, self.group.shared_bytes_left(), "shared memory"),
+                (private, memory_left_bytes(), "memory"),
+            ):
                 if needed > left:
                     point.waived = (
                         f"needs {-(-needed >> 20)}M of {what}, {left >> 20}M are left: use smaller"
@@ -357,48 +341,31 @@ class Measurement:
             )
 
     def _record(self, point: SweepPoint, error: CollbenchError | None = None) -> Record:
-        case, settings = point.case, self.settings
+        case = point.case
         session = self.sessions.get(point.session)
-        base = circumstances(case, self.group, session, self.run_id) | {"ctas": ctas_of(point)}
+        row = unmeasured_row(case, group=self.group, session=session, run=self.run_id)
+        row = replace(row, ctas=ctas_of(point))
         if point.waived:
-            return Record(**base, status="waived", reason=point.waived)
+            return replace(row, status="waived", reason=point.waived)
         if error is not None:
-            return Record(**base, status="error", reason=error.message)
-        wrong = [found for samples in point.repeats for found in samples.wrong]
-        if wrong:
-            return Record(
-                **base,
-                status="wrong",
-                wrong=sum(found.count for found in wrong),
-                repeats=len(point.repeats),
-                iters=point.repeats[0].iterations,
-                reason=describe_wrong(wrong[0], point.plan),
-            )
+            return replace(row, status="error", reason=error.message)
+        iterations = point.repeats[0].iterations
+        if wrong := [one for samples in point.repeats for one in samples.wrong]:
+            row = wrong_row(row, wrong, point.plan, len(point.repeats))
+            return replace(row, iters=iterations)
         times = [max(samples.seconds) for samples in point.repeats]
-        bounds = interval(times)
-        algbw = rate_gbs(case.size_bytes, bounds.median)
-        busbw = algbw * collective(case.op).factor(case.ranks)
+        row = timed_row(row, times, iterations)
+        if not self.settings.is_checked or is_modelled(point):
+            row = replace(row, wrong=None)
+        notes = self._notes(point, times)
         ceilings = self.ceilings(case)
         top = ceilings.of(case, point.plan) if ceilings is not None else None
-        if top is not None:
-            base |= {"ceiling_gbs": top.gbs, "percent": 100 * busbw / top.gbs, "limit": top.limit}
-        notes = self._notes(point, times)
-        if top is not None and is_far_below(busbw, bounds.median, top.gbs):
-            notes.append("far-below-ceiling")
-        return Record(
-            **base,
-            time_us=to_us(bounds.median),
-            time_low_us=to_us(bounds.low),
-            time_high_us=to_us(bounds.high),
-            repeats=len(times),
-            repeat_times_us=tuple(map(to_us, times)),
-            iters=point.repeats[0].iterations,
-            algbw_gbs=algbw,
-            busbw_gbs=busbw,
-            wrong=0 if settings.is_checked and not is_modelled(point) else None,
-            status="ok",
-            notes=" ".join(notes),
-        )
+        if top is not None and (busbw := row.busbw_gbs) is not None:
+            percent = 100 * busbw / top.gbs
+            row = replace(row, ceiling_gbs=top.gbs, percent=percent, limit=top.limit)
+            if is_far_below(busbw, interval(times).median, top.gbs):
+                notes.append("far-below-ceiling")
+        return replace(row, notes=" ".join(notes))
 
     def _notes(self, point: SweepPoint, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
@@ -431,28 +398,56 @@ def new_run() -> str:
     )
 
 
-def circumstances(
-    case: Case, group: Group, session: SessionFacts | None, run: str
-) -> dict[str, Any]:
-    """The columns of every row of a case, whatever its status: the knobs, and who measured it,
-    where and when. session: None if there is none.
+def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, run: str) -> Record:
+    """The row of a case before it has any result: the knobs, and who measured it, where and when.
+    session: None if there is none.
     """
-    return {of.name: getattr(case, of.name) for of in fields(Case)} | {
-        "group": group.kind,
-        "hosts": len(set(group.hosts)),
-        "count": case.block_count,
-        "run": run,
-        "host": (session.host if session else "") or socket.gethostname(),
-        "device": session.device if session else "",
-        "versions": "; ".join(
-            [
-                f"collbench {__version__}",
-                f"python {platform.python_version()}",
-                *([session.version] if session else []),
-            ]
-        ),
-        "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
+    versions = [f"collbench {__version__}", f"python {platform.python_version()}"]
+    return Record(
+        **{of.name: getattr(case, of.name) for of in fields(Case)},
+        ctas=0,
+        group=group.kind,
+        hosts=len(set(group.hosts)),
+        count=case.block_count,
+        status="ok",
+        run=run,
+        host=(session.host if session else "") or socket.gethostname(),
+        device=session.device if session else "",
+        versions="; ".join([*versions, *([session.version] if session else [])]),
+        timestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def timed_row(row: Record, times: Sequence[float], iterations: int) -> Record:
+    """The row of launches whose repeats took so many seconds each, and were right."""
+    bounds = interval(times)
+    algbw = rate_gbs(row.size_bytes, bounds.median)
+    return replace(
+        row,
+        time_us=to_us(bounds.median),
+        time_low_us=to_us(bounds.low),
+        time_high_us=to_us(bounds.high),
+        repeats=len(times),
+        repeat_times_us=tuple(map(to_us, times)),
+        iters=iterations,
+        algbw_gbs=algbw,
+        busbw_gbs=algbw * collective(row.op).factor(row.ranks),
+        wrong=0,
+    )
+
+
+def wrong_row(row: Record, wrong: Sequence[Wrong], plan: Plan | None, repeats: int) -> Record:
+    """The row of launches with wrong elements; the reason names the first: rank, index, values, and
+    the round that should have written it.
+    """
+    one = wrong[0]
+    reason = f"rank {one.rank} element {one.index}: got {one.got}, expected {one.wanted}"
+    if plan is not None and (
+        writer := writer_of(plan, one.rank, one.index * plan.problem.item_bytes)
+    ):
+        reason += f"; {writer}"
+    count = sum(one.count for one in wrong)
+    return replace(row, status="wrong", wrong=count, repeats=repeats, reason=reason)
 
 
 def is_forced(key: SessionKey) -> bool:
@@ -488,14 +483,3 @@ def session_options(settings: Settings, group: Group) -> SessionOptions:
             net_threads=settings.net_threads,
         ),
     )
-
-
-def describe_wrong(wrong: Wrong, plan: Plan | None) -> str:
-    """The first wrong element: rank, index, values, and the round that should have written it."""
-    text = f"rank {wrong.rank} element {wrong.index}: got {wrong.got}, expected {wrong.wanted}"
-    writer = (
-        writer_of(plan, wrong.rank, wrong.index * plan.problem.item_bytes)
-        if plan is not None
-        else ""
-    )
-    return f"{text}; {writer}" if writer else text

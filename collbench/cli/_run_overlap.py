@@ -7,7 +7,14 @@ from pathlib import Path
 import click
 
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.overlap import COLUMNS, COPIES, Asked, Overlap, measure, to_line
+from collbench.bench.overlap import (
+    COPIES,
+    OVERLAP_COLUMNS,
+    Overlap,
+    OverlapRequest,
+    measure,
+    to_line,
+)
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
@@ -17,11 +24,19 @@ from collbench.launch.group import Group
 from collbench.launch.launcher import launcher
 from collbench.report.tables.overlap import advice, heading, line
 from collbench.results.record import Writer
+from collbench.spec.options import OVERLAP_OPTIONS, OverlapSettings
 from collbench.util.errors import UnavailableError, UsageError
 
 
 def run_overlap(options: Options) -> int:
     """The whole command; returns the exit code."""
+    settings = OverlapSettings(
+        **{
+            name: options[option.key]
+            for name, option in OVERLAP_OPTIONS.items()
+            if options[option.key] is not None
+        }
+    )
     if min(options["sizes"]) <= 0:
         raise UsageError("a size of 0 bytes", "give at least one byte")
     if why := why_no_gpus():
@@ -30,30 +45,33 @@ def run_overlap(options: Options) -> int:
         )
     load_cublas()
     under = launcher()
-    ranks = under.size if under is not None else len(options["gpus"]) or device_count()
+    ranks = under.size if under is not None else len(settings.gpus) or device_count()
     if ranks == 1 and COPIES not in options["backend"]:
         raise UnavailableError(
             "one GPU: nothing travels between ranks",
             "plain copies can be measured: --backend copies",
         )
-    same = ("op", "sizes", "channels", "gemm", "cluster", "priority", "gpus", "repeats")
-    request = Asked(
+    request = OverlapRequest(
         ranks=ranks,
         backends=options["backend"],
         transports=options["transport"],
-        timeout_s=options["timeout"],
-        **{name: options[name] for name in same},
+        settings=settings,
+        **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},
     )
     group = group_here()
     return drive_on_rank0(group, lambda: _drive(request, group, options["csv"]))
 
 
-def _drive(request: Asked, group: Group, csv: str | None) -> int:
+def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
     """Measure, write and show; returns the exit code. However it ends, what was measured until then
     is in the file and has its advice.
     """
     out = sys.stderr if csv == "-" else sys.stdout
-    writer = Writer(sys.stdout if csv == "-" else Path(csv), COLUMNS) if csv is not None else None
+    writer = (
+        Writer(sys.stdout if csv == "-" else Path(csv), OVERLAP_COLUMNS)
+        if csv is not None
+        else None
+    )
     rows: list[Overlap] = []
     if request.ranks == 1:
         remark("One GPU: nothing travels between ranks, so only plain copies are measured.")

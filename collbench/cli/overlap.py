@@ -5,15 +5,15 @@ choose how many channels to give to it.
 import click
 
 from collbench.cli._command import StrictCommand, explicit_options
-from collbench.cli._options import Finite, ListOf, OneOf, Whole, csv_option, natural, positive
+from collbench.cli._declared import setting_option
+from collbench.cli._options import ListOf, Whole, csv_option, positive
 from collbench.cli._rules import Rule, refuse
 from collbench.planning.transports import FAMILY as TRANSPORTS
 from collbench.spec.collectives import OPS, collective
-from collbench.spec.options import MAX_REPEATS, MAX_S
+from collbench.spec.options import OVERLAP_OPTIONS
 from collbench.util.units import parse_size
 
 BACKENDS = ("cuda", "nccl", "copies")
-MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 # the host that queues matrix multiplications cannot move messages meanwhile
 TRANSPORT_NAMES = ("auto", *(name for name in TRANSPORTS.names() if name != "net"))
 
@@ -55,23 +55,8 @@ _OPTIONS = (
             " engine, to host memory); for example cuda,nccl."
         ),
     ),
-    click.option(
-        "--gemm",
-        type=Whole(MIN_GEMM, 65536),
-        default=8192,
-        show_default=True,
-        help="Rows and columns of the bfloat16 matrices, for example 16384.",
-    ),
-    click.option(
-        "--priority",
-        type=OneOf(["high", "normal"]),
-        default="high",
-        show_default=True,
-        help=(
-            "Priority of the stream that communicates: high (before the matrix multiplications),"
-            " normal (the same as theirs)."
-        ),
-    ),
+    setting_option(OVERLAP_OPTIONS["gemm"]),
+    setting_option(OVERLAP_OPTIONS["priority"]),
     click.option(
         "--transport",
         type=ListOf("transport", str, TRANSPORT_NAMES),
@@ -89,26 +74,7 @@ _OPTIONS = (
         show_default=True,
         help="CTAs of a thread block cluster, as in sweep, for example 4; 0: our choice.",
     ),
-    click.option(
-        "--gpus",
-        type=ListOf("gpu", natural, is_each_once=True),
-        default=(),
-        help="GPUs by their CUDA numbers, for example 0,2. Default: all.",
-    ),
-    click.option(
-        "--repeats",
-        type=Whole(2, MAX_REPEATS),
-        default=5,
-        show_default=True,
-        help="Repeats of every row, which also show the noise, for example 9.",
-    ),
-    click.option(
-        "--timeout",
-        type=Finite(0.1, MAX_S),
-        default=10.0,
-        show_default=True,
-        help="Seconds after which a wait for a GPU is given up, for example 60.",
-    ),
+    *(setting_option(OVERLAP_OPTIONS[name]) for name in ("gpus", "repeats", "timeout_s")),
     csv_option(),
 )
 _OVERLAP_RULES = (

@@ -9,9 +9,10 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 from collbench.device import driver_calls, host_memory
+from collbench.device.cupy_types import Cupy, Stream
 from collbench.device.host_memory import Handle, HostMemory
 from collbench.machine import gpus
 from collbench.util.errors import HangError, UnavailableError
@@ -26,7 +27,15 @@ _HIGHEST = -128  # priority of a stream; CUDA clamps it to the highest one that 
 _GRAIN_BYTES = 2 << 20
 
 
-def load_cupy() -> Any:
+class Graph(Protocol):
+    """A captured graph, as CuPy has it."""
+
+    def upload(self, stream: Stream) -> None: ...
+
+    def launch(self, stream: Stream) -> None: ...
+
+
+def load_cupy() -> Cupy:
     """CuPy, or UnavailableError with what to install."""
     try:
         import cupy
@@ -177,7 +186,7 @@ class Card:
             self.runtime.streamCreateWithPriority(self.runtime.streamNonBlocking, self._priority)
         )
 
-    def as_cupy(self, stream: int) -> Any:
+    def as_cupy(self, stream: int) -> Stream:
         """CuPy's object for a stream; it does not own the stream."""
         return self.cupy.cuda.Stream.from_external(_ForeignStream(stream))
 
@@ -263,27 +272,18 @@ class Card:
     def upload(self, pointer: int, data: bytes) -> None:
         """Copy to the GPU and wait for the copy."""
         buffer = ctypes.create_string_buffer(data, len(data))
-        self.runtime.memcpyAsync(
-            pointer,
-            ctypes.addressof(buffer),
-            len(data),
-            self.runtime.memcpyHostToDevice,
-            self.side_stream,
-        )
-        self.runtime.streamSynchronize(self.side_stream)
+        kind = self.runtime.memcpyHostToDevice
+        self._copy_now(pointer, ctypes.addressof(buffer), len(data), kind)
 
     def download(self, pointer: int, size: int) -> bytes:
         """Copy from the GPU without waiting for the main stream."""
         buffer = ctypes.create_string_buffer(size)
-        self.runtime.memcpyAsync(
-            ctypes.addressof(buffer),
-            pointer,
-            size,
-            self.runtime.memcpyDeviceToHost,
-            self.side_stream,
-        )
-        self.runtime.streamSynchronize(self.side_stream)
+        self._copy_now(ctypes.addressof(buffer), pointer, size, self.runtime.memcpyDeviceToHost)
         return buffer.raw
+
+    def _copy_now(self, target: int, source: int, size: int, kind: int) -> None:
+        self.runtime.memcpyAsync(target, source, size, kind, self.side_stream)
+        self.runtime.streamSynchronize(self.side_stream)
 
     def clear(self, pointer: int, size: int) -> None:
         """Queue a memset to zero."""
@@ -308,15 +308,15 @@ class Card:
             * self.multiprocessors
         )
 
-    def capture(self, body: Callable[[int], None]) -> Any:
-        """The commands that the body queues in the stream, as a graph: call .launch(stream)."""
+    def capture(self, body: Callable[[int], None]) -> Graph:
+        """The commands that the body queues in the stream, as a graph."""
         stream = self.as_cupy(self.stream)
         with stream:
             stream.begin_capture()
             try:
                 body(self.stream)
             finally:
-                graph = stream.end_capture()
+                graph: Graph = stream.end_capture()
         graph.upload(stream)
         return graph
 

@@ -9,11 +9,12 @@ import hashlib
 import os
 import struct
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from collbench.device.cupy_types import Nvrtc
 from collbench.device.layout import macros
 from collbench.device.program import (
     fits_one_loop,
@@ -25,7 +26,6 @@ from collbench.device.program import (
     program_text,
 )
 from collbench.planning.plan import Plan
-from collbench.spec.collectives import collective
 from collbench.spec.dtypes import REDOPS, dtype
 from collbench.util.errors import CollbenchError, UnavailableError
 
@@ -74,7 +74,7 @@ def kernel_source(
     assert kernel is not None
     if plan.transport == "ce":
         return engine_source(plan)
-    values: dict[str, Any] = dict(macros(program))
+    values: dict[str, int | str] = dict(macros(program))
     values |= {
         "DTYPE": DTYPE_NUMBER[plan.problem.dtype],
         "ITEM": dtype(plan.problem.dtype).item_bytes,
@@ -83,7 +83,7 @@ def kernel_source(
         "SLOTS": plan.slots,
         "SLICED": int(plan.slices > 1),
         "NARROW": int(is_narrow(plan)),
-        "PARTS": plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0,
+        "PARTS": plan.parts if plan.is_interleaved else 0,
     }
     if drop_after is not None:
         values["INJECT_DROP"] = drop_after
@@ -166,7 +166,7 @@ def copy_source() -> Source:
     return Source(file="copy.cu", macros=(("ITEM", "4"),))
 
 
-def _sorted(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _sorted(values: Mapping[str, int | str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, str(value)) for name, value in values.items()))
 
 
@@ -179,12 +179,12 @@ def cubin(source: Source, arch: int) -> bytes:
         return file.read_bytes()
     except OSError:
         pass
-    made, _ = compile_source(source, arch)
-    _keep(file, made)
-    return made
+    code, _ = compile_source(source, arch)
+    _keep(file, code)
+    return code
 
 
-def compile_source(source: Source, arch: int, *more: str, nvrtc: Any = None) -> tuple[bytes, str]:
+def compile_source(source: Source, arch: int, *more: str, nvrtc: Nvrtc = None) -> tuple[bytes, str]:
     """Machine code and the compiler's log, without the cache. `more`: options for NVRTC; nvrtc: its
     binding, by default CuPy's.
     """
@@ -220,7 +220,7 @@ def _whole(elf: bytes) -> bytes:
     return elf.ljust(start + size * count, b"\0")
 
 
-def _nvrtc() -> Any:
+def _nvrtc() -> Nvrtc:
     try:
         from cupy.cuda import nvrtc
     except ImportError:

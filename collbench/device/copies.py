@@ -1,8 +1,8 @@
-"""Plain copies between two GPUs of this process, timed and verified: by the copy engines, or
-through pinned host memory.
+"""Plain copies: how one is queued, by a copy engine, by a kernel or through pinned host memory; and
+how fast they are between two GPUs of this process, timed by the host's clock and verified.
 
-They show what a transport by copy engines, or one through the host, could reach. Nothing here runs
-a kernel of ours.
+The kernel copies and does nothing else: nothing here reduces or synchronises ranks. A backend that
+times copies as it times collectives is backends/gpu/copies.py.
 """
 
 import time
@@ -10,11 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from collbench.device.card import NOT_READY, load_cupy
+from collbench.device.card import NOT_READY, Card, Launch, load_cupy
+from collbench.device.compile import copy_source, cubin
+from collbench.device.cupy_types import Cupy, Runtime
 from collbench.util.errors import HangError, UnavailableError
 
+_COPY_THREADS = 512  # of a CTA of the kernel
+_ANY_KIND = 4  # cudaMemcpyDefault: addresses determine where memory is
 _PIECE_BYTES = 8 << 20  # through the host: one piece arrives while the previous one leaves
 _ROUNDS, _REPEATS = 4, 3
 _DEADLINE_S = 20.0
@@ -22,8 +25,26 @@ _PATTERN = 0x5A
 _PORTABLE = 1  # cudaHostAllocPortable: pinned for all GPUs
 
 
+def queue_copy(runtime: Runtime, target: int, source: int, size: int, stream: int) -> None:
+    """Queue one copy, by the copy engine of the stream's GPU, between any two memories."""
+    runtime.memcpyAsync(target, source, size, _ANY_KIND, stream)
+
+
+class CopyKernel:
+    """The kernel that copies, loaded on a GPU."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._function = card.function(cubin(copy_source(), card.arch), "collbench_copy")
+
+    def queue(self, target: int, source: int, size: int, ctas: int, stream: int) -> None:
+        """Queue one copy, by so many CTAs."""
+        args = [word.to_bytes(8, "little") for word in (target, source, size)]
+        Launch(self._card, self._function, (ctas, 1), _COPY_THREADS, args)(stream)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopyRate:
     """Seconds of one copy of `size_bytes` each way, and the number of wrong bytes."""
 
     seconds: float
@@ -36,14 +57,14 @@ class Copied:
         return self.size_bytes / self.seconds / 1e9
 
 
-class _Way:
+class _Direction:
     """One direction: source and target memory, and the streams of both GPUs. open() may fail
     half-way; close() frees what was allocated.
     """
 
-    def __init__(self, runtime: Any, source: int, target: int, size: int) -> None:
+    def __init__(self, runtime: Runtime, source: int, target: int, size: int) -> None:
         self.runtime, self.source, self.target, self.size = runtime, source, target, size
-        self.at: dict[int, int] = {}
+        self.memory: dict[int, int] = {}  # by GPU
         self.pinned: list[int] = []
         self.streams: list[int] = []
         self.events: list[int] = []
@@ -53,32 +74,25 @@ class _Way:
         runtime = self.runtime
         for device in (self.source, self.target):
             runtime.setDevice(device)
-            self.at[device] = int(runtime.malloc(self.size))
+            self.memory[device] = int(runtime.malloc(self.size))
             self.streams.append(int(runtime.streamCreateWithFlags(runtime.streamNonBlocking)))
             if through_host:
                 self.pinned.append(int(runtime.hostAlloc(_PIECE_BYTES, _PORTABLE)))
-                for _ in range(2):
-                    self.events.append(
-                        int(runtime.eventCreateWithFlags(runtime.eventDisableTiming))
-                    )
+                self.events += [
+                    int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)) for _ in range(2)
+                ]
 
     def fill(self) -> None:
         """Write a pattern at the source and poison at the target."""
         for device, word in ((self.source, _PATTERN), (self.target, ~_PATTERN & 0xFF)):
             self.runtime.setDevice(device)
-            self.runtime.memset(self.at[device], word, self.size)
+            self.runtime.memset(self.memory[device], word, self.size)
             self.runtime.deviceSynchronize()
 
     def by_engine(self) -> None:
         """Queue one copy by the copy engine of the source's GPU."""
-        self.runtime.memcpyPeerAsync(
-            self.at[self.target],
-            self.target,
-            self.at[self.source],
-            self.source,
-            self.size,
-            self.streams[0],
-        )
+        target, source = self.memory[self.target], self.memory[self.source]
+        queue_copy(self.runtime, target, source, self.size, self.streams[0])
 
     def by_host(self) -> None:
         """Queue one copy through two pieces of pinned memory: one is read while the other is
@@ -86,29 +100,18 @@ class _Way:
         """
         runtime, (out, into) = self.runtime, self.streams
         for number, offset in enumerate(range(0, self.size, _PIECE_BYTES)):
-            size, turn = min(_PIECE_BYTES, self.size - offset), number % 2
-            came, left = self.events[turn], self.events[2 + turn]
+            size, piece = min(_PIECE_BYTES, self.size - offset), number % 2
+            filled, emptied = self.events[piece], self.events[2 + piece]
+            pinned = self.pinned[piece]
             runtime.setDevice(self.source)
             # the piece that used this memory last has left it, also one of the previous copy
-            runtime.streamWaitEvent(out, left)
-            runtime.memcpyAsync(
-                self.pinned[turn],
-                self.at[self.source] + offset,
-                size,
-                runtime.memcpyDeviceToHost,
-                out,
-            )
-            runtime.eventRecord(came, out)
+            runtime.streamWaitEvent(out, emptied)
+            queue_copy(runtime, pinned, self.memory[self.source] + offset, size, out)
+            runtime.eventRecord(filled, out)
             runtime.setDevice(self.target)
-            runtime.streamWaitEvent(into, came)
-            runtime.memcpyAsync(
-                self.at[self.target] + offset,
-                self.pinned[turn],
-                size,
-                runtime.memcpyHostToDevice,
-                into,
-            )
-            runtime.eventRecord(left, into)
+            runtime.streamWaitEvent(into, filled)
+            queue_copy(runtime, self.memory[self.target] + offset, pinned, size, into)
+            runtime.eventRecord(emptied, into)
 
     def is_done(self) -> bool:
         """Whether all queued copies are done. Raises the runtime's error if a copy failed."""
@@ -118,18 +121,18 @@ class _Way:
                 raise self.runtime.CUDARuntimeError(state)
         return not any(states)
 
-    def wrong(self, cupy: Any) -> int:
+    def wrong(self, cupy: Cupy) -> int:
         """Bytes of the target that differ from the source; piece by piece, because a comparison
         needs memory.
         """
         with cupy.cuda.Device(self.target):
-            memory = cupy.cuda.UnownedMemory(self.at[self.target], self.size, self)
-            there = cupy.ndarray(
+            memory = cupy.cuda.UnownedMemory(self.memory[self.target], self.size, self)
+            bytes_there = cupy.ndarray(
                 (self.size,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0)
             )
             right = sum(
-                int(cupy.count_nonzero(there[at : at + _PIECE_BYTES] == _PATTERN))
-                for at in range(0, self.size, _PIECE_BYTES)
+                int(cupy.count_nonzero(bytes_there[first : first + _PIECE_BYTES] == _PATTERN))
+                for first in range(0, self.size, _PIECE_BYTES)
             )
         return self.size - right
 
@@ -137,7 +140,7 @@ class _Way:
         """Free what was allocated. After an error of the GPU nothing can be freed any more."""
         runtime = self.runtime
         with suppress(runtime.CUDARuntimeError):
-            for device, pointer in self.at.items():
+            for device, pointer in self.memory.items():
                 runtime.setDevice(device)
                 runtime.free(pointer)
             for pointer in self.pinned:
@@ -148,7 +151,7 @@ class _Way:
                 runtime.streamDestroy(stream)
 
 
-def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> Copied:
+def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool) -> CopyRate:
     """Copy from GPU a to GPU b, or both ways at once, several times; the median of the repeats.
     GPUs are CUDA indices.
 
@@ -156,20 +159,19 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
     """
     cupy = load_cupy()
     runtime = cupy.cuda.runtime
-    ways = [
-        _Way(runtime, source, target, size_bytes)
+    directions = [
+        _Direction(runtime, source, target, size_bytes)
         for source, target in ([(a, b), (b, a)] if is_both else [(a, b)])
     ]
     before = runtime.getDevice()
     try:
-        for way in ways:
-            way.open(through_host=through_host)
-            way.fill()
-        queue: Callable[[_Way], None] = _Way.by_host if through_host else _Way.by_engine
-        _, *times = (_timed(ways, queue) for _ in range(1 + _REPEATS))  # the first warms up
-        return Copied(
-            seconds=median(times), size_bytes=size_bytes, wrong=sum(way.wrong(cupy) for way in ways)
-        )
+        for direction in directions:
+            direction.open(through_host=through_host)
+            direction.fill()
+        queue = _Direction.by_host if through_host else _Direction.by_engine
+        _, *times = (_timed(directions, queue) for _ in range(1 + _REPEATS))  # the first warms up
+        wrong = sum(direction.wrong(cupy) for direction in directions)
+        return CopyRate(seconds=median(times), size_bytes=size_bytes, wrong=wrong)
     # CuPy's own allocations raise a MemoryError
     except (runtime.CUDARuntimeError, MemoryError) as error:
         raise UnavailableError(
@@ -177,21 +179,21 @@ def copied(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: bool
             "look at nvidia-smi for who uses the memory",
         ) from None
     except HangError:
-        ways = []  # freeing memory would wait for the copies; the end of the process frees it
+        directions = []  # freeing memory would wait for the copies; the end of the process frees it
         raise
     finally:
-        for way in ways:
-            way.close()
+        for direction in directions:
+            direction.close()
         runtime.setDevice(before)
 
 
-def _timed(ways: list[_Way], queue: Callable[[_Way], None]) -> float:
+def _timed(directions: list[_Direction], queue: Callable[[_Direction], None]) -> float:
     """Seconds of one copy each way; the host's clock, over copies that take milliseconds."""
     start = time.perf_counter()
     for _ in range(_ROUNDS):
-        for way in ways:
-            queue(way)
-    while not all(way.is_done() for way in ways):
+        for direction in directions:
+            queue(direction)
+    while not all(direction.is_done() for direction in directions):
         if time.perf_counter() - start > _DEADLINE_S:
             raise HangError(f"copies have not ended after {_DEADLINE_S:.0f} s")
         time.sleep(20e-6)

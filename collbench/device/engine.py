@@ -42,7 +42,6 @@ from collbench.device.program import (
 )
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
-from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
 MAIN, WAITING, COPYING, MOVING, SIGNALLING = range(5)  # streams; the main one is the caller's
@@ -298,13 +297,8 @@ class _ScriptBuilder:
         set_offset: int,
         done_before: Sequence[int] | None,
     ) -> None:
-        self.plan, self.rank, self.memory, self.set_offset, self.done_before = (
-            plan,
-            rank,
-            memory,
-            set_offset,
-            done_before,
-        )
+        self.plan, self.rank, self.memory = plan, rank, memory
+        self.set_offset, self.done_before = set_offset, done_before
         self.program, self.own = lower(plan, rank), layout(plan, rank)
         self.addresses = {
             is_sending: [
@@ -314,7 +308,6 @@ class _ScriptBuilder:
             for is_sending, ends in ((False, self.program.receiving), (True, self.program.sending))
         }
         self.per_launch = [slices_of(plan, channel) for channel in range(plan.channels)]
-        self.parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 0
         self.commands: list[Command] = []
         self.history = {
             stream: _StreamHistory() for stream in (WAITING, COPYING, MOVING, SIGNALLING)
@@ -394,10 +387,8 @@ class _ScriptBuilder:
         that touch the same memory.
         """
         sources = command.sources if isinstance(command, MoveCommand) else (command.source,)
-        reads, writes = (
-            [(at, at + command.size) for at in sources],
-            [(command.target, command.target + command.size)],
-        )
+        reads = [(first, first + command.size) for first in sources]
+        writes = [(command.target, command.target + command.size)]
         stream, other = (MOVING, COPYING) if isinstance(command, MoveCommand) else (COPYING, MOVING)
         self._after(stream, WAITING, self.history[WAITING].last)
         for event, read, written in reversed(self.history[other].used):
@@ -417,7 +408,7 @@ class _ScriptBuilder:
         copies: list[tuple[int, CopyCommand]],
     ) -> None:
         """Add the moves and copies of one step; a copy carries the distance to its peer."""
-        first, size = self._piece(stage, step.work)
+        first, size = piece_of(self.plan, self.rank, stage.loop, stage.slice, step.work)
         if not size:
             return
         sources = tuple(self._address(stage, ref, first, is_source=True) for ref in step.sources)
@@ -454,9 +445,6 @@ class _ScriptBuilder:
 
     # The geometry of walk.cuh
 
-    def _piece(self, stage: StageSlice, work: int) -> tuple[int, int]:
-        return piece_of(self.plan, self.rank, stage.loop, stage.slice, work)
-
     def _address(self, stage: StageSlice, ref: OperandRef, first: int, *, is_source: bool) -> int:
         plan, loop = self.plan, stage.loop
         if ref.kind == SLOT:
@@ -477,23 +465,14 @@ class _ScriptBuilder:
         is_in = ref.kind in (IN, PEER_IN)
         chunk = shifted(plan, self.rank, ref.chunk, "in" if is_in else "out")
         rank = self.rank
-        if _is_peers(ref):
+        if ref.kind > SLOT:  # of the peer
             ends = self.program.receiving if is_source else self.program.sending
             rank = peer_of(plan, self.rank, ends[ref.end])
-        base = (
-            (self.memory.inputs if is_in else self.memory.outputs)[rank]
-            + self.set_offset
-            + loop.offset
-        )
-        return (
-            base
-            + (
-                min(chunk * loop.chunk, loop.size)
-                if self.parts
-                else chunk * plan.problem.block_bytes
-            )
-            + first
-        )
+        buffer = (self.memory.inputs if is_in else self.memory.outputs)[rank] + self.set_offset
+        before = chunk * plan.problem.block_bytes
+        if plan.is_interleaved:
+            before = min(chunk * loop.chunk, loop.size)
+        return buffer + loop.offset + before + first
 
     def _entry(self, stage: StageSlice, flag: FlagValue, *, is_wait: bool) -> FlagEntry:
         end, is_sending = end_of(self.plan, self.rank, flag, is_wait=is_wait)
@@ -507,32 +486,15 @@ class _ScriptBuilder:
         done_per_launch, done = self.per_launch[stage.channel], stage.done
         if self.done_before is not None:
             before = self.done_before[stage.channel]
-            per_launch, number, done_per_launch, done = (
-                0,
-                number + before * end.per_loop,
-                0,
-                done + before,
-            )
+            per_launch = done_per_launch = 0
+            number, done = number + before * end.per_loop, done + before
         if flag.signal == READY:
             word, per_launch, number = word + 8, 1, 1
         peer = peer_of(self.plan, self.rank, end)
+        place = peer, stage.channel, stage.track, stage.round
         return FlagEntry(
-            word,
-            per_launch,
-            number,
-            flag.signal,
-            peer,
-            stage.channel,
-            stage.track,
-            stage.round,
-            done_per_launch,
-            done,
-            stage.actor,
+            word, per_launch, number, flag.signal, *place, done_per_launch, done, stage.actor
         )
-
-
-def _is_peers(ref: OperandRef) -> bool:
-    return ref.kind > SLOT
 
 
 def _overlap(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:

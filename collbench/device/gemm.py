@@ -5,11 +5,12 @@ The inputs are random, because a GPU draws less power for constant ones and then
 clocks. Nothing here reads the result.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from collbench.device.card import Card
+from collbench.device.cupy_types import Cublas
 from collbench.util.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _PERIOD = 1048573  # of the random values; a prime, so that no two rows are equa
 _FIRST_S = 60.0  # limit to load cuBLAS's kernels and run one
 
 
-def load_cublas() -> Any:
+def load_cublas() -> Cublas:
     """CuPy's binding of cuBLAS, a library that its wheel lacks. Raises UnavailableError."""
     try:
         from cupy.cuda import cublas
@@ -82,7 +83,9 @@ class Gemm:
     def queue(self, count: int) -> None:
         """Queue matrix multiplications in the stream."""
         size = self.size
-        with self._on:  # the binding takes the current stream, whatever the handle was given
+        # as the binding takes a matrix: address, type and leading dimension
+        a, b, c = ((matrix, _CUDA_R_16BF, size) for matrix in (self._a, self._b, self._c))
+        with self._on:  # the binding takes the current stream, whatever stream the handle has
             for _ in range(count):
                 self._cublas.gemmEx(
                     self._handle,
@@ -92,16 +95,10 @@ class Gemm:
                     size,
                     size,
                     self._one.ctypes.data,
-                    self._a,
-                    _CUDA_R_16BF,
-                    size,
-                    self._b,
-                    _CUDA_R_16BF,
-                    size,
+                    *a,
+                    *b,
                     self._zero.ctypes.data,
-                    self._c,
-                    _CUDA_R_16BF,
-                    size,
+                    *c,
                     _CUBLAS_COMPUTE_32F,
                     _CUBLAS_GEMM_DEFAULT,
                 )

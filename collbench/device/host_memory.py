@@ -10,8 +10,8 @@ import ctypes
 import mmap
 import os
 from pathlib import Path
-from typing import Any
 
+from collbench.device.cupy_types import Runtime
 from collbench.machine.host import own_pages
 from collbench.util.errors import UnavailableError
 
@@ -26,7 +26,7 @@ class HostMemory:
     that no other rank maps.
     """
 
-    def __init__(self, runtime: Any, size: int, file: int | None, *, node: int = -1) -> None:
+    def __init__(self, runtime: Runtime, size: int, file: int | None, *, node: int = -1) -> None:
         """Raises UnavailableError if CUDA cannot register it."""
         self._runtime, self.size, self.file = runtime, size, file
         self._map = own_pages(size) if file is None else mmap.mmap(file, size)
@@ -34,13 +34,9 @@ class HostMemory:
         self.address = ctypes.addressof(self._anchor)
         if node >= 0 and os.uname().machine == "x86_64":
             mask = ctypes.c_ulong(1 << node)
-            start, length, bits = (
-                ctypes.c_void_p(self.address),
-                ctypes.c_ulong(size),
-                ctypes.c_ulong(64),
-            )
+            start, length = ctypes.c_void_p(self.address), ctypes.c_ulong(size)
             ctypes.CDLL(None).syscall(
-                _SYS_MBIND, start, length, _PREFERRED, ctypes.byref(mask), bits, 0
+                _SYS_MBIND, start, length, _PREFERRED, ctypes.byref(mask), ctypes.c_ulong(64), 0
             )
         try:
             runtime.hostRegister(self.address, size, _PORTABLE_AND_MAPPED)
@@ -64,7 +60,7 @@ class HostMemory:
             os.close(self.file)
 
 
-def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> HostMemory:
+def make(runtime: Runtime, device: int, size: int, *, is_shared: bool = True) -> HostMemory:
     """Zeroed memory of this rank, near its GPU. Raises UnavailableError if the GPU uses other
     addresses for it than the CPUs.
     """
@@ -79,7 +75,7 @@ def make(runtime: Any, device: int, size: int, *, is_shared: bool = True) -> Hos
     return HostMemory(runtime, size, file, node=_numa_node(runtime.deviceGetPCIBusId(device)))
 
 
-def reach(runtime: Any, handle: Handle) -> HostMemory | None:
+def reach(runtime: Runtime, handle: Handle) -> HostMemory | None:
     """Another rank's memory; None if it belongs to this process, where its address is valid. Raises
     UnavailableError.
     """

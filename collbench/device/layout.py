@@ -3,14 +3,14 @@ arguments packed as types.cuh declares them.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from collbench.device.program import ConnectionEnd, DeviceStep, Flag, OperandRef, Program, lower
+from collbench.device.program import ConnectionEnd, Program, lower, tables_of
 from collbench.planning.limits import FLAG_STRIDE_BYTES, MEMORY_GRAIN_BYTES, slot_wire_bytes
 from collbench.planning.plan import Loop, Plan
-from collbench.spec.collectives import collective
 
 FLAG_LINE_BYTES = FLAG_STRIDE_BYTES
 # at the start of a rank's arena: abort word, flags of barriers, counters and reports of CTAs
@@ -149,11 +149,7 @@ def piece_of(plan: Plan, rank: int, loop: Loop, part: int, work: int) -> tuple[i
     """The first byte within a chunk, and the size, of a slice of the chunk that a step works on:
     see walk.cuh.
     """
-    size = loop.size
-    if collective(plan.problem.op).is_interleaved:
-        size = min(loop.chunk, max(0, loop.size - shifted(plan, rank, work, "in") * loop.chunk))
-    first = min(part * plan.piece_bytes, size)
-    return first, min(plan.piece_bytes, size - first)
+    return plan.piece(loop, part, shifted(plan, rank, work, "in"))
 
 
 def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) -> int:
@@ -168,19 +164,18 @@ def other_end(plan: Plan, rank: int, end: ConnectionEnd, *, is_sending: bool) ->
 
 
 def pack_program(program: Program) -> bytes:
-    """The program as types.cuh declares it. An empty table has one entry of zeros."""
-    sources, targets = program.widest
-    out = [struct.pack("<8H", *track) for track in program.tracks]
-    out += [struct.pack("<2H", *entry) for entry in program.rounds]
-    out += [struct.pack("<6H", *stage) for stage in program.stages]
-    empty = OperandRef(0)
-    for step in program.steps or (DeviceStep((), (), 0, 0),):
-        out.append(struct.pack("<4H", len(step.sources), len(step.targets), step.flags, step.work))
-        for refs, most in ((step.sources, sources), (step.targets, targets)):
-            out += [struct.pack("<4H", *ref) for ref in (*refs, *[empty] * (most - len(refs)))]
-    for flags in (program.waits, program.signals):
-        out += [struct.pack("<4H", *flag) for flag in flags or (Flag(0, 0),)]
-    return b"".join(out)
+    """The program as types.cuh declares it: all its tables are of 16-bit numbers."""
+
+    def halves(value: object) -> Iterator[int]:
+        if isinstance(value, tuple | list):
+            for part in value:
+                yield from halves(part)
+        else:
+            assert isinstance(value, int)
+            yield value
+
+    numbers = list(halves(tables_of(program)))
+    return struct.pack(f"<{len(numbers)}H", *numbers)
 
 
 def macros(program: Program) -> dict[str, int]:
@@ -247,29 +242,18 @@ def pack_args(
     schedule, n = plan.schedule, plan.n
     shift = rank if schedule.is_symmetric else 0
     shifts = [shift if schedule.chunks[buffer] == n else 0 for buffer in ("in", "out", "tmp", "in")]
+    buffers = memory.inputs[rank], memory.outputs[rank], base + own.tmp
+    control = base + STATES_AT, memory.abort, memory.aborts, base + REPORTS_AT, memory.program
+    sizes = plan.chunk_bytes, plan.piece_bytes, slot_wire_bytes(plan)
     out = [
         ARGS.pack(
-            memory.inputs[rank],
-            memory.outputs[rank],
-            base + own.tmp,
-            set_offset,
-            block_bytes,
-            plan.share_of(block_bytes),
-            base + STATES_AT,
-            memory.abort,
-            memory.aborts,
-            base + REPORTS_AT,
-            memory.program,
+            *buffers,
+            *(set_offset, block_bytes, plan.share_of(block_bytes)),
+            *control,
             timeout_ns,
-            plan.chunk_bytes,
-            plan.piece_bytes,
-            slot_wire_bytes(plan),
+            *sizes,
             schedule.chunks["tmp"] * plan.chunk_bytes,
-            rank,
-            n,
-            *shifts,
-            delay_ns,
-            0,
+            *(rank, n, *shifts, delay_ns, 0),
         )
     ]
     for is_sending, ends in ((False, program.receiving), (True, program.sending)):
@@ -309,16 +293,8 @@ def reach(
         where = net_layout(plan, rank)
         k = where.ends.index((is_sending, number))
         word = memory.net + where.words + 2 * k * FLAG_LINE_BYTES
-        return EndAddresses(
-            memory.net_slots + k * where.fifo_bytes,
-            word,
-            word + FLAG_LINE_BYTES,
-            0,
-            0,
-            where.slots_stride,
-            where.words_stride,
-            where.words_stride,
-        )
+        slots, strides = memory.net_slots + k * where.fifo_bytes, (where.words_stride,) * 2
+        return EndAddresses(slots, word, word + FLAG_LINE_BYTES, 0, 0, where.slots_stride, *strides)
     other = other_end(plan, rank, end, is_sending=is_sending)
     own, theirs = layout(plan, rank), layout(plan, peer)
     here, there = lower(plan, rank), lower(plan, peer)
@@ -328,22 +304,15 @@ def reach(
             (here.sending, there.receiving) if is_sending else (here.receiving, there.sending)
         )
     ]
-    local_flag = (
-        memory.arenas[rank] + (own.heads if is_sending else own.tails) + number * FLAG_LINE_BYTES
-    )
-    remote_flag = (
-        memory.arenas[peer]
-        + (theirs.tails if is_sending else theirs.heads)
-        + other * FLAG_LINE_BYTES
-    )
+    flags, peer_flags = (own.heads, theirs.tails) if is_sending else (own.tails, theirs.heads)
+    local_flag = memory.arenas[rank] + flags + number * FLAG_LINE_BYTES
+    remote_flag = memory.arenas[peer] + peer_flags + other * FLAG_LINE_BYTES
     slots = stride = 0
-    if end.has_fifo:
-        owner, at, who = (
-            (rank, own, (is_sending, number))
-            if (plan.p2p == "pull") == is_sending
-            else (peer, theirs, (not is_sending, other))
-        )
-        slots, stride = memory.arenas[owner] + at.fifo_of[who], at.fifo_stride
+    if end.has_fifo and (plan.p2p == "pull") == is_sending:
+        slots, stride = memory.arenas[rank] + own.fifo_of[is_sending, number], own.fifo_stride
+    elif end.has_fifo:
+        slots = memory.arenas[peer] + theirs.fifo_of[not is_sending, other]
+        stride = theirs.fifo_stride
     return EndAddresses(
         slots, local_flag, remote_flag, memory.inputs[peer], memory.outputs[peer], stride, *apart
     )

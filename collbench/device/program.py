@@ -5,17 +5,17 @@ The tables are those of types.cuh. A symmetric schedule has one program, seen fr
 chunk numbers are shifted by the rank, so that one compiled kernel serves all ranks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 from collbench.planning.plan import Plan
 from collbench.schedules.ir import Edge, Operand, Round
 from collbench.schedules.passes import cell, is_copy, shape_of
 from collbench.schedules.verify.check import ends_after_peers_begin
 from collbench.schedules.verify.proof import Place
-from collbench.spec.collectives import collective
 
 IN, OUT, TMP, SLOT, PEER_IN, PEER_OUT = range(6)
 DATA, ROOM, BACK, READY, TAIL, HEAD = range(6)
@@ -126,25 +126,16 @@ class _ProgramBuilder:
                 for r in range(len(track.rounds))
                 for edge in self.schedule.pulled_at(self.rank, t, r)
             }
-            first_ready, first_head, first_back = (
-                len(self.signals),
-                len(self.signals) + len(ready),
-                len(self.waits),
+            tracks.append(
+                (
+                    *(first_round, len(track.rounds)),
+                    *(len(self.signals), len(ready)),
+                    *(len(self.signals) + len(ready), len(heads)),
+                    *(len(self.waits), len(pulled)),
+                )
             )
             self.signals += ready + heads
             self.waits += [Flag(BACK, self.sending[edge]) for edge in sorted(pulled)]
-            tracks.append(
-                (
-                    first_round,
-                    len(track.rounds),
-                    first_ready,
-                    len(ready),
-                    first_head,
-                    len(heads),
-                    first_back,
-                    len(pulled),
-                )
-            )
         return Program(
             tracks=tuple(tracks),
             rounds=tuple(self.rounds),
@@ -174,11 +165,8 @@ class _ProgramBuilder:
         started: set[tuple[str, Edge]] = set()
         to_send, to_receive = dict(shape.sent), dict(shape.received)
         for stage in shape.stages:
-            first_step, first_wait, first_signal = (
-                len(self.steps),
-                len(self.waits),
-                len(self.signals),
-            )
+            tables: tuple[Sized, ...] = self.steps, self.waits, self.signals
+            firsts = [len(table) for table in tables]
             for s in stage:
                 step, place = steps[s], Place(self.rank, t, r, s)
                 self.waits += self._waits(place, step.recv, step.send, started)
@@ -195,16 +183,10 @@ class _ProgramBuilder:
                         self.signals.append(
                             Flag(TAIL, self.sending[edge], self.messages_sent.get(edge, 0))
                         )
-            self.stages.append(
-                (
-                    first_step,
-                    len(self.steps) - first_step,
-                    first_wait,
-                    len(self.waits) - first_wait,
-                    first_signal,
-                    len(self.signals) - first_signal,
-                )
-            )
+            spans = [
+                (first, len(table) - first) for first, table in zip(firsts, tables, strict=True)
+            ]
+            self.stages.append(tuple(chain.from_iterable(spans)))
         for counts, edges in (
             (self.messages_sent, shape.sent),
             (self.messages_received, shape.received),
@@ -350,9 +332,8 @@ def needs_no_credits(plan: Plan) -> bool:
     if plan.domains or not fits_one_loop(plan) or 2 * most > plan.slots:
         return False
     loops = [loop for channel in range(plan.channels) for loop in plan.loops(channel)]
-    parts = plan.schedule.chunks["in"] if collective(plan.problem.op).is_interleaved else 1
     return (
-        all(loop.size > (parts - 1) * loop.chunk for loop in loops)
+        all(loop.size > (plan.parts - 1) * loop.chunk for loop in loops)
         and len(loops) == plan.channels
         and ends_after_peers_begin(plan.schedule)
     )
@@ -395,10 +376,30 @@ def launches_counted(plan: Plan) -> int:
     return ((1 << 32) - 1) // max(1, *(connection.slices for connection in plan.connections))
 
 
+def tables_of(program: Program) -> list[Sequence[object]]:
+    """The tables of a program as types.cuh declares them: an empty one has one entry of zeros, and
+    every step as many operands as the widest.
+    """
+
+    def padded(refs: tuple[OperandRef, ...], most: int) -> list[OperandRef]:
+        return [*refs, *[OperandRef(0)] * (most - len(refs))]
+
+    sources, targets = program.widest
+    steps = [
+        (
+            *(len(step.sources), len(step.targets), step.flags, step.work),
+            *(padded(step.sources, sources), padded(step.targets, targets)),
+        )
+        for step in program.steps or (DeviceStep((), (), 0, 0),)
+    ]
+    waits, signals = program.waits or (Flag(0, 0),), program.signals or (Flag(0, 0),)
+    return [program.tracks, program.rounds, program.stages, steps, waits, signals]
+
+
 def program_text(program: Program) -> str:
     """The program as a C++ constant."""
 
-    def braced(values: Iterable[Any]) -> str:
+    def braced(values: Iterable[object]) -> str:
         return (
             "{"
             + ", ".join(
@@ -407,31 +408,5 @@ def program_text(program: Program) -> str:
             + "}"
         )
 
-    def padded(refs: tuple[OperandRef, ...], most: int) -> list[OperandRef]:
-        return [*refs, *[OperandRef(0)] * (most - len(refs))]
-
-    sources, targets = program.widest
-    steps = [
-        (
-            len(step.sources),
-            len(step.targets),
-            step.flags,
-            step.work,
-            padded(step.sources, sources),
-            padded(step.targets, targets),
-        )
-        for step in program.steps or (DeviceStep((), (), 0, 0),)
-    ]
-    tables = [
-        program.tracks,
-        program.rounds,
-        program.stages,
-        steps,
-        program.waits or (Flag(0, 0),),
-        program.signals or (Flag(0, 0),),
-    ]
-    return (
-        "static constexpr Program PROGRAM = {"
-        + ",\n".join(braced(table) for table in tables)
-        + "};\n"
-    )
+    tables = ",\n".join(braced(table) for table in tables_of(program))
+    return f"static constexpr Program PROGRAM = {{{tables}}};\n"

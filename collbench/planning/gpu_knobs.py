@@ -15,6 +15,8 @@ from collbench.planning.tuning import (
     ANY_SIZE,
     ClusterTuning,
     GpuTuning,
+    Ll128Channels,
+    LlChannels,
     NetShape,
     NetTuning,
     ShmShape,
@@ -122,16 +124,11 @@ def launch_knobs(
         )
     own = -(-facts.share // channels)  # bytes of a chunk on one channel, if one loop does it all
     allowed = limits.memory_bytes * BUDGET_PARTS // BUDGET_OF // channels
-    chunk = case.chunk or max(
-        LEAST_CHUNK_BYTES,
-        min(
-            -(-own // CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES,
-            _largest_chunk(case, proto, facts, tuning, channels, slices),
-            _roomy_chunk(proto, facts, allowed, slots, slices)
-            // CHUNK_GRAIN_BYTES
-            * CHUNK_GRAIN_BYTES,
-        ),
-    )
+    largest = _largest_chunk(case, proto, facts, tuning, channels, slices)
+    whole = -(-own // CHUNK_GRAIN_BYTES) * CHUNK_GRAIN_BYTES
+    roomy = _roomy_chunk(proto, facts, allowed, slots, slices)
+    roomy = roomy // CHUNK_GRAIN_BYTES * CHUNK_GRAIN_BYTES
+    chunk = case.chunk or max(LEAST_CHUNK_BYTES, min(whole, largest, roomy))
     threads = case.threads or _threads(case, proto, facts, tuning, min(own, chunk))
     if threads % WARP or not MIN_THREADS <= threads <= MAX_THREADS:
         raise ScheduleError(f"{threads} threads of a CTA", "use a multiple of 32 from 64 to 1024")
@@ -305,34 +302,18 @@ def _slices(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
 
 def _channels(case: Case, proto: str, facts: _Facts, tuning: GpuTuning) -> int:
     """Channels, as far as each of them has something to do."""
-    by_transport = facts.by_transport
-    if by_transport or proto == "simple":
-        by_size = (
-            by_transport.channels
-            if by_transport
-            else row_for(
-                case.size_bytes, tuning.p2p.simple.channels[_simple_channels(facts)]
-            ).channels
-        )
-        return min(by_size, max(1, facts.share // tuning.p2p.simple.least_share))
+    p2p = tuning.p2p
+    if facts.by_transport or proto == "simple":
+        rows = p2p.simple.channels[_simple_channels(facts)]
+        by_size = facts.by_transport or row_for(case.size_bytes, rows)
+        return min(by_size.channels, max(1, facts.share // p2p.simple.least_share))
     if proto == "ll":
-        ll = tuning.p2p.ll.channels
-        rows = (
-            ll["one_peer"]
-            if facts.fifos == 1
-            else ll["reduction"]
-            if collective(case.op).is_reduction
-            else ll["several_peers"]
-        )
-        return row_for(facts.share, rows).channels
-    ll128 = tuning.p2p.ll128.channels
-    rows = (
-        ll128["several_peers"]
-        if facts.fifos > 1
-        else ll128["pipelined"]
-        if facts.shape.is_pipelined
-        else ll128["one_peer"]
-    )
+        several: LlChannels = "reduction" if collective(case.op).is_reduction else "several_peers"
+        return row_for(
+            facts.share, p2p.ll.channels["one_peer" if facts.fifos == 1 else several]
+        ).channels
+    one: Ll128Channels = "pipelined" if facts.shape.is_pipelined else "one_peer"
+    rows = p2p.ll128.channels["several_peers" if facts.fifos > 1 else one]
     return min(row_for(facts.share, rows).channels, max(1, facts.share // WARP_PAYLOAD))
 
 

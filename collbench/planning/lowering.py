@@ -14,7 +14,6 @@ from collbench.planning.plan import Loop, Plan
 from collbench.schedules.ir import Edge, Operand, Step
 from collbench.schedules.passes import Shape, home, is_copy, shape_of
 from collbench.schedules.verify.proof import Place
-from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 
 # Of one rank in a launch: an interpreter needs some kilobytes and some tens of microseconds to bind
@@ -109,7 +108,6 @@ class _TrackLowering:
     ) -> None:
         self.plan, self.rank, self.channel, self.track = plan, rank, channel, track
         self.shapes = shapes
-        self.is_interleaved = collective(plan.schedule.op).is_interleaved
         self.sent: dict[Edge, int] = {}
         self.received: dict[Edge, int] = {}
         self.posted: dict[tuple[int, Edge, int], SlotSequence] = {}
@@ -163,7 +161,7 @@ class _TrackLowering:
             base = (
                 self.channel * self.plan.schedule.chunks["tmp"] + operand.chunk
             ) * self.plan.chunk_bytes
-        elif self.is_interleaved:
+        elif self.plan.is_interleaved:
             base = loop.offset + min(operand.chunk * loop.chunk, loop.size)
         else:
             base = loop.offset + operand.chunk * self.plan.problem.block_bytes
@@ -207,7 +205,7 @@ class _RoundSlice:
         track, step, schedule = self.track, self.steps[s], self.plan.schedule
         place = Place(track.rank, track.track, self.r, s)
         proved_place = Place(0, *place[1:]) if schedule.is_symmetric else place
-        piece = self._piece(track.chunk_of(place))
+        piece = self.plan.piece(self.loop, self.number, track.chunk_of(place))
         sources, take, free = self._receive(s, piece)
         slots, room, post, sent = self._send(s, piece)
         returned = schedule.pending_pulls_at(*place) if schedule.pending_pulls else ()
@@ -298,17 +296,6 @@ class _RoundSlice:
                 )
                 sent.append((sequence, carried))
         return slots, tuple(room), tuple(post), tuple(sent)
-
-    def _piece(self, chunk: int) -> tuple[int, int]:
-        """First byte, from the chunk's start, and size of this slice of a chunk."""
-        loop, piece_bytes = self.loop, self.plan.piece_bytes
-        size = (
-            min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
-            if self.track.is_interleaved
-            else loop.size
-        )
-        first = min(self.number * piece_bytes, size)
-        return first, min(piece_bytes, size - first)
 
     def _region(self, owner: int, operand: Operand, piece: tuple[int, int]) -> Region:
         return self.track.region(owner, operand, self.loop, piece)

@@ -282,6 +282,16 @@ class Plan:
     def n(self) -> int:
         return self.schedule.n
 
+    @cached_property
+    def is_interleaved(self) -> bool:
+        """Whether a loop walks the parts of one vector rather than the same part of every block."""
+        return collective(self.schedule.op).is_interleaved
+
+    @property
+    def parts(self) -> int:
+        """Chunks that a loop cuts from the range of a channel."""
+        return self.schedule.chunks["in"] if self.is_interleaved else 1
+
     @property
     def slices(self) -> int:
         """Slices of a message that carries a whole chunk."""
@@ -336,8 +346,7 @@ class Plan:
     def loops(self, channel: int) -> Iterator[Loop]:
         """The loops of a channel: full chunks, then one of whatever is left, cut evenly."""
         first, size = self.channel_range(channel)
-        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
-        done = 0
+        parts, done = self.parts, 0
         while done < size:
             left = size - done
             chunk = self.chunk_bytes
@@ -350,6 +359,14 @@ class Plan:
             span = min(left, parts * chunk)
             yield Loop(first + done, span, chunk, -(-chunk // self.piece_bytes))
             done += span
+
+    def piece(self, loop: Loop, number: int, chunk: int) -> tuple[int, int]:
+        """First byte within a chunk of a loop, and size, of its slice of that number."""
+        size = loop.size
+        if self.is_interleaved:
+            size = min(loop.chunk, max(0, loop.size - chunk * loop.chunk))
+        first = min(number * self.piece_bytes, size)
+        return first, min(self.piece_bytes, size - first)
 
     @property
     def tmp_bytes(self) -> int:
@@ -374,28 +391,23 @@ class Plan:
         """For each port, its messages in one loop, in order."""
         schedule = self.schedule
         sent: dict[tuple[int, int, str], list[Carried]] = {}
-        taken: dict[tuple[int, int, str], list[Carried]] = {}
+        received: dict[tuple[int, int, str], list[Carried]] = {}
         for rank in range(self.n):
             for t, track in enumerate(schedule.program(rank)):
                 for r, steps in enumerate(track.rounds):
                     pulled, pushed = schedule.pulled_at(rank, t, r), schedule.pushed_at(rank, t, r)
                     out, into = message_chunks(steps)
                     for edge in out:
-                        places = (
-                            tuple(home(step) for step in steps if edge in step.send)
-                            if edge in pulled
-                            else ()
-                        )
-                        sent.setdefault((rank, edge.peer, edge.port), []).append(
-                            Carried(edge in pulled, places)
-                        )
+                        is_pulled = edge in pulled
+                        homes = (home(step) for step in steps if is_pulled and edge in step.send)
+                        port = sent.setdefault((rank, edge.peer, edge.port), [])
+                        port.append(Carried(is_pulled, tuple(homes)))
                     for edge in into:
                         places = landing(steps, edge) if edge in pushed else ()
-                        taken.setdefault((edge.peer, rank, edge.port), []).append(
-                            Carried(edge in pushed, places)
-                        )
+                        port = received.setdefault((edge.peer, rank, edge.port), [])
+                        port.append(Carried(edge in pushed, places))
         return {
-            key: [a if a.is_direct else b for a, b in zip(messages, taken[key], strict=True)]
+            key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
             for key, messages in sent.items()
         }
 
@@ -410,16 +422,8 @@ class Plan:
                 has_fifo = not all(message.is_direct for message in messages) or self.is_remote(
                     src, dst
                 )
-                connections.append(
-                    Connection(
-                        src,
-                        dst,
-                        port,
-                        channel,
-                        slices_a_message * len(messages),
-                        offset if has_fifo else -1,
-                    )
-                )
+                slices, fifo_offset = slices_a_message * len(messages), offset if has_fifo else -1
+                connections.append(Connection(src, dst, port, channel, slices, fifo_offset))
                 offset += self.slots * self.slot_bytes if has_fifo else 0
         return connections
 
@@ -432,11 +436,9 @@ class Plan:
 
     def action_count(self) -> int:
         """Actions of the busiest rank in one launch, counting last loops as full."""
-        parts = self.schedule.chunks["in"] if collective(self.schedule.op).is_interleaved else 1
-        loops = sum(
-            -(-self.channel_range(channel)[1] // (parts * self.chunk_bytes))
-            for channel in range(self.channels)
-        )
+        loop_bytes = self.parts * self.chunk_bytes
+        ranges = [self.channel_range(channel)[1] for channel in range(self.channels)]
+        loops = sum(-(-size // loop_bytes) for size in ranges)
         slices = loops * -(-self.chunk_bytes // self.piece_bytes)
         steps = max(
             sum(len(steps) for track in program for steps in track.rounds)

@@ -154,11 +154,11 @@ def _refuse_cpu(case: Case, hosts: tuple[int, ...]) -> net.Domains:
             f"{case.threads} threads: a rank of the {case.backend} backend is one thread",
             "leave --threads out",
         )
-    given = [knob.flag for knob in unheeded(case, backend=case.backend)]
-    if given := given + ["--p2p push"] * (case.p2p == "push"):
+    flags = [knob.flag for knob in unheeded(case, backend=case.backend)]
+    if flags := flags + ["--p2p push"] * (case.p2p == "push"):
         raise ScheduleError(
-            f"the {case.backend} backend has no GPU kernels, which {' and '.join(given)} is for",
-            f"leave {' and '.join(given)} out",
+            f"the {case.backend} backend has no GPU kernels, which {' and '.join(flags)} is for",
+            f"leave {' and '.join(flags)} out",
         )
     if case.channels > MAX_CPU_CHANNELS:
         raise ScheduleError(
@@ -202,19 +202,29 @@ def _lay_out_cpu(
         )
     done = replace(
         case,
-        algo=schedule.name,
         direct="on" if direct else "off",
-        channels=plan.channels,
         threads=CPU_THREADS,
-        slots=slots,
-        chunk=plan.chunk_bytes,
         buffsize=plan.slots * (slot_wire_bytes(plan) if has_lines else plan.slot_bytes),
-        transport=plan.transport,
-        proto=proto,
-        slices=plan.slices,
         p2p="pull" if direct else "push",
     )
-    return Choice(done, plan)
+    return _choice(done, schedule, plan)
+
+
+def _choice(case: Case, schedule: Schedule, plan: Plan) -> Choice:
+    """The choice of a case whose other knobs are those of its plan."""
+    return Choice(
+        replace(
+            case,
+            algo=schedule.name,
+            transport=plan.transport,
+            proto=plan.proto,
+            channels=plan.channels,
+            slots=plan.slots,
+            chunk=plan.chunk_bytes,
+            slices=plan.slices,
+        ),
+        plan,
+    )
 
 
 def _cpu_chunk(schedule: Schedule, slot_bytes: int, domains: net.Domains, *, direct: bool) -> int:
@@ -284,23 +294,16 @@ def _plan_kernels(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, 
     refuse_too_large(plan, schedule)
     done = replace(
         case,
-        proto=proto,
-        algo=schedule.name,
-        transport=transport,
         direct="on" if direct and direct_count(plan.schedule) else "off",
         p2p=p2p,
-        channels=plan.channels,
         threads=knobs.threads,
-        slots=plan.slots,
-        chunk=plan.chunk_bytes,
-        slices=plan.slices,
         unroll=knobs.unroll,
         cluster=knobs.cluster,
         buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto" if proto != "ll128" else "on" if kernel.reload else "off",
         specialize="on" if kernel.specialized else "off",
     )
-    return Choice(done, plan)
+    return _choice(done, schedule, plan)
 
 
 def _refuse_kernels(case: Case, proto: str, transport: str, domains: net.Domains) -> None:
@@ -458,23 +461,16 @@ def _plan_copies(case: Case, limits: Limits, orders: Orders, hosts: tuple[int, .
         )
     done = replace(
         case,
-        proto="simple",
-        algo=schedule.name,
-        transport="ce",
         direct="on" if plan.schedule.pushed else "off",
         p2p="push",
-        channels=knobs.channels,
         threads=knobs.threads if ctas else 0,
-        slots=knobs.slots,
-        chunk=plan.chunk_bytes,
-        slices=plan.slices,
         unroll=knobs.unroll if ctas else 0,
         cluster=1,
-        buffsize=knobs.slots * slot_wire_bytes(plan),
+        buffsize=plan.slots * slot_wire_bytes(plan),
         reload="auto",
         specialize="off",
     )
-    return Choice(done, plan)
+    return _choice(done, schedule, plan)
 
 
 def _refuse_copies(case: Case, limits: Limits, tuning: CopyEngineTuning) -> None:

@@ -173,13 +173,8 @@ def _rows(
     what, served = collective(case.op), algorithms_of(case.op, has_hosts=False)
     if not served:
         raise ScheduleError(f"no algorithm serves {case.op}", "see `collbench algos`")
-    kind = (
-        default.rooted
-        if what.is_rooted
-        else default.reduction
-        if what.is_reduction
-        else default.blocked
-    )
+    kind = default.reduction if what.is_reduction else default.blocked
+    kind = default.rooted if what.is_rooted else kind
     return tuple(
         replace(row, algo=row.algo if row.algo in served else Algorithm(served[0]))
         for row in kind.rows

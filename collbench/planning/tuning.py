@@ -3,27 +3,29 @@
     gpu_tuning() -> GpuTuning        cpu_tuning() -> CpuTuning
 
 Each class below is one table of such a file, and its fields are the table's keys. The numbers, what
-they were measured on and why they were taken stand in the file. A file is read once a process. The
+they were measured on and why they were chosen stand in the file. A file is read once a process. The
 rules that pick a table are in selection.py and gpu_knobs.py.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Literal, NewType, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Literal, NamedTuple, NewType, TypeVar, get_args, get_origin, get_type_hints
 
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.collectives import collective
 from collbench.util import catalog
 from collbench.util.errors import UsageError
+from collbench.util.registry import Family
 from collbench.util.units import parse_size
 
 Bytes = NewType("Bytes", int)
 Algorithm = NewType("Algorithm", str)
 ProtocolName = NewType("ProtocolName", str)
 ANY_SIZE = Bytes(1 << 62)
+NOTE = "note"  # a key that every table may have, for readers of the file
 # The tables of a protocol's channels. Simple: no message needs a FIFO (zero_copy), some (mixed)
 # or all (fifo).
 LlChannels = Literal["one_peer", "reduction", "several_peers"]
@@ -55,11 +57,11 @@ NetShape = Literal[
 _Table = TypeVar("_Table")
 
 
-class SizedRow(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedRow:
     """A row of a table: it holds for sizes up to this one."""
 
-    @property
-    def up_to(self) -> Bytes: ...
+    up_to: Bytes = ANY_SIZE
 
 
 _RowT = TypeVar("_RowT", bound=SizedRow)
@@ -71,43 +73,37 @@ def row_for(size: int, rows: Iterable[_RowT]) -> _RowT:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestRow:
+class BestRow(SizedRow):
     """Algorithm and protocol of a size. ranks: the numbers of ranks that it holds for; (): all."""
 
-    up_to: Bytes = ANY_SIZE
     ranks: tuple[int, ...] = ()
     algo: Algorithm
     proto: ProtocolName = ProtocolName("simple")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolRow:
-    up_to: Bytes = ANY_SIZE
+class ProtocolRow(SizedRow):
     proto: ProtocolName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelRow:
-    up_to: Bytes = ANY_SIZE
+class ChannelRow(SizedRow):
     channels: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkRow:
-    up_to: Bytes = ANY_SIZE
+class ChunkRow(SizedRow):
     chunk: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShmRow:
-    up_to: Bytes = ANY_SIZE
+class ShmRow(SizedRow):
     channels: int
     chunk: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetRow:
-    up_to: Bytes = ANY_SIZE
+class NetRow(SizedRow):
     channels: int
     message: Bytes
 
@@ -115,7 +111,6 @@ class NetRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTable:
     rows: tuple[BestRow, ...]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +119,6 @@ class HostsTuning:
 
     source: str
     latency_bound_up_to: Bytes
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,26 +144,25 @@ class DefaultTuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlTuning:
-    channels: dict[LlChannels, tuple[ChannelRow, ...]]
+class FlaggedTuning:
+    """Protocols whose data carries flags."""
+
     chunk: Bytes
     slots: int
     threads: int
     threads_wide: int
     threads_wide_from: Bytes
-    lines: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ll128Tuning:
+class LlTuning(FlaggedTuning):
+    channels: dict[LlChannels, tuple[ChannelRow, ...]]
+    lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ll128Tuning(FlaggedTuning):
     channels: dict[Ll128Channels, tuple[ChannelRow, ...]]
-    chunk: Bytes
-    slots: int
-    threads: int
-    threads_wide: int
-    threads_wide_from: Bytes
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +179,6 @@ class SimpleTuning:
     unroll: int
     slices: int
     sliced_from: Bytes
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +189,6 @@ class ClusterTuning:
     sizes: tuple[int, ...]
     from_size: Bytes
     ctas: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +208,6 @@ class ShmTable:
 
     rows: tuple[ShmRow, ...]
     sliced_from: Bytes = ANY_SIZE
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +216,11 @@ class ShmTuning:
     protocol: tuple[ProtocolRow, ...]
     best: dict[str, BestTable]
     shape: dict[ShmShape, ShmTable]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetTable:
     rows: tuple[NetRow, ...]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +232,6 @@ class MessageTuning:
     pipelined_ranks: tuple[int, ...]
     first_message: Bytes
     message_grain: Bytes
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +241,6 @@ class NetTuning:
     best: dict[str, BestTable]
     messages: MessageTuning
     shape: dict[NetShape, NetTable]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +259,6 @@ class CopyEngineTuning:
     copying_ctas: int
     threads: int
     unroll: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +280,6 @@ class CpuShmTuning:
     zero_copy_chunk: Bytes
     fifo_chunk: Bytes
     slots: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +290,6 @@ class CpuNetTuning:
     best: dict[str, BestTable]
     chunk: Bytes
     ranks_counted: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,101 +304,124 @@ class CpuTuning:
 @lru_cache(maxsize=8)
 def gpu_tuning(name: str = "h200") -> GpuTuning:
     """A tuning profile for GPUs. Raises UsageError that names the file, the section and the key."""
-    return _record(GpuTuning, catalog.load("tuning", name), name, "")
+    return _record(GpuTuning, catalog.load("tuning", name), _Place(name))
 
 
 @lru_cache(maxsize=8)
 def cpu_tuning(name: str = "cpu") -> CpuTuning:
     """A tuning profile for ranks on CPU cores. Raises UsageError as gpu_tuning does."""
-    return _record(CpuTuning, catalog.load("tuning", name), name, "")
+    return _record(CpuTuning, catalog.load("tuning", name), _Place(name))
 
 
-def _wrong(file: str, path: str, what: str) -> UsageError:
-    section, _, key = path.rpartition(".")
-    place = f"[{section}] {key}" if section else f"[{key}]" if key else "the file"
-    return UsageError(f"tuning profile {file}: {place}: {what}")
+class _Place(NamedTuple):
+    """The place of a value in a profile: its file, and the keys that lead to it."""
+
+    file: str
+    path: str = ""
+
+    def of(self, key: str) -> "_Place":
+        """The place of a key of the table that is here."""
+        return self._replace(path=f"{self.path}.{key}" if self.path else key)
+
+    def error(self, what: str) -> UsageError:
+        """The refusal of the value."""
+        section, _, key = self.path.rpartition(".")
+        place = f"[{section}] {key}" if section else f"[{key}]" if key else "the file"
+        return UsageError(f"tuning profile {self.file}: {place}: {what}")
+
+    def parsed(self, parse: Callable[[str], object], text: str) -> object:
+        """What a text means."""
+        try:
+            return parse(text)
+        except UsageError as error:
+            raise self.error(error.message) from None
 
 
-def _record(kind: type[_Table], table: object, file: str, path: str) -> _Table:
-    """A table as an object of a dataclass."""
+def _record(kind: type[_Table], table: object, place: _Place) -> _Table:
+    """A table as an object of a dataclass; its `note` is for readers of the file alone."""
     if not isinstance(table, dict):
-        raise _wrong(file, path, f"{table!r} is not a table")
+        raise place.error(f"{table!r} is not a table")
     make: Callable[..., _Table] = kind
     assert is_dataclass(kind)
-    hints, prefix = get_type_hints(kind), f"{path}." if path else ""
+    hints = get_type_hints(kind)
     is_needed = {field.name: field.default is MISSING for field in fields(kind)}
     for key in table:
-        if key not in is_needed:
-            raise _wrong(file, f"{prefix}{key}", "there is no such key")
+        if key not in is_needed and key != NOTE:
+            raise place.of(key).error("there is no such key")
     for key, needed in is_needed.items():
         if needed and key not in table:
-            raise _wrong(file, f"{prefix}{key}", "is missing")
+            raise place.of(key).error("is missing")
     return make(
-        **{key: _value(hints[key], value, file, f"{prefix}{key}") for key, value in table.items()}
+        **{
+            key: _value(hints[key], value, place.of(key))
+            for key, value in table.items()
+            if key != NOTE
+        }
     )
 
 
-def _value(hint: object, value: object, file: str, path: str) -> object:
+def _value(hint: object, value: object, place: _Place) -> object:
     """A value as the type that its field has."""
     if is_dataclass(hint) and isinstance(hint, type):
-        return _record(hint, value, file, path)
+        return _record(hint, value, place)
     inner = get_args(hint)
-    if get_origin(hint) is dict:
+    if get_origin(hint) is dict:  # tables by name: of exactly some names, or of collectives
         if not isinstance(value, dict):
-            raise _wrong(file, path, f"{value!r} is not a table")
+            raise place.error(f"{value!r} is not a table")
         names = get_args(inner[0])
         if names and set(value) != set(names):
-            raise _wrong(file, path, f"it must have exactly: {', '.join(names)}")
+            raise place.error(f"it must have exactly: {', '.join(names)}")
         for op in value if not names else ():
-            _parsed(collective, op, file, f"{path}.{op}")
-        return {key: _value(inner[1], one, file, f"{path}.{key}") for key, one in value.items()}
+            place.of(op).parsed(collective, op)
+        return {key: _value(inner[1], table, place.of(key)) for key, table in value.items()}
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
-            raise _wrong(file, path, f"{value!r} is not a list")
-        items = [
-            _value(inner[0], one, file, f"{path}[{number}]") for number, one in enumerate(value)
-        ]
-        return _ordered(items, file, path) if is_dataclass(inner[0]) else tuple(items)
-    return _plain(hint, value, file, path)
+            raise place.error(f"{value!r} is not a list")
+        items = tuple(
+            _value(inner[0], item, place._replace(path=f"{place.path}[{number}]"))
+            for number, item in enumerate(value)
+        )
+        if is_dataclass(inner[0]):
+            _check_sizes([row.up_to for row in items if isinstance(row, SizedRow)], place)
+        return items
+    return _plain(hint, value, place)
 
 
-def _plain(hint: object, value: object, file: str, path: str) -> object:
+def _check_sizes(sizes: list[Bytes], place: _Place) -> None:
+    """Refuse rows whose sizes fall, or the last of which does not hold for every size."""
+    if sizes != sorted(sizes):
+        raise place.error("the sizes of `up_to` must not fall from row to row")
+    if not sizes or sizes[-1] != ANY_SIZE:
+        raise place.error("the last row must hold for every size: leave its `up_to` out")
+
+
+class _Column(NamedTuple):
+    """What a value may be that is neither a table nor a list."""
+
+    kinds: tuple[type, ...]
+    what: str
+    family: Family | None = None  # whose names it has
+
+
+_TEXT, _WHOLE = _Column((str,), "a text"), _Column((int,), "a positive whole number")
+_COLUMNS: dict[object, _Column] = {
+    str: _TEXT,
+    Algorithm: _TEXT._replace(family=ALGORITHMS),
+    ProtocolName: _TEXT._replace(family=PROTOCOLS),
+    int: _WHOLE,
+    Bytes: _WHOLE,  # or a text with a unit
+    float: _Column((int, float), "a positive number"),
+}
+
+
+def _plain(hint: object, value: object, place: _Place) -> object:
     """A number, a size or a name."""
     if hint is Bytes and isinstance(value, str):
-        return _parsed(parse_size, value, file, path)
-    if hint in (int, float, Bytes):
-        kinds = (int, float) if hint is float else (int,)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
-            whole = "" if hint is float else "whole "
-            raise _wrong(file, path, f"{value!r} is not a positive {whole}number")
-        return value
-    if not isinstance(value, str):
-        raise _wrong(file, path, f"{value!r} is not a text")
-    for kind, names in _registered():
-        if hint is kind and value not in names:
-            raise _wrong(file, path, f"'{value}' is none of {', '.join(names)}")
+        return place.parsed(parse_size, value)
+    column = _COLUMNS[hint]
+    is_kind = isinstance(value, column.kinds) and not isinstance(value, bool)
+    if not is_kind or (isinstance(value, int | float) and not 0 < value < math.inf):
+        raise place.error(f"{value!r} is not {column.what}")
+    if column.family is not None and value not in column.family.names():
+        raise place.error(f"'{value}' is none of {', '.join(column.family.names())}")
     return value
-
-
-@lru_cache(maxsize=1)
-def _registered() -> tuple[tuple[object, tuple[str, ...]], ...]:
-    """The types of names in a profile, with the names that there are."""
-    return (Algorithm, ALGORITHMS.names()), (ProtocolName, PROTOCOLS.names())
-
-
-def _parsed(parse: Callable[[str], object], text: str, file: str, path: str) -> object:
-    """What a text means. Raises UsageError that names its place in the file."""
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise _wrong(file, path, error.message) from None
-
-
-def _ordered(rows: Sequence[object], file: str, path: str) -> tuple[object, ...]:
-    """Rows whose sizes do not fall, the last of which holds for every size."""
-    sizes = [getattr(row, "up_to", ANY_SIZE) for row in rows]
-    if sizes != sorted(sizes):
-        raise _wrong(file, path, "the sizes of `up_to` must not fall from row to row")
-    if not sizes or sizes[-1] != ANY_SIZE:
-        raise _wrong(file, path, "the last row must hold for every size: leave its `up_to` out")
-    return tuple(rows)

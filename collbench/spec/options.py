@@ -4,16 +4,18 @@ An option is a field of Settings and nothing else. The command line makes its op
 Settings from OPTIONS, and backends take from Settings what they heed.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
 LaunchMode = Literal["graph", "stream"]
 NetMemory = Literal["auto", "host", "device"]
+Priority = Literal["high", "normal"]
 DEFAULT_MACHINE = "cpu-2"
 DEFAULT_MEMORY = 256 << 20  # of FIFOs, flags and scratch memory, a GPU
 MAX_S = 1_000_000  # of a timeout or a stress test, eleven days; and a factor between sizes
 MAX_REPEATS = 10_000
 MAX_COUNT = 1_000_000_000  # of iterations and launches; fits 32 bits
+MIN_GEMM = 4096  # smaller ones end faster than one process can queue them for eight GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +215,66 @@ class Settings:
     ] = ""
 
 
-OPTIONS = {
-    of.name: replace(hint.__metadata__[0], name=of.name, type=hint.__origin__)
-    for of, hint in zip(
-        fields(Settings), get_type_hints(Settings, include_extras=True).values(), strict=True
-    )
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapSettings:
+    """How to measure launches concurrent with matrix multiplications."""
+
+    gemm: Annotated[
+        int,
+        Option(
+            flags=("--gemm",),
+            low=MIN_GEMM,
+            high=65536,
+            help="Rows and columns of the bfloat16 matrices, for example 16384. Default: 8192.",
+        ),
+    ] = 8192
+    priority: Annotated[
+        Priority,
+        Option(
+            flags=("--priority",),
+            choices=get_args(Priority),
+            help=(
+                "Priority of the stream that communicates: high (before the matrix"
+                " multiplications), normal (the same as theirs). Default: high."
+            ),
+        ),
+    ] = "high"
+    gpus: Annotated[
+        tuple[int, ...],
+        Option(
+            flags=("--gpus",),
+            help="GPUs by their CUDA numbers, for example 0,2. Default: all.",
+            unit="GPU",
+        ),
+    ] = ()
+    repeats: Annotated[
+        int,
+        Option(
+            flags=("--repeats",),
+            low=2,
+            help=("Repeats of every row, which also show the noise, for example 9. Default: 5."),
+            high=MAX_REPEATS,
+        ),
+    ] = 5
+    timeout_s: Annotated[
+        float,
+        Option(
+            flags=("--timeout",),
+            low=0.1,
+            high=MAX_S,
+            help="Seconds after which a wait for a GPU is given up, for example 60. Default: 10.",
+        ),
+    ] = 10.0
+
+
+def _options_of(settings: type[Settings] | type[OverlapSettings]) -> dict[str, Option]:
+    """The options of the fields, by name."""
+    hints = get_type_hints(settings, include_extras=True)
+    return {
+        name: replace(hint.__metadata__[0], name=name, type=hint.__origin__)
+        for name, hint in hints.items()
+    }
+
+
+OPTIONS = _options_of(Settings)
+OVERLAP_OPTIONS = _options_of(OverlapSettings)

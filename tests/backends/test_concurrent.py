@@ -13,9 +13,17 @@ from collbench.backends.base import Batch, GpuOptions, RankTiming
 from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu import copies as gpu_copies
 from collbench.backends.gpu import session as gpu_session
-from collbench.backends.gpu.concurrent import LEAST, PATIENCE, WINDOW_S, EventTimes, Work, work_of
+from collbench.backends.gpu.concurrent import (
+    LEAST_QUEUED,
+    PATIENCE,
+    WINDOW_S,
+    EventTimes,
+    Work,
+    work_of,
+)
 from collbench.backends.gpu.rank import DeviceRank, stride_bytes
-from collbench.backends.gpu.session import GpuFacts, GpuHealth, LaunchingRank, measured
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, GpuRank
+from collbench.device import copies as device_copies
 from collbench.device import gemm
 from collbench.device.gemm import Gemm
 from collbench.launch.group import Rank, RankContext, WorkerGroup
@@ -24,6 +32,7 @@ from collbench.spec.case import Case, Problem
 from collbench.spec.options import LaunchMode
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import UnavailableError
+from tests.support.gpu_session import launches, session_on
 from tests.support.overlap import COMM, COMPUTE, Card
 
 PROBLEM = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1 << 20).problem()
@@ -55,7 +64,7 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
 
 def run(gpu: DeviceRank, card: Card, waits: list[float], **work: Any) -> EventTimes:
     queue = lambda number, stream: card.work(stream, 0.5e-3)  # noqa: E731
-    return concurrent.run(gpu, PROBLEM, queue, 3, Work(seconds=7.0, **work), {}, waits.append)
+    return concurrent.run(launches(gpu, PROBLEM, queue, 3, waits.append), Work(seconds=7.0, **work))
 
 
 def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +120,10 @@ def test_a_sweep_times_launches_alike_in_graphs_and_on_streams(
 
     batch, options = Batch(iterations=4), GpuOptions(launch=launch)
     answer = timing.timed(
-        gpu, PROBLEM, queue, 3, batch, options, graphs, lambda: waits.append(True)
+        launches(gpu, PROBLEM, queue, 3, lambda work_s: waits.append(True), graphs),
+        batch,
+        options,
+        0.0,
     )
     assert answer.seconds == pytest.approx(0.5e-3)
     assert sets[:4] == [0, 1, 2, 0]
@@ -129,7 +141,7 @@ class FakeWorkers(WorkerGroup[Any]):
         self.wrong = wrong
 
     def _call(self, method: str, args: Any, timeout_s: float) -> list[Any]:
-        work = args[1] if method == LaunchingRank.run_concurrently.__name__ else None
+        work = args[1] if method == GpuRank.run_concurrently.__name__ else None
         self.asked.append((method, work))
         if method == "first":
             return [RankTiming(wrong=None, seconds=3e-3)] * 2
@@ -155,18 +167,18 @@ class FakeWorkers(WorkerGroup[Any]):
     def close(self) -> None: ...
 
 
-WATCH = cast(GpuHealth, SimpleNamespace(cache_bytes=1 << 20, notes=lambda: ("clocks-low",)))
+WATCH = cast(GpuHealth, SimpleNamespace(notes=lambda: ("clocks-low",)))
 
 
 def test_each_repeat_is_alone_alone_and_together() -> None:
     workers = FakeWorkers()
-    found, wrong = measured(workers, WATCH, "key", 1 << 10, 64, 2, GpuOptions())
+    found, wrong = session_on(workers, WATCH, 1 << 10).run_concurrently("key", 64, 2)
     assert [method for method, _ in workers.asked] == [
         "reset",
         "first",
         "compute",
-        *[LaunchingRank.run_concurrently.__name__] * 3,
-        *(["reset"] + [LaunchingRank.run_concurrently.__name__] * 3) * 2,
+        *[GpuRank.run_concurrently.__name__] * 3,
+        *(["reset"] + [GpuRank.run_concurrently.__name__] * 3) * 2,
     ]
     # behind two that find out how long each takes, and one that warms up
     works = [work for _, work in workers.asked if work is not None][3:]
@@ -185,7 +197,7 @@ def test_each_repeat_is_alone_alone_and_together() -> None:
 
 
 def test_what_was_wrong_on_any_rank_is_told() -> None:
-    found, wrong = measured(FakeWorkers(WRONG), WATCH, "key", 1 << 30, 64, 2, GpuOptions())
+    found, wrong = session_on(FakeWorkers(WRONG), WATCH, 1 << 30).run_concurrently("key", 64, 2)
     assert wrong == [WRONG] * 4
     assert found[0].notes == ("clocks-low",)
 
@@ -197,11 +209,11 @@ def test_what_was_wrong_on_any_rank_is_told() -> None:
 def test_both_fill_the_window_with_few_marks(gemm_s: float, launch_s: float) -> None:
     work = work_of(gemm_s, launch_s)
     assert work.turns * work.gemms * gemm_s >= WINDOW_S or not gemm_s
-    assert work.turns * work.gemms >= LEAST
-    assert work.replays * work.launches >= LEAST
+    assert work.turns * work.gemms >= LEAST_QUEUED
+    assert work.replays * work.launches >= LEAST_QUEUED
     assert 1 <= work.launches <= 100
     if min(gemm_s, launch_s) > 1e-5:
-        assert max(work.turns, work.replays) <= 10 * LEAST
+        assert max(work.turns, work.replays) <= 10 * LEAST_QUEUED
         assert work.turns * work.gemms * gemm_s == pytest.approx(
             work.replays * work.launches * launch_s, rel=0.5
         )
@@ -336,6 +348,8 @@ def test_a_missing_cublas_is_a_reason() -> None:
 
 # Plain copies
 
+KERNEL_OF = {"collbench_copy": 77}
+
 
 def copies(
     monkeypatch: pytest.MonkeyPatch, way: str, log: list[Any]
@@ -353,13 +367,17 @@ def copies(
     rank = gpu_copies.CopyRank(RankContext(rank=1, n=3))
     runtime = SimpleNamespace(memcpyAsync=lambda *args: log.append(("memcpy", *args)))
     users = [(number + 1) << 30 for number in range(3)]
-    gpu = DeviceRank(1, 3, cast(Any, SimpleNamespace(runtime=runtime, stream=COMM)), is_alone=True)
+    card = SimpleNamespace(
+        runtime=runtime, stream=COMM, arch=90, function=lambda cubin, name: KERNEL_OF[name]
+    )
+    gpu = DeviceRank(1, 3, cast(Any, card), is_alone=True)
     gpu.user, gpu.users, gpu.host_arenas = users[1], users, [7 << 50, 8 << 50, 9 << 50]
     monkeypatch.setattr(gpu, "barrier", lambda: log.append("barrier"))
     monkeypatch.setattr(gpu, "wait", lambda deadline_s: log.append("wait"))
-    rank._gpu, rank.kernel = gpu, 77
+    monkeypatch.setattr(device_copies, "cubin", lambda source, arch: b"")
+    rank._gpu, rank.kernel = gpu, device_copies.CopyKernel(gpu.card)
     monkeypatch.setattr(
-        gpu_copies,
+        device_copies,
         "Launch",
         lambda card, function, grid, block, args: (
             lambda stream: log.append((function, grid, block, args, stream))
@@ -372,7 +390,7 @@ def offset_of(problem: Problem, rank: int) -> int:
     return problem.buffers(rank).out_offset
 
 
-@pytest.mark.parametrize("way", gpu_copies.WAYS)
+@pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)
 def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     log: list[Any] = []
     rank, case = copies(monkeypatch, way, log)
@@ -387,14 +405,14 @@ def test_copies_go_to_the_next_rank(monkeypatch: pytest.MonkeyPatch, way: str) -
         assert log == [("memcpy", target if way == "engine" else 8 << 50, source, 1 << 20, 4, 4)]
 
 
-@pytest.mark.parametrize("way", gpu_copies.WAYS)
+@pytest.mark.parametrize("way", gpu_copies.COPY_ALGOS)
 def test_all_copies_have_come_before_any_is_compared(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """What went to host memory goes on to the next rank, which compares it."""
     log: list[Any] = []
     rank, case = copies(monkeypatch, way, log)
-    rank._wait((case, 1))
+    rank._wait((case, 1), 0.0)
     brought = (
         [("memcpy", (3 << 30) + offset_of(case.problem(), 2), 8 << 50, 1 << 20, 4, COMM)]
         if way == "host"
@@ -445,7 +463,7 @@ class FakeRank(Rank):
         return RankTiming(wrong=None, seconds=1e-3)
 
     def run_concurrently(self, key: Any, work: Work) -> EventTimes:
-        self.asked.append((LaunchingRank.run_concurrently.__name__, (key,)))
+        self.asked.append((GpuRank.run_concurrently.__name__, (key,)))
         work = pickle.loads(pickle.dumps(work))  # as it goes to other processes
         computing, launches = (
             tuple(1e-3 * turn for turn in range(turns + 1)) if turns else ()
@@ -476,8 +494,6 @@ def test_a_session_of_copies_shares_what_its_cases_need(monkeypatch: pytest.Monk
     # one set of 64M and 64M passes the cache twice; host memory for the case that wants it
     assert allocated == [(0, 128 << 20, 1 << 20)] * 3
     keys = {
-        args[0]
-        for method, args in FakeRank.asked
-        if method == LaunchingRank.run_concurrently.__name__
+        args[0] for method, args in FakeRank.asked if method == GpuRank.run_concurrently.__name__
     }
     assert keys == {(cases[1], 1)}

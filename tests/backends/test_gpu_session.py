@@ -15,7 +15,7 @@ from collbench.backends.cuda.copy_engine import CopyEngine
 from collbench.backends.gpu import session as gpu_session
 from collbench.backends.gpu import timing
 from collbench.backends.gpu.rank import POOL_BYTES, DeviceRank
-from collbench.backends.gpu.session import GpuFacts, GpuHealth, repeat_on_gpus, take_gpu
+from collbench.backends.gpu.session import GpuFacts, GpuHealth, take_gpu
 from collbench.device.card import Card
 from collbench.launch.group import RankContext, WorkerGroup
 from collbench.launch.local import LocalGroup
@@ -23,6 +23,7 @@ from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.planner import resolve
 from collbench.spec.case import Case
 from collbench.util.errors import UnavailableError
+from tests.support.gpu_session import launches, session_on
 
 
 class FakeWorkers(WorkerGroup[Any]):
@@ -46,11 +47,6 @@ class FakeWorkers(WorkerGroup[Any]):
 class Quiet:
     """GPUs that nothing disturbs."""
 
-    cache_bytes = 0
-
-    def __init__(self) -> None:
-        self.iterations: dict[Any, int] = {}
-
     def notes(self) -> tuple[str, ...]:
         return ()
 
@@ -61,9 +57,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
     """
     asked: list[tuple[int, int, int]] = []
 
-    def refuse(
-        workers: object, arena: int, user: int, options: object, host: int, **more: object
-    ) -> None:
+    def refuse(session: object, arena: int, user: int, host: int, **more: object) -> None:
         asked.append((arena, user, host))
         raise UnavailableError("GPU 1 has no memory")
 
@@ -82,7 +76,7 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
         lambda *args: (SimpleNamespace(close=lambda: closed.append(True)), facts),
     )
     monkeypatch.setattr(cuda, "cubin", lambda *args: b"")
-    monkeypatch.setattr(cuda, "share_memory", refuse)
+    monkeypatch.setattr(cuda.CudaSession, "_share_memory", refuse)
     case = Case(op="allreduce", backend="cuda", algo="ring", ranks=2, size_bytes=1 << 20)
     plans = [
         resolve(replace(case, transport=transport, direct="off")).plan
@@ -101,17 +95,8 @@ def test_ranks_that_cannot_have_their_memory_are_let_go(monkeypatch: pytest.Monk
 
 def test_asking_for_many_launches_is_no_deadline() -> None:
     workers, options = FakeWorkers(), GpuOptions(timeout_s=1.0)
-    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
-    repeat_on_gpus(
-        workers,
-        cast(GpuHealth, Quiet()),
-        "plan",
-        problem,
-        Batch(iterations=50, aggregate=2, deadline_s=1.0),
-        1,
-        options,
-        hot=False,
-    )
+    batch = Batch(iterations=50, aggregate=2, deadline_s=1.0)
+    session_on(workers, cast(GpuHealth, Quiet()), options=options).run("plan", batch)
     (_, _, work_s), timeout_s = workers.asked["timed"]
     assert timeout_s > 4 * options.timeout_s + work_s > (REPLAYS + 1) * 50 * 2 * 1.0
     assert workers.asked["first"][1] < 15
@@ -119,10 +104,10 @@ def test_asking_for_many_launches_is_no_deadline() -> None:
 
 def test_launches_are_as_many_as_their_own_time_wants() -> None:
     """A first launch, which takes a second here, says little about one in a graph."""
-    workers, watch = FakeWorkers(), cast(GpuHealth, Quiet())
-    problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
+    workers = FakeWorkers()
+    session = session_on(workers, cast(GpuHealth, Quiet()))
     for _ in range(2):
-        found = repeat_on_gpus(workers, watch, "plan", problem, Batch(), 1, GpuOptions(), hot=False)
+        found = session.run("plan", Batch())
         assert found.iterations == 40
     assert workers.timed == [4, 40, 40]
 
@@ -141,7 +126,8 @@ def test_sets_without_a_timed_launch_are_not_compared(
     monkeypatch.setattr(gpu, "compare", lambda problem, sets: compared.append(sets))
     problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=8).problem()
     batch, options = Batch(iterations=31, aggregate=aggregate), GpuOptions(isolated=isolated)
-    timing.timed(gpu, problem, lambda number, stream: None, 32, batch, options, {}, lambda: None)
+    queue, wait = lambda number, stream: None, lambda work_s: None
+    timing.timed(launches(gpu, problem, queue, 32, wait), batch, options, 0.0)
     assert compared == [range(sets)]
 
 

@@ -378,7 +378,7 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
     rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
     rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
     with pytest.raises(HangError, match="after 8 s"):
-        rank._wait()
+        rank._wait(0.0)
     assert aborted == [True]
 
 

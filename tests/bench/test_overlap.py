@@ -15,18 +15,19 @@ from collbench.backends.cuda import backend as cuda
 from collbench.backends.gpu import copies
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes
 from collbench.backends.nccl import backend as nccl
-from collbench.bench.overlap import COLUMNS, Asked, compared, progress, times_of
+from collbench.bench.overlap import OVERLAP_COLUMNS, compared, progress, times_of
 from collbench.cli import _run_overlap, run
 from collbench.planning.limits import Limits
 from collbench.report.tables.overlap import advice
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import COLUMNS as SWEEP
 from collbench.results.record import Record
+from collbench.spec.options import OverlapSettings
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError, ScheduleError, UnavailableError
 from tests.support.overlap import Session, marks, repeat
 
-ASKED = Asked(sizes=(1 << 26,), channels=(4,), backends=("cuda",), ranks=2, gemm=8192)
+SETTINGS = OverlapSettings()
 
 
 def record(**more: Any) -> Record:
@@ -106,7 +107,7 @@ def test_what_is_moved_for_lost_computing() -> None:
     """Products take 1.25 times as long: a fifth of the time is lost. 2^26 bytes in 2 ms are 33.6 MB
     a ms, 167.8 MB for a lost ms.
     """
-    row = compared(record(), ASKED, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3)
+    row = compared(record(), SETTINGS, [times_of(repeat(gemm_slower=1.25, slower=2.0))] * 3)
     assert row.gemm_slower == pytest.approx(1.25)
     assert row.lost_percent == pytest.approx(20.0)
     assert row.slower == pytest.approx(2.0)
@@ -118,7 +119,7 @@ def test_what_is_moved_for_lost_computing() -> None:
 
 def test_a_loss_within_the_noise_is_none() -> None:
     repeats = [repeat(product=product, gemm_slower=1.02) for product in (1e-3, 1.03e-3, 0.99e-3)]
-    row = compared(record(), ASKED, list(map(times_of, repeats)))
+    row = compared(record(), SETTINGS, list(map(times_of, repeats)))
     assert row.noise_percent == pytest.approx(4.0)
     assert row.gemm_slower == pytest.approx(1.02)
     assert row.mb_per_lost_ms is None
@@ -168,7 +169,7 @@ def test_rows_table_and_advice(
     assert run(["overlap", "--channels", "4,16,64", "--csv", str(file)]) == 0
     with file.open() as text:
         rows = list(csv.DictReader(text))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == OVERLAP_COLUMNS
     assert [(row["backend"], row["op"], row["algo"], row["channels"]) for row in rows] == [
         ("cuda", "allreduce", "ring", "4"),
         ("cuda", "allreduce", "ring", "16"),
@@ -362,7 +363,7 @@ def test_rows_are_appended_to_a_file_of_the_same_columns(
 def test_rows_on_stdout_stand_alone(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["overlap", "--backend", "nccl", "--csv", "-"]) == 0
     out, err = capfd.readouterr()
-    assert out.splitlines()[0] == ",".join(COLUMNS)
+    assert out.splitlines()[0] == ",".join(OVERLAP_COLUMNS)
     assert len(out.splitlines()) == 2
     assert "nccl" in err
 

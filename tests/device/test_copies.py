@@ -108,7 +108,7 @@ def test_everything_allocated_is_freed(
     monkeypatch: pytest.MonkeyPatch, is_both: bool, through_host: bool
 ) -> None:
     runtime = use(monkeypatch, Runtime())
-    assert copies.copied(0, 1, SIZE, is_both=is_both, through_host=through_host).wrong == 0
+    assert copies.copy_rate(0, 1, SIZE, is_both=is_both, through_host=through_host).wrong == 0
     assert not runtime.held
     assert runtime.calls[-1] == ("setDevice", 7)
 
@@ -119,14 +119,14 @@ def test_memory_is_freed_after_a_failed_allocation(
 ) -> None:
     runtime = use(monkeypatch, Runtime(fails_at=fails_at))
     with pytest.raises(UnavailableError, match="out of memory"):
-        copies.copied(0, 1, SIZE, is_both=True, through_host=True)
+        copies.copy_rate(0, 1, SIZE, is_both=True, through_host=True)
     assert not runtime.held
 
 
 def test_a_piece_of_pinned_memory_waits_until_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first pieces of a copy, which the previous copy may still be reading."""
     runtime = use(monkeypatch, Runtime())
-    copies.copied(0, 1, SIZE, is_both=False, through_host=True)
+    copies.copy_rate(0, 1, SIZE, is_both=False, through_host=True)
     queued = [
         call
         for call in runtime.calls
@@ -146,14 +146,14 @@ def test_the_median_is_of_the_repeats_without_the_first(monkeypatch: pytest.Monk
     use(monkeypatch, Runtime())
     # a fast first repeat must not lower the median
     times: Iterator[float] = iter([0.1, 4.0, 3.0, 2.0])
-    monkeypatch.setattr(copies, "_timed", lambda ways, queue: next(times))
-    assert copies.copied(0, 1, SIZE, is_both=False, through_host=False).seconds == 3.0
+    monkeypatch.setattr(copies, "_timed", lambda directions, queue: next(times))
+    assert copies.copy_rate(0, 1, SIZE, is_both=False, through_host=False).seconds == 3.0
 
 
 def test_a_copy_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Runtime(state=700))
     with pytest.raises(UnavailableError, match="GPU 0 and GPU 1: 700"):
-        copies.copied(0, 1, SIZE, is_both=False, through_host=False)
+        copies.copy_rate(0, 1, SIZE, is_both=False, through_host=False)
 
 
 def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """Plans to try on GPUs: every pair, form of a protocol, element type and reduction, on sizes and
-layouts that fit badly.
+layouts that fit badly; and every pair over messages of MPI.
 
 How many there are is a matter of cost: each kernel that differs is about a second of compilation,
 and a specialised one differs by schedule, rank, alignment and loops. So algorithms vary with
@@ -10,12 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from collbench.planning.limits import Limits
 from collbench.planning.plan import Kernel, Plan, lay_out, registered
 from collbench.planning.planner import resolve
+from collbench.planning.transports.net import Domains, label
 from collbench.schedules.ir import Schedule, build
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OpName, collective
@@ -38,8 +41,14 @@ class Form:
     direct: bool = False
     p2p: P2p = "push"
     transport: str = "p2p"
+    domains: Domains = ()
     shapes: int = 2
     each: int = 1
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether its CTAs are in clusters of two where their number is even."""
+        return self.transport != "ce" and not self.domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,11 @@ TURNS = (SHAPES[:2], (SHAPES[3], SHAPES[5]))  # by turns, for types and reductio
 REDUCED: tuple[tuple[OpName, str], ...] = (("allreduce", "ring"), ("reducescatter", "direct"))
 MOVED: tuple[OpName, str] = ("alltoall", "direct")
 SCHEDULES = 12  # random ones
+NET_KERNELS = (
+    Kernel(proto="simple", threads=96, unroll=4),
+    Kernel(proto="ll", threads=64, specialized=True),
+    Kernel(proto="ll", threads=96, unroll=2),
+)
 PROTOS = tuple(FORMS)
 
 
@@ -143,19 +157,26 @@ def plan_of(what: Problem, schedule: Schedule, form: Form, shape: Shape) -> Plan
             chunk_bytes=shape.chunk_bytes,
             slices=shape.slices if form.kernel.proto == "simple" else 1,
             kernel=replace(
-                form.kernel, cluster=2 if shape.channels % 2 == 0 and form.transport != "ce" else 1
+                form.kernel, cluster=2 if shape.channels % 2 == 0 and form.is_clustered else 1
             ),
             transport=form.transport,
+            domains=form.domains,
         )
     except ScheduleError:
         return None
+
+
+def problem_on(shape: Shape, op: OpName, n: int, root: int = 0) -> Problem:
+    """The problem of a collective on a shape, in place where the collective can be."""
+    in_place = shape.in_place and True in placements(op)
+    return problem(op, n, root=root, count=shape.count, in_place=in_place)
 
 
 def every_pair(proto: str, n: int) -> list[Plan]:
     """Each algorithm of each collective in each form, float32, on some of the shapes: which ones
     changes from pair to pair.
     """
-    found = []
+    plans = []
     for f, form in enumerate(FORMS[proto]):
         for p, (op, algo) in enumerate(PAIRS):
             if p % form.each:
@@ -163,23 +184,18 @@ def every_pair(proto: str, n: int) -> list[Plan]:
             root = (p % n) if collective(op).is_rooted else 0
             schedule = registered(op, algo, world_of(algo, n, root))
             first = form.shapes * (p // form.each) + f
-            for shape in (SHAPES[(first + k) % len(SHAPES)] for k in range(form.shapes)):
-                what = problem(
-                    op,
-                    n,
-                    root=root,
-                    count=shape.count,
-                    in_place=shape.in_place and True in placements(op),
-                )
-                found.append(plan_of(what, schedule, form, shape))
-    return kept(found)
+            shapes = [SHAPES[(first + k) % len(SHAPES)] for k in range(form.shapes)]
+            plans += [
+                plan_of(problem_on(shape, op, n, root), schedule, form, shape) for shape in shapes
+            ]
+    return kept(plans)
 
 
 def every_type(proto: str, n: int) -> list[Plan]:
     """Each element type with each reduction, and moved without one, in the forms by turns, on two
     shapes.
     """
-    found, forms = [], [form for form in FORMS[proto] if form.each == 1]
+    plans, forms = [], [form for form in FORMS[proto] if form.each == 1]
     for d, dtype in enumerate(DTYPES):
         for o, redop in enumerate((*REDOPS, None)):
             op, algo = MOVED if redop is None else REDUCED[(d + o) % len(REDUCED)]
@@ -193,8 +209,8 @@ def every_type(proto: str, n: int) -> list[Plan]:
                     redop=redop or "sum",
                     in_place=shape.in_place and redop is not None,
                 )
-                found.append(plan_of(what, schedule, form, shape))
-    return kept(found)
+                plans.append(plan_of(what, schedule, form, shape))
+    return kept(plans)
 
 
 def one_protocol(proto: str, n: int) -> list[Plan]:
@@ -204,7 +220,7 @@ def one_protocol(proto: str, n: int) -> list[Plan]:
 
 def random_schedules(n: int) -> list[Schedule]:
     """Valid schedules over n ranks that nobody registered, always the same ones."""
-    found: list[Schedule] = []
+    schedules: list[Schedule] = []
 
     @settings(
         max_examples=SCHEDULES,
@@ -216,26 +232,21 @@ def random_schedules(n: int) -> list[Schedule]:
     )
     @given(st.one_of(random_allreduce(n), random_blocks(n)))
     def draw(schedule: Schedule) -> None:
-        found.append(schedule)
+        schedules.append(schedule)
 
     draw()
-    return found
+    return schedules
 
 
 def random_plans(n: int) -> list[Plan]:
     """Each random schedule in every form of every protocol."""
-    found = []
+    plans = []
     for s, schedule in enumerate(random_schedules(n)):
         for p, proto in enumerate(PROTOS):
             shape = (*TURNS[0], *TURNS[1])[(s + p) % 4]
-            what = problem(
-                schedule.op,
-                n,
-                count=shape.count,
-                in_place=shape.in_place and True in placements(schedule.op),
-            )
-            found += [plan_of(what, schedule, form, shape) for form in FORMS[proto]]
-    return kept(found)
+            what = problem_on(shape, schedule.op, n)
+            plans += [plan_of(what, schedule, form, shape) for form in FORMS[proto]]
+    return kept(plans)
 
 
 def relay_plans(n: int) -> list[Plan]:
@@ -243,125 +254,138 @@ def relay_plans(n: int) -> list[Plan]:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     relay = ModuleType("relay")
     exec(code, relay.__dict__)
-    found = []
+    plans = []
     for root in (0, n - 1):
         schedule = build("broadcast", "relay", relay.SERVES["broadcast"], World(n=n, root=root))
         what = problem("broadcast", n, root=root, count=SHAPES[0].count)
-        found += [
+        plans += [
             plan_of(what, schedule, form, SHAPES[0]) for forms in FORMS.values() for form in forms
         ]
-    return kept(found)
+    return kept(plans)
+
+
+def net_plans(n: int) -> list[Plan]:
+    """Each algorithm of each collective over messages, with each kernel, on one shape; alternately
+    between all ranks, and between halves that reach each other's memory or share their host's.
+    """
+    every, halves = tuple(range(n)), halves_of(n)
+    domains = [(every, "p2p"), *([(halves, "p2p"), (halves, "shm")] if n > 2 else [])]
+    plans = []
+    for k, kernel in enumerate(NET_KERNELS):
+        for p, (op, algo) in enumerate(PAIRS):
+            root = (p % n) if collective(op).is_rooted else 0
+            shape, (of_ranks, inside) = (
+                SHAPES[(p + k) % len(SHAPES)],
+                domains[(p + k) % len(domains)],
+            )
+            form = Form(kernel=kernel, transport=label(of_ranks, inside), domains=of_ranks)
+            schedule = registered(op, algo, world_of(algo, n, root))
+            plans.append(plan_of(problem_on(shape, op, n, root), schedule, form, shape))
+    return kept(plans)
+
+
+def halves_of(n: int) -> tuple[int, ...]:
+    """The half of each rank."""
+    return tuple(2 * rank // n for rank in range(n))
 
 
 def measured_plans(n: int) -> list[Plan]:
     """Plans as a sweep makes them, with the default knobs."""
-    cases: Sequence[Case] = (
-        Case(
-            op="allreduce", backend="cuda", algo="ring", proto="simple", ranks=n, size_bytes=1 << 20
-        ),
-        Case(
-            op="allreduce",
-            backend="cuda",
-            algo="ring",
-            proto="simple",
-            placement="in",
-            dtype="bfloat16",
-            redop="avg",
-            ranks=n,
-            size_bytes=100_002,
-        ),
-        Case(op="allreduce", backend="cuda", algo="oneshot", proto="ll", ranks=n, size_bytes=4096),
-        Case(
-            op="allreduce",
-            backend="cuda",
-            algo="twoshot",
-            proto="ll128",
-            dtype="float16",
-            redop="max",
-            ranks=n,
-            size_bytes=300_000,
-        ),
-        Case(
-            op="allgather",
-            backend="cuda",
-            algo="direct",
-            proto="simple",
-            p2p="pull",
-            direct="on",
-            ranks=n,
-            size_bytes=1 << 18,
-        ),
-        Case(
-            op="broadcast",
-            backend="cuda",
-            algo="chain",
-            proto="simple",
-            direct="off",
-            root=n - 1,
-            ranks=n,
-            size_bytes=1_000_004,
-        ),
-        Case(
-            op="alltoall",
-            backend="cuda",
-            algo="direct",
-            proto="ll",
-            dtype="int8",
-            ranks=n,
-            size_bytes=6007,
-        ),
-        Case(
-            op="reduce",
-            backend="cuda",
-            algo="tree",
-            proto="ll128",
-            dtype="float64",
-            redop="prod",
-            root=1,
-            ranks=n,
-            size_bytes=1 << 15,
-        ),
-        Case(
-            op="reducescatter",
-            backend="cuda",
-            algo="ring",
-            proto="ll128",
-            reload="off",
-            placement="in",
-            ranks=n,
-            size_bytes=1 << 17,
-        ),
-        Case(op="sendrecv", backend="cuda", ranks=n, size_bytes=8),
-        Case(
-            op="allreduce",
-            backend="cuda",
-            transport="ce",
-            slices=2,
-            redop="avg",
-            ranks=n,
-            size_bytes=1_000_004,
-        ),
-        Case(op="alltoall", backend="cuda", transport="ce", ranks=n, size_bytes=1 << 20),
-        Case(
-            op="allgather",
-            backend="cuda",
-            transport="ce",
-            placement="in",
-            ranks=n,
-            size_bytes=1 << 20,
-        ),
-        Case(
-            op="reduce",
-            backend="cuda",
-            transport="ce",
-            algo="tree",
-            chunk=1 << 14,
-            root=n - 1,
-            ranks=n,
-            size_bytes=1 << 17,
-        ),
+    cases: Sequence[dict[str, Any]] = (
+        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
+        {
+            "op": "allreduce",
+            "algo": "ring",
+            "proto": "simple",
+            "placement": "in",
+            "dtype": "bfloat16",
+            "redop": "avg",
+            "size_bytes": 100_002,
+        },
+        {"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096},
+        {
+            "op": "allreduce",
+            "algo": "twoshot",
+            "proto": "ll128",
+            "dtype": "float16",
+            "redop": "max",
+            "size_bytes": 300_000,
+        },
+        {
+            "op": "allgather",
+            "algo": "direct",
+            "proto": "simple",
+            "p2p": "pull",
+            "direct": "on",
+            "size_bytes": 1 << 18,
+        },
+        {
+            "op": "broadcast",
+            "algo": "chain",
+            "proto": "simple",
+            "direct": "off",
+            "root": n - 1,
+            "size_bytes": 1_000_004,
+        },
+        {"op": "alltoall", "algo": "direct", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
+        {
+            "op": "reduce",
+            "algo": "tree",
+            "proto": "ll128",
+            "dtype": "float64",
+            "redop": "prod",
+            "root": 1,
+            "size_bytes": 1 << 15,
+        },
+        {
+            "op": "reducescatter",
+            "algo": "ring",
+            "proto": "ll128",
+            "reload": "off",
+            "placement": "in",
+            "size_bytes": 1 << 17,
+        },
+        {"op": "sendrecv", "size_bytes": 8},
+        {
+            "op": "allreduce",
+            "transport": "ce",
+            "slices": 2,
+            "redop": "avg",
+            "size_bytes": 1_000_004,
+        },
+        {"op": "alltoall", "transport": "ce", "size_bytes": 1 << 20},
+        {"op": "allgather", "transport": "ce", "placement": "in", "size_bytes": 1 << 20},
+        {
+            "op": "reduce",
+            "transport": "ce",
+            "algo": "tree",
+            "chunk": 1 << 14,
+            "root": n - 1,
+            "size_bytes": 1 << 17,
+        },
     )
-    return [resolve(case.rounded()).plan for case in cases]
+    return [resolved(n, **knobs) for knobs in cases]
+
+
+def net_measured_plans(n: int) -> list[Plan]:
+    """Plans over messages as a sweep makes them, with the default knobs."""
+    cases: Sequence[dict[str, Any]] = (
+        {"op": "allreduce", "algo": "ring", "proto": "simple", "size_bytes": 1 << 20},
+        {"op": "allreduce", "algo": "oneshot", "proto": "ll", "size_bytes": 4096},
+        {"op": "alltoall", "proto": "ll", "dtype": "int8", "size_bytes": 6007},
+        {"op": "broadcast", "algo": "chain", "root": n - 1, "size_bytes": 1_000_004},
+        {"op": "sendrecv", "size_bytes": 8},
+    )
+    average: dict[str, Any] = {"op": "allreduce", "redop": "avg", "dtype": "bfloat16"}
+    return [
+        *(resolved(n, transport="net", **knobs) for knobs in cases),
+        resolved(n, Limits(hosts=halves_of(n)), **average, size_bytes=4_000_002),
+    ]
+
+
+def resolved(n: int, limits: Limits | None = None, /, **knobs: Any) -> Plan:
+    """The plan of a case of n ranks with those knobs."""
+    return resolve(Case(backend="cuda", ranks=n, **knobs).rounded(), limits or Limits()).plan
 
 
 def through_fifos(plan: Plan) -> Plan:
@@ -381,6 +405,6 @@ def through_fifos(plan: Plan) -> Plan:
     )
 
 
-def kept(found: Sequence[Plan | None]) -> list[Plan]:
+def kept(plans: Sequence[Plan | None]) -> list[Plan]:
     """Those that could be laid out."""
-    return [plan for plan in found if plan is not None]
+    return [plan for plan in plans if plan is not None]

@@ -40,11 +40,12 @@ from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, dtype
 from collbench.util.errors import CollbenchError, HangError, RankLostError, ScheduleError
-from tests.gpu._net_plans import net_measured_plans, net_plans
 from tests.gpu._plans import (
     PROTOS,
     describe,
     measured_plans,
+    net_measured_plans,
+    net_plans,
     one_protocol,
     random_plans,
     relay_plans,

@@ -17,7 +17,7 @@ import numpy as np
 
 from collbench.backends.base import Batch, GpuOptions
 from collbench.backends.gpu import rank as gpu_rank
-from collbench.backends.gpu.rank import DeviceRank
+from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.backends.gpu.timing import first, timed
 from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_offset
 from collbench.backends.net.proxy import data_comm_of
@@ -176,10 +176,18 @@ def main(
             gpus.arenas[rank][: len(gpus.arenas[rank])] = 0
             if what in ("none", "refused"):
                 MPI.COMM_WORLD.Barrier()
-            first(gpu, plan.problem, queue, SETS, lambda: gpu.wait(10.0), is_checked=False)
+            launches = Launches(
+                gpu=gpu,
+                problem=plan.problem,
+                queue=queue,
+                sets=SETS,
+                wait=lambda work_s: gpu.wait(10.0),
+                graphs={},
+            )
+            first(launches, is_checked=False)
             options = GpuOptions(isolated=isolated == "isolated")
             batch = Batch(iterations=9, aggregate=1 if options.isolated else 8, is_checked=False)
-            timed(gpu, plan.problem, queue, SETS, batch, options, {}, lambda: gpu.wait(10.0))
+            timed(launches, batch, options, 0.0)
         assert outside.close()
         print(f"rank {rank}: right, {launched} launches", flush=True)
     except HangError as error:

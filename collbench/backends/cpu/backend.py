@@ -49,6 +49,7 @@ from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
 from collbench.spec.dtypes import dtype
+from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, HangError, UnavailableError
 
 if TYPE_CHECKING:
@@ -92,11 +93,8 @@ def layout(plan: Plan, hot: bool) -> CpuLayout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
     own.
     """
-    ranks = max(seats(plan.domains, plan.n)) + 1
-    stride, sets = (
-        stride_bytes(plan.problem),
-        min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count())),
-    )
+    ranks, stride = max(seats(plan.domains, plan.n)) + 1, stride_bytes(plan.problem)
+    sets = min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
     tmp = _aligned(
@@ -197,10 +195,8 @@ class CpuRank(CpuTimedRank[str]):
             raise CollbenchError(f"a plan needs {where.total} bytes, the session has {len(memory)}")
         mine = actors(plan, self.rank)
         flags = memory[where.flags : where.flags + flag_words(plan) * 8].data.cast("q")
-        fifo_bytes, first = (
-            plan.slots * plan.slot_bytes,
-            (_aligned(where.total, 4096) if is_own else 0),
-        )
+        fifo_bytes = plan.slots * plan.slot_bytes
+        first = _aligned(where.total, 4096) if is_own else 0
         fifos = {
             edge: self.own[first + k * fifo_bytes : first + (k + 1) * fifo_bytes]
             for k, edge in enumerate(ends(plan, self.rank))
@@ -240,6 +236,7 @@ class CpuRank(CpuTimedRank[str]):
         element = dtype(plan.problem.dtype).numpy()
 
         def view(region: Region) -> "Array":
+            memory = loaded.memory
             if region.space in ("in", "out"):
                 at = plan.problem.buffers(region.owner)
                 base = self._user(loaded, rotation, region.owner) + (
@@ -248,14 +245,11 @@ class CpuRank(CpuTimedRank[str]):
             elif region.space == "tmp":
                 base = where.tmp + loaded.seats[region.owner] * _aligned(plan.tmp_bytes)
             elif region.owner in fifos:
-                return fifos[region.owner][region.offset : region.offset + region.size].view(
-                    element
-                )
+                memory, base = fifos[region.owner], 0
             else:
                 base = where.fifos + plan.connections[region.owner].fifo_offset
-            return loaded.memory[base + region.offset : base + region.offset + region.size].view(
-                element
-            )
+            first = base + region.offset
+            return memory[first : first + region.size].view(element)
 
         return view
 
@@ -331,17 +325,21 @@ class CpuRank(CpuTimedRank[str]):
         self._barrier(loaded, deadline_s)
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline_s)
-        wrong = None
-        for rotation in range(sets if batch.is_checked else 0):
-            wrong = wrong or compare_output(
-                plan.problem, self.rank, self._buffer(loaded, rotation, "out")
-            )
+        wrong = self._compare(loaded) if batch.is_checked else None
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
         for launch in range(warmup):
             loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
         seconds = (time.perf_counter() - start) / warmup
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def _compare(self, loaded: LoadedCpuPlan) -> Wrong | None:
+        """The wrong elements of the first set of user buffers that has any."""
+        wrong = (
+            compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
+            for rotation in range(loaded.layout.rotations)
+        )
+        return next((one for one in wrong if one is not None), None)
 
     def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
         """Time launches behind a barrier; out of place, compare what the last of them left."""
@@ -361,11 +359,8 @@ class CpuRank(CpuTimedRank[str]):
                 self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
         self._barrier(loaded, deadline_s)
-        wrong = None
-        for rotation in range(sets if batch.is_checked and not loaded.plan.problem.in_place else 0):
-            wrong = wrong or compare_output(
-                loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out")
-            )
+        is_compared = batch.is_checked and not loaded.plan.problem.in_place
+        wrong = self._compare(loaded) if is_compared else None
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":

@@ -16,7 +16,6 @@ import numpy as np
 from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
-from collbench.schedules.verify.check import Place
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
 from collbench.util.errors import HangError
 
@@ -177,8 +176,8 @@ def copy(target: "Array", source: "Array") -> BoundCall:
 
 def address(array: "Array") -> int:
     """Where an array begins in memory."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 class Runner:
@@ -196,13 +195,8 @@ class Runner:
         is_aborted: Callable[[], bool],
         turn: Callable[[], object] | None = None,
     ) -> None:
-        self.plan, self.actors, self.flags, self.is_aborted, self.turn = (
-            plan,
-            actors,
-            flags,
-            is_aborted,
-            turn,
-        )
+        self.plan, self.actors, self.flags = plan, actors, flags
+        self.is_aborted, self.turn = is_aborted, turn
         self.polls = patience(plan.n)
         self.launches = 0
 
@@ -260,42 +254,27 @@ class Runner:
         stories = []
         for program, position, index in running:
             actor, bound = self.actors[index], program[position]
-            missing = next(
-                (
-                    wait
-                    for wait in bound.waits
-                    if self.flags[wait.word] < wait.per_launch * self.launches + wait.offset
-                ),
-                None,
-            )
-            lines = (
-                bound.lines.missing(self.launches)
-                if missing is None and bound.lines is not None
-                else None
-            )
+            wanted = {
+                wait.word: wait.per_launch * self.launches + wait.offset for wait in bound.waits
+            }
+            missing = next((word for word in wanted if self.flags[word] < wanted[word]), None)
             if missing is not None:
-                edge, wants_data = (
-                    missing.word // (2 * LINE_WORDS),
-                    missing.word % (2 * LINE_WORDS) == 0,
-                )
-                saw = (
-                    f"wanted {missing.per_launch * self.launches + missing.offset}, saw"
-                    f" {self.flags[missing.word]}"
-                )
-            elif lines is not None:
+                edge, kind = divmod(missing, 2 * LINE_WORDS)
+                wants_data = kind == 0
+                saw = f"wanted {wanted[missing]}, saw {self.flags[missing]}"
+            elif bound.lines and (lines := bound.lines.missing(self.launches)) is not None:
                 (edge, saw), wants_data = lines, True
             else:
                 continue
             connection = self.plan.connections[edge % len(self.plan.connections)]
-            me, peer = (
-                (connection.dst, connection.src) if wants_data else (connection.src, connection.dst)
+            ends = connection.src, connection.dst
+            peer, me = ends if wants_data else reversed(ends)
+            is_last = position == len(actor.actions)
+            where = (
+                "the end of the launch"
+                if is_last
+                else f"round {actor.actions[position].place.round}"
             )
-            place = (
-                actor.actions[position].place
-                if position < len(actor.actions)
-                else Place(me, 0, -1, 0)
-            )
-            where = f"round {place.round}" if place.round >= 0 else "the end of the launch"
             what = (
                 f"data from rank {peer}" if wants_data else f"rank {peer} to read what it was sent"
             )

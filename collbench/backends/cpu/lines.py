@@ -110,15 +110,12 @@ class LineFlags(NamedTuple):
         """
         for flags_of_slice in self.awaited:
             wanted = flags_of_slice.per_launch * launches + flags_of_slice.offset
-            seen, lines = (
-                sum(int(np.count_nonzero(flags == wanted)) for flags in flags_of_slice.chunks),
-                sum(map(len, flags_of_slice.chunks)),
-            )
+            chunks = flags_of_slice.chunks
+            seen = sum(int(np.count_nonzero(flags == wanted)) for flags in chunks)
+            lines = sum(map(len, chunks))
             if seen < lines:
-                return (
-                    flags_of_slice.edge,
-                    f"wanted flag {wanted} on {lines} lines, saw it on {seen}",
-                )
+                text = f"wanted flag {wanted} on {lines} lines, saw it on {seen}"
+                return flags_of_slice.edge, text
         return None
 
 
@@ -129,10 +126,8 @@ def fifo_wire_bytes(plan: Plan) -> int:
 
 def refuse_repeats(plan: Plan, launches: int) -> None:
     """Raise ScheduleError if a flag would come back, so many launches after FIFOs were cleared."""
-    flag_bytes, most = (
-        PROTOCOLS.load(plan.proto).FLAG_BYTES,
-        max((connection.slices for connection in plan.connections), default=0),
-    )
+    flag_bytes = PROTOCOLS.load(plan.proto).FLAG_BYTES
+    most = max((connection.slices for connection in plan.connections), default=0)
     if most * launches >= 1 << 8 * flag_bytes:
         raise ScheduleError(
             f"{launches} launches of {most} slices: flags of {plan.proto} count them in"
@@ -151,11 +146,8 @@ class Binder:
     def __init__(self, plan: Plan, fifos: "Array") -> None:
         self.plan, self.fifos = plan, fifos
         facts = PROTOCOLS.load(plan.proto)
-        self.data_bytes, self.flag_bytes, self.piece_wire_bytes = (
-            facts.DATA_BYTES,
-            facts.FLAG_BYTES,
-            int(facts.wire_bytes(plan.piece_bytes)),
-        )
+        self.data_bytes, self.flag_bytes = facts.DATA_BYTES, facts.FLAG_BYTES
+        self.piece_wire_bytes = int(facts.wire_bytes(plan.piece_bytes))
         self.element = dtype(plan.problem.dtype).numpy()
         self._chunks: dict[Region, Chunk] = {}
         self._marks: dict[SlotSequence, SliceFlags] = {}
@@ -290,11 +282,11 @@ def _credits_of(action: Action) -> Action:
 
 def _slices(actor: TrackActions) -> dict[SlotSequence, list[Region]]:
     """The chunks of every slice that a track sends or receives."""
-    found: dict[SlotSequence, list[Region]] = {}
+    slices: dict[SlotSequence, list[Region]] = {}
     current: dict[int, SlotSequence] = {}
     for action in actor.actions:
         current |= {turn.edge: turn for turn in (*action.room, *action.take)}
         for region in (*action.operands, *action.targets):
             if region.space == "slot":
-                found.setdefault(current[region.owner], []).append(region)
-    return found
+                slices.setdefault(current[region.owner], []).append(region)
+    return slices

@@ -10,28 +10,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from collbench.backends.base import (
-    MAX_LOADED_PLANS,
-    Backend,
-    Batch,
-    GpuOptions,
-    Samples,
-    Session,
-    SessionOptions,
-)
+from collbench.backends.base import MAX_LOADED_PLANS, Backend, GpuOptions, SessionOptions
 from collbench.backends.cuda.net_memory import reserve_net
 from collbench.backends.cuda.rank import DROP_AFTER, CudaRank
 from collbench.backends.gpu.concurrent import ConcurrentRepeat
 from collbench.backends.gpu.rank import stride_bytes
-from collbench.backends.gpu.session import (
-    START_S,
-    GpuSession,
-    measured,
-    repeat_on_gpus,
-    share_memory,
-    soak_limit_s,
-    why_no_gpus,
-)
+from collbench.backends.gpu.session import START_S, GpuSession, soak_limit_s, why_no_gpus
 from collbench.device.card import all_have_clusters, all_reach_each_other, least_multiprocessors
 from collbench.device.compile import Source, cubin, kernel_source
 from collbench.device.layout import is_in_host, layouts
@@ -39,6 +23,7 @@ from collbench.launch.group import Group
 from collbench.machine.host import usable_cores
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
+from collbench.spec.case import Problem
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import CollbenchError, ScheduleError
 
@@ -48,7 +33,7 @@ if TYPE_CHECKING:
 FP8_ARCH = 89  # from which the conversions of 8-bit floats are instructions
 
 
-class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
+class CudaSession(GpuSession[Plan, str, CudaRank]):
     """Drives the ranks: compiles while others are measured, loads, measures."""
 
     def __init__(
@@ -69,15 +54,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
         is_peered = not all(is_in_host(plan) or plan.transport == "net" for plan in plans)
         hosts = tuple(group.hosts) if len(set(group.hosts)) > 1 else ()
         with self._opening():
-            share_memory(
-                self._workers,
-                arena_bytes,
-                user,
-                options,
-                host_bytes,
-                is_peered=is_peered,
-                hosts=hosts,
-            )
+            self._share_memory(arena_bytes, user, host_bytes, is_peered=is_peered, hosts=hosts)
             messages, net_bytes, self._refuse = reserve_net(
                 self._workers, [plan for plan in plans if plan.domains], options, group.hosts
             )
@@ -128,19 +105,9 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             )
         self._known.add(plan.digest)
 
-    def run(self, plan: Plan, batch: Batch) -> Samples:
-        """One repeat."""
+    def _loaded(self, plan: Plan) -> tuple[str, Problem, int]:
         self._load(plan)
-        return repeat_on_gpus(
-            self._workers,
-            self._watch,
-            plan.digest,
-            plan.problem,
-            batch,
-            self._sets(plan.problem),
-            self.options,
-            hot=self.hot,
-        )
+        return plan.digest, plan.problem, self._sets(plan.problem)
 
     def run_concurrently(
         self, plan: Plan, size: int, repeats: int
@@ -153,11 +120,7 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
                 "the host that queues GEMMs would have to move messages, too",
                 "use --transport p2p, shm or ce",
             )
-        self._load(plan)
-        data_bytes = self._sets(plan.problem) * stride_bytes(plan.problem)
-        return measured(
-            self._workers, self._watch, plan.digest, data_bytes, size, repeats, self.options
-        )
+        return super().run_concurrently(plan, size, repeats)
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
         """Launches of those block counts back to back, each delayed at random on every rank and
@@ -173,10 +136,10 @@ class CudaSession(GpuSession[Plan, CudaRank], Session[Plan]):
             cubins = list(self._pool.map(cubin, sources, [fact.arch for fact in self.facts]))
         limit_s = soak_limit_s(self.options)
         self._workers.call(CudaRank.reset, plan.digest, timeout_s=limit_s)
-        answers = self._workers.call(
+        by_rank = self._workers.call(
             CudaRank.stress, plan.digest, cubins, list(counts), delay_ns, timeout_s=limit_s
         )
-        return tuple(answer.wrong for answer in answers if answer.wrong is not None)
+        return tuple(wrong for wrong in by_rank if wrong is not None)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

@@ -11,6 +11,7 @@ from functools import partial
 from collbench.backends.gpu.rank import DeviceRank
 from collbench.device.card import Launch
 from collbench.device.compile import move_widths
+from collbench.device.copies import queue_copy
 from collbench.device.engine import (
     COPYING,
     MAIN,
@@ -35,7 +36,7 @@ from collbench.planning.plan import Plan
 ENGINE = struct.Struct("<5Q4I")
 NOTE = struct.Struct("<4Q8I")
 MOVE = struct.Struct("<2Q4I")
-_LANES = 32  # threads of a CTA that waits or says
+_LANES = 32  # threads of a CTA that waits or signals
 
 Queue = Callable[[int], None]
 
@@ -63,23 +64,22 @@ class CopyEngine:
     ) -> Queue:
         """One launch: call it with the stream that it belongs to, as often as wanted.
 
-        done_before: see engine.script. silent_after, for tests: rank 0 says nothing of slices
+        done_before: see engine.script. silent_after, for tests: rank 0 does not signal slices
         beyond that on channel 0.
         """
         gpu, rank, kernel = self.gpu, self.gpu.rank, plan.kernel
         assert kernel is not None
         commands = script(plan, rank, memory, set_offset=set_offset, done_before=done_before)
         entries = [
-            note
+            entry
             for command in commands
             if isinstance(command, BeginCommand | WaitCommand | SignalCommand)
-            for note in command.entries
+            for entry in command.entries
         ]
         silent = silent_after if rank == 0 and silent_after is not None else UNBOUNDED
-        table = gpu.keep(
-            ("notes", tuple(entries), silent), b"".join(_packed(note, silent) for note in entries)
-        )
-        wait, say, move = (
+        packed_entries = b"".join(_packed(entry, silent) for entry in entries)
+        table = gpu.keep(("flags", tuple(entries), silent), packed_entries)
+        wait, signal, move = (
             gpu.card.function(cubin, f"collbench_{name}") for name in ("wait", "signal", "move")
         )
         engine = ENGINE.pack(
@@ -96,62 +96,40 @@ class CopyEngine:
         calls: list[Callable[[int], object]] = []
         used = 0
 
-        def telling(function: int, count: int, *more: bytes) -> Launch:
+        def flags_launch(function: int, count: int, *more: bytes) -> Launch:
+            """A kernel that waits for, or sets, the next flags of the table."""
             nonlocal used
             address, used = table + used * NOTE.size, used + count
-            return Launch(
-                gpu.card,
-                function,
-                (1, 1),
-                _LANES,
-                [engine, struct.pack("<Q", address), struct.pack("<I", count), *more],
-            )
+            args = [engine, struct.pack("<Q", address), struct.pack("<I", count), *more]
+            return Launch(gpu.card, function, (1, 1), _LANES, args)
 
         self._need_events(
             1 + max(command.event for command in commands if isinstance(command, RecordEvent))
         )
         for command in commands:
+            call: Callable[[int], object]
             match command:
                 case RecordEvent(stream, event):
-                    calls.append(partial(self._record, stream, self._events[event]))
+                    call = partial(self._record, stream, self._events[event])
                 case WaitEvent(stream, event):
-                    calls.append(partial(self._after, stream, self._events[event]))
+                    call = partial(self._after, stream, self._events[event])
                 case CopyCommand(target, source, size):
-                    calls.append(
-                        self._on(
-                            COPYING,
-                            partial(
-                                self.runtime.memcpyAsync,
-                                target,
-                                source,
-                                size,
-                                self.runtime.memcpyDefault,
-                            ),
-                        )
+                    call = self._on(
+                        COPYING, partial(queue_copy, self.runtime, target, source, size)
                     )
-                case MoveCommand():
-                    packed = MOVE.pack(
-                        command.target,
-                        command.size,
-                        len(command.sources),
-                        command.divides,
-                        plan.n,
-                        0,
-                    ) + _addresses(plan, command)
-                    calls.append(
-                        self._on(
-                            MOVING,
-                            Launch(gpu.card, move, (kernel.ctas, 1), kernel.threads, [packed]),
-                        )
-                    )
+                case MoveCommand(target, sources, size, divides):
+                    packed = MOVE.pack(target, size, len(sources), divides, plan.n, 0)
+                    args = [packed + _addresses(plan, command)]
+                    grid = kernel.ctas, 1
+                    call = self._on(MOVING, Launch(gpu.card, move, grid, kernel.threads, args))
                 case BeginCommand(flags):
-                    calls.append(telling(say, len(flags), struct.pack("<I", 1)))
+                    call = flags_launch(signal, len(flags), struct.pack("<I", 1))
                 case WaitCommand(flags):
-                    calls.append(self._on(WAITING, telling(wait, len(flags))))
+                    call = self._on(WAITING, flags_launch(wait, len(flags)))
                 case SignalCommand(flags):
-                    calls.append(
-                        self._on(SIGNALLING, telling(say, len(flags), struct.pack("<I", 0)))
-                    )
+                    launch = flags_launch(signal, len(flags), struct.pack("<I", 0))
+                    call = self._on(SIGNALLING, launch)
+            calls.append(call)
         return partial(_play, calls)
 
     def _on(self, stream: int, call: Callable[[int], object]) -> Callable[[int], object]:
@@ -177,15 +155,10 @@ def _play(calls: Sequence[Callable[[int], object]], main: int) -> None:
         call(main)
 
 
-def _packed(note: FlagEntry, silent: int) -> bytes:
-    word, a_launch, number, *rest = note
-    return NOTE.pack(
-        word,
-        a_launch,
-        number,
-        silent if note.signal == TAIL and note.channel == 0 else UNBOUNDED,
-        *rest,
-    )
+def _packed(entry: FlagEntry, silent: int) -> bytes:
+    word, per_launch, number, *rest = entry
+    limit = silent if entry.signal == TAIL and entry.channel == 0 else UNBOUNDED
+    return NOTE.pack(word, per_launch, number, limit, *rest)
 
 
 def _addresses(plan: Plan, move: MoveCommand) -> bytes:

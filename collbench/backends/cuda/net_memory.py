@@ -75,7 +75,7 @@ def _threads_to_receive(
     near = [
         [one for one, at in zip(cores, hosts, strict=True) if at == host] for host in set(hosts)
     ]
-    spare = min(len(frozenset().union(*found)) // len(found) for found in near)
+    spare = min(len(frozenset().union(*of_host)) // len(of_host) for of_host in near)
     if not all(cores):
         return 0, "no threads receive (MPI's thread level)"
     count = receivers_for(spare) if wanted is None else wanted

@@ -13,10 +13,10 @@ import numpy as np
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
 from collbench.backends.cuda.copy_engine import CopyEngine
-from collbench.backends.gpu import concurrent, timing
+from collbench.backends.gpu.concurrent import EventTimes, Work
 from collbench.backends.gpu.hang import diagnosis
-from collbench.backends.gpu.rank import Graphs, stride_bytes
-from collbench.backends.gpu.session import START_S, GpuFacts, GpuTimedRank, repeat_limit_s
+from collbench.backends.gpu.rank import Graphs, Launches, stride_bytes
+from collbench.backends.gpu.session import START_S, GpuFacts, GpuRank, repeat_limit_s
 from collbench.backends.net.gpu_proxy import (
     GpuProxy,
     Outside,
@@ -72,7 +72,7 @@ class LoadedGpuPlan:
     graphs: Graphs = field(default_factory=dict)
 
 
-class CudaRank(GpuTimedRank[str]):
+class CudaRank(GpuRank[str]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
@@ -138,10 +138,8 @@ class CudaRank(GpuTimedRank[str]):
             cubins[rank], "collbench_move" if plan.transport == "ce" else "collbench_run"
         )
         assert plan.kernel is not None
-        resident, wanted = (
-            gpu.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster),
-            ctas(plan),
-        )
+        resident = gpu.card.resident_ctas(function, plan.kernel.threads, plan.kernel.cluster)
+        wanted = ctas(plan)
         if wanted > min(resident, MAX_CTAS):
             raise ScheduleError(
                 f"{wanted} CTAs wait for each other, {resident} can be resident on {gpu.card.name}",
@@ -156,28 +154,19 @@ class CudaRank(GpuTimedRank[str]):
         )
         if plan.transport == "ce":  # written now: it takes longer than ranks stay at a barrier
             for number in range(sets):
-                loaded.launches[number] = self._written(loaded, number)
+                loaded.launches[number] = self.engine.queue(
+                    plan,
+                    loaded.cubin,
+                    memory,
+                    set_offset=number * stride_bytes(plan.problem),
+                    silent_after=DROP_AFTER if self.options.inject == "drop" else None,
+                )
         return plan.digest
-
-    def _written(self, loaded: LoadedGpuPlan, number: int) -> Callable[[int], None]:
-        """A launch by the copy engine on a set of user buffers."""
-        silent_after = DROP_AFTER if self.options.inject == "drop" else None
-        set_offset = number * stride_bytes(loaded.plan.problem)
-        return self.engine.queue(
-            loaded.plan,
-            loaded.cubin,
-            loaded.memory,
-            set_offset=set_offset,
-            silent_after=silent_after,
-        )
 
     def _memory(self, plan: Plan, problem: Problem, program: int) -> Memory:
         """Where everything lies that kernels of a problem touch."""
-        gpu, outside, buffers = (
-            self.gpu,
-            self.outside if plan.domains else None,
-            [problem.buffers(peer) for peer in range(problem.n)],
-        )
+        gpu, outside = self.gpu, self.outside if plan.domains else None
+        buffers = [problem.buffers(peer) for peer in range(problem.n)]
         users = [
             gpu.user if rank == self.context.rank else user
             for rank, user in enumerate(gpu.users if gpu.is_peered else [0] * problem.n)
@@ -201,48 +190,63 @@ class CudaRank(GpuTimedRank[str]):
             aborts=gpu.aborts_outside(outside),
         )
 
+    def _launch(
+        self,
+        loaded: LoadedGpuPlan,
+        function: int,
+        memory: Memory,
+        number: int,
+        *,
+        delay_ns: int = 0,
+        block_bytes: int | None = None,
+    ) -> Launch:
+        """A launch of a plan's kernel on a set of user buffers; the last two: see pack_args."""
+        plan, rank = loaded.plan, self.context.rank
+        assert plan.kernel is not None
+        args = pack_args(
+            plan,
+            rank,
+            memory,
+            set_offset=number * stride_bytes(plan.problem),
+            timeout_ns=int(self.gpu.timeout_s * 1e9),
+            delay_ns=delay_ns,
+            block_bytes=block_bytes,
+        )
+        tracks = len(plan.schedule.programs[0 if plan.schedule.is_symmetric else rank])
+        return Launch(
+            self.gpu.card,
+            function,
+            (plan.channels * tracks, 1),
+            plan.kernel.threads,
+            [args],
+            cluster=plan.kernel.cluster,
+        )
+
     def _queue(self, loaded: LoadedGpuPlan, number: int, stream: int) -> None:
         """Queue one launch on a set of user buffers."""
         if number not in loaded.launches:
-            plan, rank = loaded.plan, self.context.rank
-            assert plan.kernel is not None
-            args = pack_args(
-                plan,
-                rank,
-                loaded.memory,
-                set_offset=number * stride_bytes(plan.problem),
-                timeout_ns=int(self.gpu.timeout_s * 1e9),
-            )
-            grid = plan.channels * len(
-                plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
-            )
-            loaded.launches[number] = Launch(
-                self.gpu.card,
-                loaded.function,
-                (grid, 1),
-                plan.kernel.threads,
-                [args],
-                cluster=plan.kernel.cluster,
-            )
+            loaded.launches[number] = self._launch(loaded, loaded.function, loaded.memory, number)
         loaded.launches[number](stream)
 
-    def _taken(self, digest: str) -> LoadedGpuPlan:
+    def _launches(self, digest: str) -> Launches:
+        """The launches of a plan."""
+        loaded = self._activated(digest)
+        return Launches(
+            gpu=self.gpu,
+            problem=loaded.plan.problem,
+            queue=partial(self._queue, loaded),
+            sets=loaded.sets,
+            wait=partial(self._wait, loaded),
+            graphs=loaded.graphs,
+        )
+
+    def _activated(self, digest: str) -> LoadedGpuPlan:
         """A plan that is to run now."""
         loaded = self.loaded[digest]
         self.gpu.outside = self.outside if loaded.proxy is not None else None
         if self.outside is not None:
             self.outside.proxy = loaded.proxy
         return loaded
-
-    def reset(self, digest: str) -> None:
-        """Clear counters, flags and FIFOs; write inputs and poison. No kernel of any rank may be
-        running.
-        """
-        self._queue_clear(digest)
-        loaded = self.loaded[digest]
-        problem = loaded.plan.problem
-        self.gpu.prepare(problem, range(loaded.sets), stride_bytes(problem))
-        self.gpu.card.wait(self.gpu.timeout_s)
 
     def clear(self, digest: str) -> None:
         """As reset(), but user buffers stay as they are."""
@@ -251,9 +255,9 @@ class CudaRank(GpuTimedRank[str]):
 
     def _queue_clear(self, digest: str) -> None:
         """Queue the clearing of counters, flags and FIFOs."""
-        gpu, loaded = self.gpu, self._taken(digest)
+        super()._queue_clear(digest)
+        gpu, loaded = self.gpu, self._activated(digest)
         where = layout(loaded.plan, self.context.rank)
-        gpu.card.clear(gpu.control + ABORT_AT, 4)
         gpu.card.clear(
             gpu.arena + STATES_AT,
             (where.fifos if loaded.plan.transport == "ce" else where.total) - STATES_AT,
@@ -267,74 +271,56 @@ class CudaRank(GpuTimedRank[str]):
 
     def first(self, digest: str, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
-        loaded = self._taken(digest)
         self._misbehave()
-        return timing.first(
-            self.gpu,
-            loaded.plan.problem,
-            partial(self._queue, loaded),
-            loaded.sets,
-            partial(self._wait, loaded),
-            is_checked=is_checked,
-        )
+        return super().first(digest, is_checked)
 
     def timed(self, digest: str, batch: Batch, work_s: float) -> RankTiming:
         """Time launches and compare. Raises ScheduleError if there are more than kernels can
         count.
         """
-        loaded = self._taken(digest)
-        _refuse_uncounted(loaded, (REPLAYS + 1) * batch.iterations * batch.aggregate)
-        return timing.timed(
-            self.gpu,
-            loaded.plan.problem,
-            partial(self._queue, loaded),
-            loaded.sets,
-            batch,
-            self.options,
-            loaded.graphs,
-            partial(self._wait, loaded, work_s),
-        )
+        self._refuse_uncounted(digest, (REPLAYS + 1) * batch.iterations * batch.aggregate)
+        return super().timed(digest, batch, work_s)
 
-    def run_concurrently(self, digest: str, work: concurrent.Work) -> concurrent.EventTimes:
+    def run_concurrently(self, digest: str, work: Work) -> EventTimes:
         """Launches concurrent with matrix multiplications. Raises ScheduleError if there are more
         than kernels can count.
         """
-        loaded = self._taken(digest)
-        _refuse_uncounted(loaded, 2 * work.replays * work.launches)  # alone, and together
-        queue = partial(self._queue, loaded)
-        return concurrent.run(
-            self.gpu,
-            loaded.plan.problem,
-            queue,
-            loaded.sets,
-            work,
-            loaded.graphs,
-            partial(self._wait, loaded),
-        )
+        self._refuse_uncounted(digest, 2 * work.replays * work.launches)  # alone, and together
+        return super().run_concurrently(digest, work)
+
+    def _refuse_uncounted(self, digest: str, launches: int) -> None:
+        """Raise ScheduleError for more launches, with those of first(), than kernels can count
+        between two resets.
+        """
+        loaded = self.loaded[digest]
+        launches, most = loaded.sets + launches, launches_counted(loaded.plan)
+        if launches > most:
+            raise ScheduleError(
+                f"{launches} launches in a repeat: kernels count the slices of {most}",
+                "use fewer --iters or a larger --chunk",
+            )
 
     def stress(
         self, digest: str, cubins: Sequence[bytes], counts: Sequence[int], delay_ns: int
-    ) -> RankTiming:
+    ) -> Wrong | None:
         """Launches of those block counts back to back, each after a pause of its own on every rank,
         each compared; the host waits at the end only.
 
         Without cubins the counts must be the plan's own, and its own kernel runs.
         """
-        gpu, loaded, rank = self.gpu, self._taken(digest), self.context.rank
+        gpu, loaded, rank = self.gpu, self._activated(digest), self.context.rank
         plan = loaded.plan
-        assert plan.kernel is not None
-        stride = stride_bytes(plan.problem)
         is_copied, done = plan.transport == "ce", [0] * plan.channels
         function = (
             gpu.card.function(cubins[rank], "collbench_run")
             if cubins and not is_copied
             else loaded.function
         )
-        grid = plan.channels * len(
-            plan.schedule.programs[0 if plan.schedule.is_symmetric else rank]
-        )
+        launch_of = partial(self._launch, loaded, function, delay_ns=delay_ns)
+        stride = stride_bytes(plan.problem)
         gpu.clear_mismatches()
-        before, kept = gpu.kept(), list[Callable[[int], None]]()
+        # launches live until they have run
+        before, queued = gpu.kept(), list[Callable[[int], None]]()
         for launch, count in enumerate(counts):
             if loaded.proxy is not None and launch % SOAKED == 0:
                 if launch:
@@ -345,7 +331,7 @@ class CudaRank(GpuTimedRank[str]):
             memory = self._memory(plan, problem, loaded.memory.program)
             if is_copied:
                 one = replace(plan, problem=problem)
-                kept.append(
+                queued.append(
                     self.engine.queue(
                         one,
                         loaded.cubin,
@@ -357,36 +343,13 @@ class CudaRank(GpuTimedRank[str]):
                 )
                 done = [before + slices_of(one, channel) for channel, before in enumerate(done)]
             else:
-                args = pack_args(
-                    plan,
-                    rank,
-                    memory,
-                    set_offset=number * stride,
-                    timeout_ns=int(gpu.timeout_s * 1e9),
-                    delay_ns=delay_ns,
-                    block_bytes=problem.block_bytes,
-                )
-                kept.append(
-                    Launch(
-                        gpu.card,
-                        function,
-                        (grid, 1),
-                        plan.kernel.threads,
-                        [args],
-                        cluster=plan.kernel.cluster,
-                    )
-                )
-            kept[-1](gpu.card.stream)
+                queued.append(launch_of(memory, number, block_bytes=problem.block_bytes))
+            queued[-1](gpu.card.stream)
             gpu.queue_compare(problem, range(number, number + 1), stride)
         self._wait(loaded)
         gpu.forget(before)  # tables of copy engines, some for each launch
         total, index = gpu.mismatches()
-        return RankTiming(
-            wrong=(
-                Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
-            ),
-            seconds=0.0,
-        )
+        return Wrong(rank=rank, count=total, index=index, got="?", wanted="?") if total else None
 
     def give(self, digest: str, inputs: Sequence["Array"]) -> None:
         """Fill the output with a pattern, and write the given inputs."""
@@ -400,7 +363,7 @@ class CudaRank(GpuTimedRank[str]):
 
     def once(self, digest: str) -> "Array":
         """One launch on what was given; this rank's output."""
-        gpu, loaded = self.gpu, self._taken(digest)
+        gpu, loaded = self.gpu, self._activated(digest)
         problem = loaded.plan.problem
         out, size = gpu.buffer(problem, "out", 0)
         gpu.barrier()
@@ -435,15 +398,3 @@ class CudaRank(GpuTimedRank[str]):
         if self.outside is not None and self.outside.close():
             self.net_memory.close()
         super().close()
-
-
-def _refuse_uncounted(loaded: LoadedGpuPlan, launches: int) -> None:
-    """Raise ScheduleError for more launches, with those of first(), than kernels can count between
-    two resets.
-    """
-    launches, most = loaded.sets + launches, launches_counted(loaded.plan)
-    if launches > most:
-        raise ScheduleError(
-            f"{launches} launches in a repeat: kernels count the slices of {most}",
-            "use fewer --iters or a larger --chunk",
-        )

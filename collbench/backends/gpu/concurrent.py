@@ -7,18 +7,17 @@ whichever ended first. This module does not know what is launched.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collbench.backends.gpu.rank import DeviceRank, Graphs, QueueOne
-from collbench.spec.case import Problem
+from collbench.backends.gpu.rank import DeviceRank, Launches
 from collbench.spec.pattern import Wrong
 
-# of what is queued of each, if it runs alone; longer where LEAST of either take longer
+# of what is queued of each, if it runs alone; longer where LEAST_QUEUED of either take longer
 WINDOW_S = 0.06
 TURN_S = 0.001  # between two marks, roughly
-LEAST = 8  # GEMMs, and launches
-MAX_LAUNCHES = 100  # of a graph
+LEAST_QUEUED = 8  # GEMMs, and launches
+MAX_GRAPH_LAUNCHES = 100  # of a graph
 PATIENCE = 20  # times as long as alone may both take: launches may have to wait for whole GEMMs
 
 
@@ -61,21 +60,12 @@ class ConcurrentRepeat:
     notes: tuple[str, ...] = ()
 
 
-def run(
-    gpu: DeviceRank,
-    problem: Problem,
-    queue: QueueOne,
-    sets: int,
-    work: Work,
-    graphs: Graphs,
-    wait: Callable[[float], None],
-) -> EventTimes:
-    """A rank's part: queue the work behind a barrier, wait for it, compare what launches left.
-    wait: until the rank's stream is empty.
-    """
+def run(launches: Launches, work: Work) -> EventTimes:
+    """A rank's part: queue the work behind a barrier, wait for it, compare what launches left."""
+    gpu = launches.gpu
     card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
     assert gemm is not None
-    replay = gpu.graph(queue, sets, work.launches, graphs) if work.replays else None
+    replay = launches.graph(work.launches) if work.replays else None
     begun, *events = gpu.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
     gpu.barrier()
@@ -92,11 +82,11 @@ def run(
             runtime.eventRecord(computed[number], gemm.stream)
     if computed:
         runtime.streamWaitEvent(card.stream, computed[-1])
-    wait(work.seconds)
+    launches.wait(work.seconds)
     return EventTimes(
         computing=_times(gpu, begun, computed),
         launches=_times(gpu, begun, launched),
-        wrong=gpu.compare(problem, range(sets)) if launched else None,
+        wrong=launches.compare(launches.sets) if launched else None,
     )
 
 
@@ -122,12 +112,10 @@ def work_of(gemm_s: float, launch_s: float) -> Work:
     (8, 100)
     """
     gemm_s, launch_s = max(gemm_s, 1e-7), max(launch_s, 1e-7)
-    window_s = max(WINDOW_S, LEAST * gemm_s, LEAST * launch_s)
+    window_s = max(WINDOW_S, LEAST_QUEUED * gemm_s, LEAST_QUEUED * launch_s)
     turn_s = max(TURN_S, TURN_S * window_s / WINDOW_S)
-    gemms, launches = (
-        max(1, round(turn_s / gemm_s)),
-        max(1, min(MAX_LAUNCHES, round(turn_s / launch_s))),
-    )
+    gemms = max(1, round(turn_s / gemm_s))
+    launches = max(1, min(MAX_GRAPH_LAUNCHES, round(turn_s / launch_s)))
     return Work(
         seconds=PATIENCE * window_s,
         turns=math.ceil(window_s / (gemms * gemm_s)),

@@ -1,39 +1,24 @@
 """Plain copies to the next rank, on one GPU to the rank itself, in the place of a collective: by
-the copy engine, by a kernel, to host memory.
+the copy engine, by a kernel, to host memory (see device/copies.py for how each is queued).
 
 They stand for what moves data without reductions and without synchronisation, and are no member of
-the backends. device/copies.py measures something else: the rate between two GPUs of one process, by
-the host's clock. A copy answers sendrecv; what went to host memory is copied on, untimed, before it
-is compared.
+the backends. A copy is compared as a sendrecv; what went to host memory is copied on, untimed,
+before that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from collbench.backends.base import GpuOptions, RankTiming
-from collbench.backends.gpu import concurrent, timing
-from collbench.backends.gpu.concurrent import ConcurrentRepeat
-from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
-from collbench.backends.gpu.session import (
-    GpuSession,
-    LaunchingRank,
-    measured,
-    repeat_limit_s,
-    share_memory,
-    why_no_gpus,
-)
-from collbench.device.card import Launch
-from collbench.device.compile import copy_source, cubin
-from collbench.device.layout import ABORT_AT
+from collbench.backends.base import GpuOptions
+from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
+from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
+from collbench.device.copies import CopyKernel, queue_copy
 from collbench.launch.group import Group, RankContext
 from collbench.planning.transports import p2p
 from collbench.spec.case import Case, Problem
-from collbench.spec.pattern import Wrong
 
 # what `algo` says of such a case; channels are the kernel's CTAs
-WAYS = ("kernel", "engine", "host")
-THREADS = 512  # of a CTA
-_ANY_KIND = 4  # cudaMemcpyDefault: addresses determine where memory is
+COPY_ALGOS = ("kernel", "engine", "host")
 CopyKey = tuple[Case, int]  # what is copied, and how many sets of user buffers there are
 
 
@@ -42,7 +27,7 @@ def why_not(group: Group) -> str:
     return p2p.why_not(group.hosts) or why_no_gpus()
 
 
-class CopyRank(LaunchingRank[CopyKey]):
+class CopyRank(GpuRank[CopyKey]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
@@ -51,77 +36,48 @@ class CopyRank(LaunchingRank[CopyKey]):
 
     def allocate(self, arena_bytes: int, user_bytes: int, host_bytes: int) -> ExportedMemory:
         """Make the memory that the others write to."""
-        card = self.gpu.card
-        self.kernel = card.function(cubin(copy_source(), card.arch), "collbench_copy")
+        self.kernel = CopyKernel(self.gpu.card)
         return super().allocate(arena_bytes, user_bytes, host_bytes)
 
     def _ends(self, problem: Problem, number: int) -> tuple[int, int, int]:
-        """Where a set's input lies, where the next rank wants it, and how many bytes that are."""
+        """The address of a set's input, that of the next rank's output, and their bytes."""
         source, size = self.gpu.buffer(problem, "in", number)
         after = (self.context.rank + 1) % self.context.n
-        return (
-            source,
-            self.gpu.users[after]
-            + number * stride_bytes(problem)
-            + problem.buffers(after).out_offset,
-            size,
-        )
+        first = number * stride_bytes(problem) + problem.buffers(after).out_offset
+        return source, self.gpu.users[after] + first, size
 
     def _queue(self, case: Case, number: int, stream: int) -> None:
         """Queue one copy."""
         card, (source, target, size) = self.gpu.card, self._ends(case.problem(), number)
         if case.algo == "kernel":
-            args = [word.to_bytes(8, "little") for word in (target, source, size)]
-            Launch(card, self.kernel, (case.channels, 1), THREADS, args)(stream)
+            self.kernel.queue(target, source, size, case.channels, stream)
         else:
-            card.runtime.memcpyAsync(
-                self._in_host if case.algo == "host" else target, source, size, _ANY_KIND, stream
-            )
+            target = self._host_memory if case.algo == "host" else target
+            queue_copy(card.runtime, target, source, size, stream)
 
     @property
-    def _in_host(self) -> int:
+    def _host_memory(self) -> int:
         return self.gpu.host_arenas[self.context.rank]
 
-    def _wait(self, key: CopyKey, work_s: float = 0.0) -> None:
+    def _wait(self, key: CopyKey, work_s: float) -> None:
         """Until every rank's copies have come."""
         (case, sets), card = key, self.gpu.card
         for number in range(sets if case.algo == "host" else 0):
             _, target, size = self._ends(case.problem(), number)
-            card.runtime.memcpyAsync(target, self._in_host, size, _ANY_KIND, card.stream)
+            queue_copy(card.runtime, target, self._host_memory, size, card.stream)
         self.gpu.barrier()
         self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
 
-    def reset(self, key: CopyKey) -> None:
-        """Write inputs and poison."""
+    def _launches(self, key: CopyKey) -> Launches:
+        """The copies of a case."""
         case, sets = key
-        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
-        self.gpu.prepare(case.problem(), range(sets), stride_bytes(case.problem()))
-        self.gpu.card.wait(self.gpu.timeout_s)
-
-    def first(self, key: CopyKey, is_checked: bool) -> RankTiming:
-        """Copy every set of buffers once and compare."""
-        case, sets = key
-        return timing.first(
-            self.gpu,
-            case.problem(),
-            partial(self._queue, case),
-            sets,
-            partial(self._wait, key),
-            is_checked=is_checked,
-        )
-
-    def run_concurrently(self, key: CopyKey, work: concurrent.Work) -> concurrent.EventTimes:
-        """Copies concurrent with matrix multiplications."""
-        case, sets = key
-        wait: Callable[[float], None] = partial(self._wait, key)
-        return concurrent.run(
-            self.gpu,
-            case.problem(),
-            partial(self._queue, case),
-            sets,
-            work,
-            self.graphs.setdefault(case, {}),
-            wait,
+        return Launches(
+            gpu=self.gpu,
+            problem=case.problem(),
+            queue=partial(self._queue, case),
+            sets=sets,
+            wait=partial(self._wait, key),
+            graphs=self.graphs.setdefault(case, {}),
         )
 
     def close(self) -> None:
@@ -130,7 +86,7 @@ class CopyRank(LaunchingRank[CopyKey]):
         super().close()
 
 
-class CopySession(GpuSession[Case, CopyRank]):
+class CopySession(GpuSession[Case, CopyKey, CopyRank]):
     """Drives the ranks' copies."""
 
     def __init__(
@@ -138,12 +94,9 @@ class CopySession(GpuSession[Case, CopyRank]):
     ) -> None:
         super().__init__(group, CopyRank, cases[0].ranks, hot=hot, options=options)
         with self._opening():
-            user = max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases)
-            share_memory(
-                self._workers,
+            self._share_memory(
                 0,
-                user,
-                options,
+                max(stride_bytes(case.problem()) * self._sets_of(case) for case in cases),
                 max((case.size_bytes for case in cases if case.algo == "host"), default=0),
             )
 
@@ -151,17 +104,6 @@ class CopySession(GpuSession[Case, CopyRank]):
         """One where host memory is the bottleneck: there is one piece of that."""
         return 1 if case.algo == "host" else self._sets(case.problem())
 
-    def run_concurrently(
-        self, case: Case, size: int, repeats: int
-    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Copies alone, matrix multiplications alone, and both at once."""
+    def _loaded(self, case: Case) -> tuple[CopyKey, Problem, int]:
         sets = self._sets_of(case)
-        return measured(
-            self._workers,
-            self._watch,
-            (case, sets),
-            sets * stride_bytes(case.problem()),
-            size,
-            repeats,
-            self.options,
-        )
+        return (case, sets), case.problem(), sets

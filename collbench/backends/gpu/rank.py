@@ -7,14 +7,14 @@ is, this module does not know.
 
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from collbench.backends import base
 from collbench.backends.net.gpu_proxy import Outside
-from collbench.device.card import Card, Launch
+from collbench.device.card import Card, Graph, Launch
 from collbench.device.compile import barrier_source, cubin, pattern_source
 from collbench.device.gemm import Gemm
 from collbench.device.host_memory import Handle
@@ -24,9 +24,6 @@ from collbench.spec.collectives import collective
 from collbench.spec.dtypes import dtype
 from collbench.spec.pattern import PERIOD, Wrong, inputs, reduced
 from collbench.util.errors import HangError
-
-if TYPE_CHECKING:
-    from collbench.spec.dtypes import Array
 
 # of small buffers, which come back while they are still in the cache: rows say in-cache
 MAX_SETS = 32
@@ -44,12 +41,6 @@ Exported = tuple[int, int, int, bytes]  # an allocation, as other ranks open it 
 # of a rank: its arena, its user buffers, and its host memory where it has some
 ExportedMemory = tuple[Exported, Exported, Handle | None]
 QueueOne = Callable[[int, int], None]  # (set, stream)
-
-
-class Graph(Protocol):
-    """A captured graph, as CuPy has it."""
-
-    def launch(self, stream: object) -> None: ...
 
 
 Graphs = dict[tuple[object, ...], Graph]  # of what is launched, by how it is
@@ -97,10 +88,10 @@ class DeviceRank:
         barrier = cubin(barrier_source(), card.arch)
         self._barrier = card.function(barrier, "collbench_barrier")
         for item in (1, 2, 4, 8):
-            made = cubin(pattern_source(item), card.arch)
+            code = cubin(pattern_source(item), card.arch)
             self._patterns[item] = (
-                card.function(made, "collbench_fill"),
-                card.function(made, "collbench_compare"),
+                card.function(code, "collbench_fill"),
+                card.function(code, "collbench_compare"),
             )
         exported = [
             card.export(pointer, to_processes=not self.is_alone)
@@ -133,16 +124,10 @@ class DeviceRank:
         opened = [mine]
         if assemble is None and (is_peered or near is not None):
             opened = [
-                (
-                    mine
-                    if rank == self.rank
-                    else (
-                        (self.card.open(a), self.card.open(b))
-                        if rank in within and is_peered
-                        else nothing
-                    )
-                )
-                for rank, (a, b, _) in enumerate(exported)
+                (self.card.open(arena), self.card.open(user))
+                if rank != self.rank and rank in within and is_peered
+                else (mine if rank == self.rank else nothing)
+                for rank, (arena, user, _) in enumerate(exported)
             ]
         self.arenas, self.users = [a for a, _ in opened], [b for _, b in opened]
         self.host_arenas = [
@@ -201,15 +186,9 @@ class DeviceRank:
         if self.assemble is not None:
             self.assemble(self.card.stream)
         if hold_ns not in self._barriers:
-            args = BARRIER.pack(
-                self.control + BARRIER_AT,
-                self._peers,
-                self.control + ABORT_AT,
-                self.aborts,
-                int(self.timeout_s * 1e9),
-                hold_ns,
-                self._barrier_ranks,
-            )
+            words = self.control + BARRIER_AT, self._peers, self.control + ABORT_AT, self.aborts
+            timeout_ns = int(self.timeout_s * 1e9)
+            args = BARRIER.pack(*words, timeout_ns, hold_ns, self._barrier_ranks)
             self._barriers[hold_ns] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         self._barriers[hold_ns](self.card.stream)
 
@@ -220,15 +199,8 @@ class DeviceRank:
         if OUTSIDE not in self._barriers:
             peers = self.keep("outside barrier", struct.pack("<2Q", *outside.barrier_table()))
             patience_ns = int(_OUTSIDE_PATIENCE * self.timeout_s * 1e9)
-            args = BARRIER.pack(
-                outside.barrier_word,
-                peers,
-                outside.abort_word,
-                self.aborts_outside(outside),
-                patience_ns,
-                0,
-                2,
-            )
+            aborts = outside.abort_word, self.aborts_outside(outside)
+            args = BARRIER.pack(outside.barrier_word, peers, *aborts, patience_ns, 0, 2)
             self._barriers[OUTSIDE] = Launch(self.card, self._barrier, (1, 1), 32, [args])
         self._barriers[OUTSIDE](self.card.stream)
         outside.is_at_barrier = True
@@ -251,13 +223,10 @@ class DeviceRank:
         0: as the problem needs.
         """
         at = problem.buffers(self.rank)
-        offset, size = (
-            (at.in_offset, at.in_bytes) if which == "in" else (at.out_offset, at.out_bytes)
-        )
+        is_in = which == "in"
+        offset = at.in_offset if is_in else at.out_offset
+        size = at.in_bytes if is_in else at.out_bytes
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
-
-    def _table(self, values: "Array", *key: Hashable) -> int:
-        return self.keep(key, values.tobytes())
 
     def _expected_blocks(self, problem: Problem) -> list[tuple[int, int, int, int]]:
         """(first element in the output, elements, table, phase) of every block that must come
@@ -266,13 +235,8 @@ class DeviceRank:
         what, count, blocks = collective(problem.op), problem.block_count, []
         for want in what.wants(problem.n, problem.root, self.rank):
             if what.is_reduction:
-                table = self._table(
-                    reduced(problem.dtype, problem.redop, problem.n),
-                    "reduced",
-                    problem.dtype,
-                    problem.redop,
-                    problem.n,
-                )
+                of = problem.dtype, problem.redop, problem.n
+                table = self.keep(("reduced", *of), reduced(*of).tobytes())
             else:
                 table = self._input_table(problem, want.ranks[0])
             blocks.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
@@ -280,10 +244,8 @@ class DeviceRank:
 
     def _input_table(self, problem: Problem, rank: int) -> int:
         is_reduction = collective(problem.op).is_reduction
-        values = inputs(problem.dtype, problem.redop, problem.n, rank, is_reduction)
-        return self._table(
-            values, "inputs", problem.dtype, problem.redop, problem.n, rank, is_reduction
-        )
+        of = problem.dtype, problem.redop, problem.n, rank, is_reduction
+        return self.keep(("inputs", *of), inputs(*of).tobytes())
 
     def _pattern(self, item: int, which: int, count: int, sets: int, args: bytes) -> None:
         ctas = max(1, min(_CTAS, -(-count // _THREADS)))
@@ -300,23 +262,13 @@ class DeviceRank:
         item = problem.item_bytes
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._expected_blocks(problem):
-            self._pattern(
-                item,
-                0,
-                count,
-                len(sets),
-                struct.pack("<5QI", out + first * item, table, count, phase, stride, 1),
-            )
+            args = struct.pack("<5QI", out + first * item, table, count, phase, stride, 1)
+            self._pattern(item, 0, count, len(sets), args)
         address, size = self.buffer(problem, "in", sets.start, stride)
         if size:
-            table = self._input_table(problem, self.rank)
-            self._pattern(
-                item,
-                0,
-                size // item,
-                len(sets),
-                struct.pack("<5QI", address, table, size // item, 0, stride, 0),
-            )
+            count, table = size // item, self._input_table(problem, self.rank)
+            args = struct.pack("<5QI", address, table, count, 0, stride, 0)
+            self._pattern(item, 0, count, len(sets), args)
 
     def clear_mismatches(self) -> None:
         """Forget what comparisons have found."""
@@ -328,16 +280,9 @@ class DeviceRank:
         """
         out, _ = self.buffer(problem, "out", sets.start, stride)
         for first, count, table, phase in self._expected_blocks(problem):
-            words = (
-                out + first * problem.item_bytes,
-                table,
-                count,
-                phase,
-                stride,
-                first,
-                self._mismatches,
-            )
-            self._pattern(problem.item_bytes, 1, count, len(sets), struct.pack("<7Q", *words))
+            start = out + first * problem.item_bytes
+            args = struct.pack("<7Q", start, table, count, phase, stride, first, self._mismatches)
+            self._pattern(problem.item_bytes, 1, count, len(sets), args)
 
     def mismatches(self) -> tuple[int, int]:
         """How many wrong elements comparisons have found, and the least index of one."""
@@ -367,37 +312,12 @@ class DeviceRank:
         out, _ = self.buffer(problem, "out", number)
         for first, count, table, phase in self._expected_blocks(problem):
             if first <= index < first + count:
-                got = self.card.download(out + index * problem.item_bytes, problem.item_bytes)
-                wanted = self.card.download(
-                    table + (index - first + phase) % PERIOD * problem.item_bytes,
-                    problem.item_bytes,
-                )
-                return (
-                    None
-                    if got == wanted
-                    else (str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0]))
-                )
+                item, wanted_index = problem.item_bytes, (index - first + phase) % PERIOD
+                got = self.card.download(out + index * item, item)
+                wanted = self.card.download(table + wanted_index * item, item)
+                if got != wanted:
+                    return str(np.frombuffer(got, kind)[0]), str(np.frombuffer(wanted, kind)[0])
         return None
-
-    # Launches
-
-    def graph(
-        self, queue: QueueOne, sets: int, launches: int, graphs: Graphs
-    ) -> Callable[[], None]:
-        """So many launches as one graph, kept in graphs: what queues it in the stream."""
-        key = (sets, launches)
-        if key not in graphs:
-            graphs[key] = self.card.capture(partial(self.each, queue, sets, launches))
-        return self.launch_of(graphs[key])
-
-    def launch_of(self, graph: Graph) -> Callable[[], None]:
-        """What queues a graph in the stream."""
-        return partial(graph.launch, self.card.as_cupy(self.card.stream))
-
-    def each(self, queue: QueueOne, sets: int, launches: int, stream: int) -> None:
-        """Queue so many launches one by one, on the sets in turn."""
-        for number in range(launches):
-            queue(number % sets, stream)
 
     def events(self, count: int) -> Sequence[int]:
         """So many events with a time, always the same ones."""
@@ -435,3 +355,39 @@ class DeviceRank:
         if self.gemm is not None:
             self.gemm.close()
         self.card.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """What a rank launches, on how many sets of user buffers in turn, and the graphs of it so far.
+
+    queue: queues one launch. wait: waits until the stream is empty, for so many seconds of work
+    beyond the deadline.
+    """
+
+    gpu: DeviceRank
+    problem: Problem
+    queue: QueueOne
+    sets: int
+    wait: Callable[[float], None]
+    graphs: Graphs
+
+    def each(self, count: int, stream: int) -> None:
+        """Queue so many launches one by one, on the sets in turn."""
+        for number in range(count):
+            self.queue(number % self.sets, stream)
+
+    def graph(self, count: int) -> Callable[[], None]:
+        """So many launches as one graph: what queues it in the stream."""
+        return self.captured((self.sets, count), partial(self.each, count))
+
+    def captured(self, key: tuple[object, ...], body: Callable[[int], None]) -> Callable[[], None]:
+        """What queues the graph of that key in the stream; captured from the body once."""
+        card = self.gpu.card
+        if key not in self.graphs:
+            self.graphs[key] = card.capture(body)
+        return partial(self.graphs[key].launch, card.as_cupy(card.stream))
+
+    def compare(self, sets: int) -> Wrong | None:
+        """Compare the outputs of the first sets with the definition."""
+        return self.gpu.compare(self.problem, range(sets))

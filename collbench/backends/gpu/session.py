@@ -4,11 +4,11 @@ launches concurrent with matrix multiplications, and what disturbed them.
 
 import os
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Generic, TypeVar
+from typing import Generic, Never, TypeVar, cast
 
 from collbench.backends.base import (
     ANSWER_S,
@@ -20,16 +20,18 @@ from collbench.backends.base import (
     Key_contra,
     RankTiming,
     Samples,
-    SessionFacts,
+    Session,
     auto_iterations,
     cache_notes,
     samples_of,
 )
+from collbench.backends.gpu import concurrent, timing
 from collbench.backends.gpu.child import ChildWorkerGroup
 from collbench.backends.gpu.concurrent import ConcurrentRepeat, EventTimes, Work, last_of, work_of
-from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, sets_of, stride_bytes
+from collbench.backends.gpu.rank import DeviceRank, ExportedMemory, Launches, sets_of, stride_bytes
 from collbench.device.card import Card, cuda_errors, device_count
 from collbench.device.gemm import Gemm
+from collbench.device.layout import ABORT_AT
 from collbench.launch.group import Group, Rank, RankContext, WorkerGroup
 from collbench.machine import gpus
 from collbench.machine.host import has_nvidia_gpus
@@ -39,6 +41,7 @@ from collbench.spec.pattern import Wrong
 from collbench.spec.peers import Variables
 from collbench.util.errors import CollbenchError, UnavailableError
 
+Key = TypeVar("Key")
 # times as long as the first launches, on average, later ones may take: a GPU that grows hot lowers
 # its clocks
 SLOWER = 2
@@ -126,8 +129,8 @@ def take_gpu(context: RankContext, options: GpuOptions) -> tuple[DeviceRank, Gpu
     )
 
 
-class GpuRank(Rank):
-    """One rank's part, as far as all GPU backends have it alike."""
+class GpuRank(Rank, Generic[Key_contra]):
+    """One rank's part, as far as all GPU backends have it alike; a key names what is launched."""
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
@@ -165,11 +168,41 @@ class GpuRank(Rank):
         self.gpu.connect(exported, timeout_s, is_peered=is_peered, near=near)
 
     def compute(self, size: int) -> None:
-        """Make the matrix multiplication that concurrent() queues. It takes seconds, in which no
-        other rank may wait at a barrier.
+        """Make the matrix multiplication that run_concurrently() queues. It takes seconds, in which
+        no other rank may wait at a barrier.
         """
         if self.gpu.gemm is None:
             self.gpu.gemm = Gemm(self.gpu.card, size)
+
+    @abstractmethod
+    def _launches(self, key: Key_contra) -> Launches:
+        """What a key names, ready to be launched."""
+
+    def _queue_clear(self, key: Key_contra) -> None:
+        """Queue the clearing of what launches have left, besides the user buffers."""
+        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
+
+    def reset(self, key: Key_contra) -> None:
+        """Clear what launches have left, and write inputs and poison. No kernel of any rank may be
+        running.
+        """
+        self._queue_clear(key)
+        launches = self._launches(key)
+        problem = launches.problem
+        self.gpu.prepare(problem, range(launches.sets), stride_bytes(problem))
+        self.gpu.card.wait(self.gpu.timeout_s)
+
+    def first(self, key: Key_contra, is_checked: bool) -> RankTiming:
+        """Run every set of buffers once and compare."""
+        return timing.first(self._launches(key), is_checked=is_checked)
+
+    def timed(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
+        """Time the batch's launches, which should take so long altogether, and compare."""
+        return timing.timed(self._launches(key), batch, self.options, work_s)
+
+    def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
+        """Launches concurrent with matrix multiplications."""
+        return concurrent.run(self._launches(key), work)
 
     def close(self) -> None:
         """Give memory back."""
@@ -177,39 +210,14 @@ class GpuRank(Rank):
             self._gpu.close()
 
 
-class LaunchingRank(GpuRank, Generic[Key_contra]):
-    """A rank that launches what a key names."""
-
-    @abstractmethod
-    def reset(self, key: Key_contra) -> None:
-        """Clear what launches have left, and write inputs and poison. No kernel of any rank may be
-        running.
-        """
-
-    @abstractmethod
-    def first(self, key: Key_contra, is_checked: bool) -> RankTiming:
-        """Run every set of buffers once and compare."""
-
-    @abstractmethod
-    def run_concurrently(self, key: Key_contra, work: Work) -> EventTimes:
-        """Launches concurrent with matrix multiplications."""
-
-
-class GpuTimedRank(LaunchingRank[Key_contra]):
-    """One whose launches can be timed by themselves."""
-
-    @abstractmethod
-    def timed(self, key: Key_contra, batch: Batch, work_s: float) -> RankTiming:
-        """Time the batch's launches, which should take so long altogether, and compare."""
-
-
-GpuRankT = TypeVar("GpuRankT", bound=GpuRank)
+# any GpuRank, whatever names its launches
+GpuRankT = TypeVar("GpuRankT", bound=GpuRank[Never])
 
 
 def _switches() -> str:
     """What the environment sets that changes how CUDA runs launches, in words."""
-    given = [f"{name}={os.environ[name]}" for name in _CUDA_SWITCHES if name in os.environ]
-    return f" with {' '.join(given)}" if given else ""
+    switches = [f"{name}={os.environ[name]}" for name in _CUDA_SWITCHES if name in os.environ]
+    return f" with {' '.join(switches)}" if switches else ""
 
 
 def open_ranks(
@@ -252,38 +260,13 @@ def describe(facts: Sequence[GpuFacts]) -> tuple[str, str]:
     ), facts[0].version
 
 
-def share_memory(
-    workers: WorkerGroup[GpuRank],
-    arena_bytes: int,
-    user_bytes: int,
-    options: GpuOptions,
-    host_bytes: int = 0,
-    *,
-    is_peered: bool = True,
-    hosts: Sequence[str] = (),
-) -> None:
-    """Allocate on every rank, and let every rank reach the others' memory: their GPUs' if
-    is_peered, and host_bytes of each in host memory.
-
-    hosts: of the ranks, if there are several and each rank reaches only those of its own.
-    """
-    exported = workers.call(
-        GpuRank.allocate, arena_bytes, user_bytes, host_bytes, timeout_s=START_S
-    )
-    workers.call(GpuRank.connect, exported, options.timeout_s, is_peered, hosts, timeout_s=START_S)
-
-
 class GpuHealth:
     """Looks at the GPUs between repeats, and says what may have disturbed one."""
 
     def __init__(self, facts: Sequence[GpuFacts]) -> None:
-        self._uuids, self._pids = (
-            [fact.uuid for fact in facts],
-            {pid for fact in facts for pid in fact.pids},
-        )
+        self._uuids = [fact.uuid for fact in facts]
+        self._pids = {pid for fact in facts for pid in fact.pids}
         self._last = gpus.conditions(self._uuids, self._pids)
-        self.cache_bytes: int = facts[0].cache_bytes
-        self.iterations: dict[Hashable, int] = {}  # of what was timed, by key
 
     def notes(self) -> tuple[str, ...]:
         """What happened since the last look."""
@@ -291,8 +274,10 @@ class GpuHealth:
         return gpus.disturbances(before, self._last)
 
 
-class GpuSession(SessionFacts, Generic[Job_contra, GpuRankT]):
-    """The driver's side, as far as all GPU backends have it alike: ranks with a GPU each."""
+class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
+    """The driver's side, as far as all GPU backends have it alike: ranks with a GPU each, and a key
+    by which they know a job.
+    """
 
     def __init__(
         self,
@@ -307,12 +292,13 @@ class GpuSession(SessionFacts, Generic[Job_contra, GpuRankT]):
         self.hot, self.options, self.n = hot, options, n
         self._workers, self.facts = open_ranks(group, rank, n, options, variables)
         self.device, self.version = describe(self.facts)
+        self._cache_bytes = self.facts[0].cache_bytes
+        self._notes: tuple[str, ...] = ()  # of every repeat
+        self._iterations: dict[Key, int] = {}  # of what was timed
 
     @abstractmethod
-    def run_concurrently(
-        self, job: Job_contra, size: int, repeats: int
-    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Launches alone, multiplications of matrices of that size alone, and both at once."""
+    def _loaded(self, job: Job_contra) -> tuple[Key, Problem, int]:
+        """Have a job on all ranks: its key, what it computes, and its sets of user buffers."""
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -326,113 +312,118 @@ class GpuSession(SessionFacts, Generic[Job_contra, GpuRankT]):
             raise
         self._watch = GpuHealth(self.facts)
 
+    def _share_memory(
+        self,
+        arena_bytes: int,
+        user_bytes: int,
+        host_bytes: int = 0,
+        *,
+        is_peered: bool = True,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        """Allocate on every rank, and let every rank reach the others' memory: their GPUs' if
+        is_peered, and host_bytes of each in host memory.
+
+        hosts: of the ranks, if there are several and each rank reaches only those of its own.
+        """
+        exported = self._workers.call(
+            GpuRank.allocate, arena_bytes, user_bytes, host_bytes, timeout_s=START_S
+        )
+        self._workers.call(
+            GpuRank.connect, exported, self.options.timeout_s, is_peered, hosts, timeout_s=START_S
+        )
+
     def _sets(self, problem: Problem) -> int:
         """Sets of user buffers of each rank."""
-        return sets_of(problem, self.facts[0].cache_bytes, hot=self.hot)
+        return sets_of(problem, self._cache_bytes, hot=self.hot)
+
+    def _ranks(self) -> WorkerGroup[GpuRank[Key]]:
+        """The ranks, as their keys name what they launch; the bound of a type variable cannot say
+        that of GpuRankT.
+        """
+        return cast("WorkerGroup[GpuRank[Key]]", self._workers)
+
+    def run(self, job: Job_contra, batch: Batch) -> Samples:
+        """One repeat: clear and fill, run every set of buffers once and compare, time, compare
+        again.
+        """
+        key, problem, sets = self._loaded(job)
+        workers = self._ranks()
+        limit_s = repeat_limit_s(self.options.timeout_s) + batch.deadline_s + ANSWER_S
+        workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        first = workers.call(GpuRank.first, key, batch.is_checked, timeout_s=limit_s)
+        launch_s = max(rank.seconds for rank in first)
+        iterations = (
+            batch.iterations or self._iterations.get(key) or auto_iterations(launch_s, GPU_BATCH)
+        )
+        while True:
+            work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
+            timed = workers.call(
+                GpuRank.timed,
+                key,
+                replace(batch, iterations=iterations),
+                work_s,
+                timeout_s=limit_s + work_s,
+            )
+            wanted = auto_iterations(max(rank.seconds for rank in timed), GPU_BATCH)
+            if batch.iterations or key in self._iterations or wanted <= iterations:
+                break
+            # launched one by one for the first time, small ones took ten times as long as in a
+            # graph
+            self._iterations[key] = iterations = wanted
+            workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        notes = cache_notes(sets * stride_bytes(problem), self._cache_bytes, hot=self.hot)
+        if self.options.isolated:
+            notes.append("isolated")
+        elif collective(problem.op).is_rooted:
+            notes.append("pipelined")
+        return samples_of(first, timed, iterations, [*notes, *self._watch.notes(), *self._notes])
+
+    def run_concurrently(
+        self, job: Job_contra, size: int, repeats: int
+    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
+        """Launches alone, multiplications of matrices of that size alone, and both at once; and
+        what was wrong in any of it. Buffers are filled anew before every repeat.
+        """
+        key, problem, sets = self._loaded(job)
+        workers = self._ranks()
+        is_cached = sets * stride_bytes(problem) < self._cache_bytes
+        limit_s = soak_limit_s(self.options)
+
+        def run(work: Work) -> tuple[EventTimes, ...]:
+            limit = START_S + limit_s + work.seconds
+            return tuple(workers.call(GpuRank.run_concurrently, key, work, timeout_s=limit))
+
+        workers.call(GpuRank.reset, key, timeout_s=limit_s)
+        first = workers.call(GpuRank.first, key, True, timeout_s=limit_s)
+        wrong: list[Wrong] = [rank.wrong for rank in first if rank.wrong is not None]
+        workers.call(GpuRank.compute, size, timeout_s=START_S + limit_s)
+        once = Work(seconds=self.options.timeout_s, turns=_FIRST_TURNS)
+        gemm_s = last_of([times.computing for times in run(once)])
+        count = auto_iterations(max(rank.seconds for rank in first), GPU_BATCH)
+        once = replace(once, turns=0, replays=_FIRST_REPLAYS, launches=count)
+        launch_s = last_of([times.launches for times in run(once)]) / count
+        work = work_of(gemm_s, launch_s)
+        only_gemms, only_launches = replace(work, replays=0), replace(work, turns=0)
+        run(only_gemms)  # untimed: clocks settle under the power that GEMMs draw
+        rows: list[ConcurrentRepeat] = []
+        for _ in range(repeats):
+            workers.call(GpuRank.reset, key, timeout_s=limit_s)
+            computing, alone, both = run(only_gemms), run(only_launches), run(work)
+            wrong += [times.wrong for times in (*alone, *both) if times.wrong is not None]
+            notes = (*(["in-cache"] if is_cached else []), *self._watch.notes(), *self._notes)
+            rows.append(
+                ConcurrentRepeat(
+                    gemms=work.gemms,
+                    launches=work.launches,
+                    computing_alone=computing,
+                    launches_alone=alone,
+                    both=both,
+                    notes=notes,
+                )
+            )
+        return rows, wrong
 
     def close(self) -> None:
         """End the ranks."""
         self._workers.close()
-
-
-def repeat_on_gpus(
-    workers: WorkerGroup[GpuTimedRank[Key_contra]],
-    watch: GpuHealth,
-    key: Key_contra,
-    problem: Problem,
-    batch: Batch,
-    sets: int,
-    options: GpuOptions,
-    *,
-    hot: bool,
-) -> Samples:
-    """One repeat: clear and fill, run every set of buffers once and compare, time, compare
-    again.
-    """
-    limit_s = repeat_limit_s(options.timeout_s) + batch.deadline_s + ANSWER_S
-    workers.call(GpuTimedRank.reset, key, timeout_s=limit_s)
-    first = workers.call(GpuTimedRank.first, key, batch.is_checked, timeout_s=limit_s)
-    launch_s = max(timing.seconds for timing in first)
-    known = watch.iterations.get(key)
-    iterations = batch.iterations or known or auto_iterations(launch_s, GPU_BATCH)
-    while True:
-        work_s = SLOWER * (REPLAYS + 1) * iterations * batch.aggregate * launch_s
-        timed = workers.call(
-            GpuTimedRank.timed,
-            key,
-            replace(batch, iterations=iterations),
-            work_s,
-            timeout_s=limit_s + work_s,
-        )
-        wanted = auto_iterations(max(timing.seconds for timing in timed), GPU_BATCH)
-        if batch.iterations or key in watch.iterations or wanted <= iterations:
-            break
-        # launched one by one for the first time, small ones took ten times as long as in a graph
-        watch.iterations[key] = iterations = wanted
-        workers.call(GpuTimedRank.reset, key, timeout_s=limit_s)
-    notes = cache_notes(sets * stride_bytes(problem), watch.cache_bytes, hot=hot)
-    if options.isolated:
-        notes.append("isolated")
-    elif collective(problem.op).is_rooted:
-        notes.append("pipelined")
-    return samples_of(first, timed, iterations, [*notes, *watch.notes()])
-
-
-def measured(
-    workers: WorkerGroup[LaunchingRank[Key_contra]],
-    watch: GpuHealth,
-    key: Key_contra,
-    data_bytes: int,
-    size: int,
-    repeats: int,
-    options: GpuOptions,
-) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-    """The driver's part: launches once and compared, then each repeat alone, alone and together;
-    and what was wrong in any of it. Buffers,
-    data_bytes a rank, are filled anew before every repeat.
-    """
-    cached = ("in-cache",) if data_bytes < watch.cache_bytes else ()
-    limit_s = soak_limit_s(options)
-
-    def ask(work: Work) -> tuple[EventTimes, ...]:
-        return tuple(
-            workers.call(
-                LaunchingRank.run_concurrently,
-                key,
-                work,
-                timeout_s=START_S + limit_s + work.seconds,
-            )
-        )
-
-    workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
-    first = workers.call(LaunchingRank.first, key, True, timeout_s=limit_s)
-    wrong: list[Wrong] = [timing.wrong for timing in first if timing.wrong is not None]
-    workers.call(LaunchingRank.compute, size, timeout_s=START_S + limit_s)
-    gemm_s = last_of(
-        [marks.computing for marks in ask(Work(seconds=options.timeout_s, turns=_FIRST_TURNS))]
-    )
-    launches = auto_iterations(max(timing.seconds for timing in first), GPU_BATCH)
-    started = ask(Work(seconds=options.timeout_s, replays=_FIRST_REPLAYS, launches=launches))
-    launch_s = last_of([marks.launches for marks in started]) / launches
-    work = work_of(gemm_s, launch_s)
-    overlaps: list[ConcurrentRepeat] = []
-    ask(replace(work, replays=0))  # untimed: clocks settle under the power that GEMMs draw
-    for _ in range(repeats):
-        workers.call(LaunchingRank.reset, key, timeout_s=limit_s)
-        computing, alone, both = (
-            ask(replace(work, replays=0)),
-            ask(replace(work, turns=0)),
-            ask(work),
-        )
-        wrong += [marks.wrong for marks in (*alone, *both) if marks.wrong is not None]
-        overlaps.append(
-            ConcurrentRepeat(
-                gemms=work.gemms,
-                launches=work.launches,
-                computing_alone=computing,
-                launches_alone=alone,
-                both=both,
-                notes=(*cached, *watch.notes()),
-            )
-        )
-    return overlaps, wrong

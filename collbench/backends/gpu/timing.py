@@ -4,59 +4,41 @@ or each behind a barrier of its own.
 Whose launches they are, this module does not know; a DeviceRank queues, synchronises and waits.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from collbench.backends.base import REPLAYS, Batch, GpuOptions, RankTiming
-from collbench.backends.gpu.rank import DeviceRank, Graphs, QueueOne
+from collbench.backends.gpu.rank import Launches
 from collbench.backends.net.gpu_proxy import BURST
-from collbench.spec.case import Problem
 
 _EVENTS_A_TIME = 2  # one before what is timed, and one behind it
 
 
-def first(
-    gpu: DeviceRank,
-    problem: Problem,
-    queue: QueueOne,
-    sets: int,
-    wait: Callable[[], None],
-    *,
-    is_checked: bool,
-) -> RankTiming:
+def first(launches: Launches, *, is_checked: bool) -> RankTiming:
     """Run every set of buffers once, compare, and say roughly how long a launch takes."""
+    gpu, sets = launches.gpu, launches.sets
     start, stop = gpu.events(_EVENTS_A_TIME)
     gpu.barrier()
     gpu.card.record(start)
     gpu.expect(sets)
-    for number in range(sets):
-        queue(number, gpu.card.stream)
+    launches.each(sets, gpu.card.stream)
     gpu.card.record(stop)
-    wait()
-    wrong = gpu.compare(problem, range(sets)) if is_checked else None
+    launches.wait(0.0)
+    wrong = launches.compare(sets) if is_checked else None
     return RankTiming(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
 
 
-def timed(
-    gpu: DeviceRank,
-    problem: Problem,
-    queue: QueueOne,
-    sets: int,
-    batch: Batch,
-    options: GpuOptions,
-    graphs: Graphs,
-    wait: Callable[[], None],
-) -> RankTiming:
-    """Time launches; out of place, compare what the last of them left in every set that they
-    used.
+def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
+    """Time a batch, which should take work_s seconds; out of place, compare what the last launches
+    left in every set that they used.
     """
-    launches = batch.iterations * (1 if options.isolated else batch.aggregate)
     if options.isolated:
-        seconds = _time_isolated(gpu, queue, sets, launches, wait)
+        count = batch.iterations
+        seconds = _time_isolated(launches, count, work_s)
     else:
-        seconds = _time_together(gpu, queue, sets, launches, options, graphs, wait)
-    is_compared = batch.is_checked and not problem.in_place
-    wrong = gpu.compare(problem, range(min(sets, launches))) if is_compared else None
+        count = batch.iterations * batch.aggregate
+        seconds = _time_together(launches, count, options, work_s)
+    is_compared = batch.is_checked and not launches.problem.in_place
+    wrong = launches.compare(min(launches.sets, count)) if is_compared else None
     return RankTiming(wrong=wrong, seconds=seconds)
 
 
@@ -70,92 +52,54 @@ def burst_sizes(launches: int) -> list[int]:
     return [BURST] * full + [rest] * bool(rest)
 
 
-def _time_together(
-    gpu: DeviceRank,
-    queue: QueueOne,
-    sets: int,
-    launches: int,
-    options: GpuOptions,
-    graphs: Graphs,
-    wait: Callable[[], None],
-) -> float:
+def _time_together(launches: Launches, count: int, options: GpuOptions, work_s: float) -> float:
     """Mean seconds of a launch on this rank, launches following each other."""
+    gpu = launches.gpu
     events = gpu.events(_EVENTS_A_TIME * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
+    times: list[float] = []
     if gpu.outside is not None:
-        times = [
-            _timed_in_bursts(gpu, queue, sets, launches, options, graphs, *pair, wait)
-            for pair in pairs
-        ]
+        times = [_time_bursts(launches, count, options, work_s, *pair) for pair in pairs]
     elif options.launch == "graph":
-        replay = _timed_graph(gpu, queue, sets, launches, graphs, *pairs[0])
-        times = [_replayed(gpu, replay, *pairs[0], wait) for _ in pairs]
+        start, stop = pairs[0]
+
+        def body(stream: int) -> None:
+            gpu.barrier(hold_ns=0)
+            gpu.card.record_by_graph(start)
+            launches.each(count, stream)
+            gpu.card.record_by_graph(stop)
+
+        # The graph has all in it: the barrier, which then need not wait for any host, the launches
+        # and the events. Otherwise the time would include the start of a graph.
+        replay = launches.captured((launches.sets, count, "timed"), body)
+        for _ in pairs:
+            replay()
+            launches.wait(work_s)
+            times.append(gpu.card.elapsed_s(start, stop))
     else:
         for start, stop in pairs:
             gpu.barrier()
             gpu.card.record(start)
-            gpu.each(queue, sets, launches, gpu.card.stream)
+            launches.each(count, gpu.card.stream)
             gpu.card.record(stop)
-        wait()
+        launches.wait(work_s)
         times = [gpu.card.elapsed_s(*pair) for pair in pairs]
-    return sum(times[1:]) / REPLAYS / launches
+    return sum(times[1:]) / REPLAYS / count
 
 
-def _timed_graph(
-    gpu: DeviceRank,
-    queue: QueueOne,
-    sets: int,
-    launches: int,
-    graphs: Graphs,
-    start: int,
-    stop: int,
-) -> Callable[[], None]:
-    """A graph that has all in it: the barrier, which then need not wait for any host, the launches,
-    and the times before and behind them.
-
-    Otherwise the time would include the start of a graph.
-    """
-    key = (sets, launches, "timed")
-
-    def body(stream: int) -> None:
-        gpu.barrier(hold_ns=0)
-        gpu.card.record_by_graph(start)
-        gpu.each(queue, sets, launches, stream)
-        gpu.card.record_by_graph(stop)
-
-    if key not in graphs:
-        graphs[key] = gpu.card.capture(body)
-    return gpu.launch_of(graphs[key])
-
-
-def _replayed(
-    gpu: DeviceRank, replay: Callable[[], None], start: int, stop: int, wait: Callable[[], None]
+def _time_bursts(
+    launches: Launches, count: int, options: GpuOptions, work_s: float, start: int, stop: int
 ) -> float:
-    replay()
-    wait()
-    return gpu.card.elapsed_s(start, stop)
-
-
-def _timed_in_bursts(
-    gpu: DeviceRank,
-    queue: QueueOne,
-    sets: int,
-    launches: int,
-    options: GpuOptions,
-    graphs: Graphs,
-    start: int,
-    stop: int,
-    wait: Callable[[], None],
-) -> float:
-    """Behind a barrier that the host ends, and never more launches at once than the host can queue
-    without being blocked.
+    """Seconds of so many launches behind a barrier that the host ends, never more of them at once
+    than the host can queue without being blocked.
     """
-    bursts = burst_sizes(launches)
+    gpu = launches.gpu
+    bursts = burst_sizes(count)
     runs = [
         (
-            gpu.graph(queue, sets, size, graphs)
+            launches.graph(size)
             if options.launch == "graph"
-            else partial(gpu.each, queue, sets, size, gpu.card.stream)
+            else partial(launches.each, size, gpu.card.stream)
         )
         for size in bursts
     ]
@@ -163,27 +107,26 @@ def _timed_in_bursts(
     gpu.card.record(start)
     for number, (size, run) in enumerate(zip(bursts, runs, strict=True)):
         if number:
-            wait()
+            launches.wait(work_s)
         gpu.expect(size)
         run()
     gpu.card.record(stop)
-    wait()
+    launches.wait(work_s)
     return gpu.card.elapsed_s(start, stop)
 
 
-def _time_isolated(
-    gpu: DeviceRank, queue: QueueOne, sets: int, launches: int, wait: Callable[[], None]
-) -> float:
+def _time_isolated(launches: Launches, count: int, work_s: float) -> float:
     """Mean seconds of a launch on this rank, each behind a barrier of its own."""
-    events = gpu.events(_EVENTS_A_TIME * launches)
+    gpu = launches.gpu
+    events = gpu.events(_EVENTS_A_TIME * count)
     pairs = list(zip(events[::2], events[1::2], strict=True))
     for number, (start, stop) in enumerate(pairs):
         gpu.barrier()
         gpu.card.record(start)
         gpu.expect(1)
-        queue(number % sets, gpu.card.stream)
+        launches.queue(number % launches.sets, gpu.card.stream)
         gpu.card.record(stop)
         if gpu.outside is not None:
-            wait()
-    wait()
-    return sum(gpu.card.elapsed_s(*pair) for pair in pairs) / launches
+            launches.wait(work_s)
+    launches.wait(work_s)
+    return sum(gpu.card.elapsed_s(*pair) for pair in pairs) / count

@@ -6,83 +6,58 @@ runs in new processes (gpu/child.py), one session for each set of variables.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
 
-from collbench.backends.base import (
-    Batch,
-    GpuOptions,
-    Peer,
-    RankTiming,
-    Samples,
-    Session,
-    SessionOptions,
-)
-from collbench.backends.gpu import concurrent, timing
-from collbench.backends.gpu.concurrent import ConcurrentRepeat
-from collbench.backends.gpu.rank import ExportedMemory, Graphs, stride_bytes
+from collbench.backends.base import GpuOptions, Peer, RankTiming, SessionOptions
+from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import (
     START_S,
     GpuFacts,
+    GpuRank,
     GpuSession,
-    GpuTimedRank,
-    measured,
     repeat_limit_s,
-    repeat_on_gpus,
-    share_memory,
     why_no_gpus,
 )
 from collbench.backends.nccl.knobs import registration, why_waived
 from collbench.device.card import load_cupy
-from collbench.device.layout import ABORT_AT
+from collbench.device.cupy_types import Nccl
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
-from collbench.spec.pattern import Wrong
 from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-NcclModule: TypeAlias = Any  # cupy.cuda.nccl, its communicator and its id: CuPy has no types
 NcclKey = tuple[Problem, int]  # what is launched, and how many sets of user buffers there are
-_TYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "int64": 4,
-    "float16": 6,
-    "float32": 7,
-    "float64": 8,
-    "bfloat16": 9,
-    "float8_e4m3fn": 10,
-    "float8_e5m2": 11,
-}  # ncclDataType_t
-_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
+_INTEGERS = {"int8": 0, "uint8": 1, "int32": 2, "int64": 4}
+_FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
+NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ncclDataType_t
+NCCL_REDOPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
 
 
-def load_nccl() -> NcclModule:
+def load_nccl() -> Nccl:
     """CuPy's binding of NCCL. Raises UnavailableError."""
     load_cupy()
     try:
         from cupy.cuda import nccl
+
+        is_available = getattr(nccl, "available", True)
     except ImportError:
-        raise UnavailableError(
-            "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
-        ) from None
-    if not getattr(nccl, "available", True):
+        is_available = False
+    if not is_available:
         raise UnavailableError(
             "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
         )
     return nccl
 
 
-class NcclRank(GpuTimedRank[NcclKey]):
+class NcclRank(GpuRank[NcclKey]):
     """One rank's part."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)
-        self.comm: NcclModule = None
+        self.comm: Nccl = None
         self.graphs: Graphs = {}
         self.graphs_of: Problem | None = None
         self._word: int | None = None
@@ -104,7 +79,7 @@ class NcclRank(GpuTimedRank[NcclKey]):
             buffers=registration(version, launch, os.environ),
         )
 
-    def unique_id(self) -> NcclModule:
+    def unique_id(self) -> Nccl:
         """What ranks find each other by; rank 0's counts."""
         return self.nccl.get_unique_id()
 
@@ -127,36 +102,22 @@ class NcclRank(GpuTimedRank[NcclKey]):
         """Queue a collective that none can leave before all have come."""
         if self._word is None:
             self._word = self.gpu.keep("assembled", bytes(8))
-        self.comm.allReduce(self._word, self._word, 1, _TYPES["int32"], _OPS["min"], stream)
+        self.comm.allReduce(
+            self._word, self._word, 1, NCCL_TYPES["int32"], NCCL_REDOPS["min"], stream
+        )
 
-    def join(self, unique_id: NcclModule) -> None:
-        """Make the communicator, with all others."""
-        with self._refusals("make a communicator"):
-            self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
-
-    @contextmanager
-    def _refusals(self, what: str) -> Iterator[None]:
-        """NCCL's errors as ours. Raises RefusedError."""
+    def join(self, unique_id: Nccl) -> None:
+        """Make the communicator, with all others. Raises RefusedError."""
         try:
-            yield
+            self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
         except self.nccl.NcclError as error:
-            raise RefusedError(
-                f"NCCL does not {what}: {error}",
-                "with NCCL_DEBUG=WARN in the environment it says why",
-            ) from None
+            raise _refusal("make a communicator", error) from None
 
     def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
         """The library's function: (input, output, stream)."""
-        comm, count, kind, op, root, n, rank = (
-            self.comm,
-            problem.block_count,
-            _TYPES[problem.dtype],
-            _OPS[problem.redop],
-            problem.root,
-            problem.n,
-            self.context.rank,
-        )
-        block = problem.block_bytes
+        comm, rank = self.comm, self.context.rank
+        n, root, count, block = problem.n, problem.root, problem.block_count, problem.block_bytes
+        kind, op = NCCL_TYPES[problem.dtype], NCCL_REDOPS[problem.redop]
         start, end = self.nccl.groupStart, self.nccl.groupEnd
 
         def exchange(
@@ -189,61 +150,33 @@ class NcclRank(GpuTimedRank[NcclKey]):
     def _queue(
         self, problem: Problem, call: Callable[[int, int, int], None], number: int, stream: int
     ) -> None:
+        """Queue one collective. Raises RefusedError."""
         source, _ = self.gpu.buffer(problem, "in", number)
         target, _ = self.gpu.buffer(problem, "out", number)
-        if self.options.inject != "drop" or self.context.rank != 0:
+        if self.options.inject == "drop" and self.context.rank == 0:
+            return
+        try:
             call(source, target, stream)
-
-    def reset(self, key: NcclKey) -> None:
-        """Write inputs and poison."""
-        problem, sets = key
-        self.gpu.card.clear(self.gpu.control + ABORT_AT, 4)
-        self.gpu.prepare(problem, range(sets), stride_bytes(problem))
-        self.gpu.card.wait(self.gpu.timeout_s)
+        except self.nccl.NcclError as error:
+            raise _refusal(f"do {problem.op}", error) from None
 
     def first(self, key: NcclKey, is_checked: bool) -> RankTiming:
         """Run every set of buffers once and compare."""
-        problem, sets = key
         if self.options.inject == f"die:{self.context.rank}":
             os.kill(os.getpid(), 9)
-        with self._refusals(f"do {problem.op}"):
-            return timing.first(
-                self.gpu,
-                problem,
-                partial(self._queue, problem, self._call(problem)),
-                sets,
-                self._wait,
-                is_checked=is_checked,
-            )
+        return super().first(key, is_checked)
 
-    def timed(self, key: NcclKey, batch: Batch, work_s: float) -> RankTiming:
-        """Time launches and compare."""
+    def _launches(self, key: NcclKey) -> Launches:
+        """The library's collective."""
         problem, sets = key
-        with self._refusals(f"do {problem.op}"):
-            return timing.timed(
-                self.gpu,
-                problem,
-                partial(self._queue, problem, self._call(problem)),
-                sets,
-                batch,
-                self.options,
-                self._graphs(problem),
-                partial(self._wait, work_s),
-            )
-
-    def run_concurrently(self, key: NcclKey, work: concurrent.Work) -> concurrent.EventTimes:
-        """Launches concurrent with matrix multiplications."""
-        problem, sets = key
-        with self._refusals(f"do {problem.op}"):
-            return concurrent.run(
-                self.gpu,
-                problem,
-                partial(self._queue, problem, self._call(problem)),
-                sets,
-                work,
-                self._graphs(problem),
-                self._wait,
-            )
+        return Launches(
+            gpu=self.gpu,
+            problem=problem,
+            queue=partial(self._queue, problem, self._call(problem)),
+            sets=sets,
+            wait=self._wait,
+            graphs=self._graphs(problem),
+        )
 
     def _graphs(self, problem: Problem) -> Graphs:
         """The graphs of that problem; those of others are forgotten."""
@@ -251,12 +184,13 @@ class NcclRank(GpuTimedRank[NcclKey]):
             self.graphs, self.graphs_of = {}, problem
         return self.graphs
 
-    def _wait(self, work_s: float = 0.0) -> None:
+    def _wait(self, work_s: float) -> None:
         try:
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError:
             # NCCL's kernels have no deadline: without this the GPU could not even give memory back
-            self.comm.abort()
+            with suppress(self.nccl.NcclError):
+                self.comm.abort()
             raise
 
     def close(self) -> None:
@@ -270,11 +204,18 @@ class NcclRank(GpuTimedRank[NcclKey]):
         super().close()
 
 
+def _refusal(what: str, error: Exception) -> RefusedError:
+    """An error of NCCL as ours."""
+    return RefusedError(
+        f"NCCL does not {what}: {error}", "with NCCL_DEBUG=WARN in the environment it says why"
+    )
+
+
 def _version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
+class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
     """Drives the ranks of the library's collectives. All its cases have the same forced_by()."""
 
     def __init__(
@@ -289,50 +230,17 @@ class NcclSession(GpuSession[Case, NcclRank], Session[Case]):
             *(("processes",) if variables and group.kind == "local" else ()),
         )
         with self._opening():
-            share_memory(
-                self._workers,
-                0,
-                max(
-                    stride_bytes(problem) * self._sets(problem)
-                    for problem in map(Case.problem, cases)
-                ),
-                options,
+            problems = [case.problem() for case in cases]
+            self._share_memory(
+                0, max(stride_bytes(problem) * self._sets(problem) for problem in problems)
             )
             unique_id = self._workers.call(NcclRank.unique_id, timeout_s=START_S)[0]
             self._workers.call(NcclRank.join, unique_id, timeout_s=START_S)
 
-    def run(self, case: Case, batch: Batch) -> Samples:
-        """One repeat."""
+    def _loaded(self, case: Case) -> tuple[NcclKey, Problem, int]:
         problem = case.problem()
         sets = self._sets(problem)
-        samples = repeat_on_gpus(
-            self._workers,
-            self._watch,
-            (problem, sets),
-            problem,
-            batch,
-            sets,
-            self.options,
-            hot=self.hot,
-        )
-        return replace(samples, notes=(*samples.notes, *self._notes))
-
-    def run_concurrently(
-        self, case: Case, size: int, repeats: int
-    ) -> tuple[list[ConcurrentRepeat], list[Wrong]]:
-        """Launches alone, matrix multiplications alone, and both at once."""
-        problem = case.problem()
-        sets = self._sets(problem)
-        found, wrong = measured(
-            self._workers,
-            self._watch,
-            (problem, sets),
-            sets * stride_bytes(problem),
-            size,
-            repeats,
-            self.options,
-        )
-        return [replace(one, notes=(*one.notes, *self._notes)) for one in found], wrong
+        return (problem, sets), problem, sets
 
 
 class NcclBackend(Peer):

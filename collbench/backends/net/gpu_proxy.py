@@ -24,8 +24,17 @@ import mmap
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
-from collbench.backends.net.proxy import FIRST_TAG, Connector, DataComm, SendConnector
+from collbench.backends.net.proxy import (
+    FIRST_TAG,
+    Connector,
+    DataComm,
+    SendConnector,
+    SlotProxy,
+    WireEnd,
+)
 from collbench.backends.net.receivers import TAKEN_FROM, Receivers, is_worth_threads
 from collbench.device.card import Card
 from collbench.device.layout import (
@@ -40,10 +49,10 @@ from collbench.device.layout import (
 from collbench.device.messages import WireMessage, messages
 from collbench.device.program import lower
 from collbench.launch.launcher import described_library, library_name
-from collbench.launch.mpi_types import Buffer, Comm, MpiModule
+from collbench.launch.mpi_types import Buffer, MpiModule
 from collbench.planning.limits import slot_wire_bytes
 from collbench.planning.plan import Plan
-from collbench.util.errors import HangError, RankLostError
+from collbench.util.errors import HangError
 
 # launches that are queued before the stream is awaited: a full queue would block the host, whose
 # turns they need
@@ -55,36 +64,35 @@ _WORD = 8
 _OUTSIDE = 1
 
 
-class _GpuSendConnector(SendConnector):
-    """The sending end of a connection on a channel. kernel_word: the word that the kernel sets;
-    limit: messages that will have been sent after all launches.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GpuEnd(WireEnd):
+    """One end of a connection on a channel. kernel_word: the word that the kernel sets; memory: of
+    each slot, of slot_bytes; receivers: threads that receive large messages.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        peer: int,
-        tag: int,
-        words: tuple[int, int],
-        slots: Buffer,
-        slot_bytes: int,
-        plan: Plan,
-    ) -> None:
-        super().__init__(comm, peer, tag, words[0], plan.slots)
-        self.kernel_word, self.limit, self.first = words[1], 0, 0
+    kernel_word: int
+    memory: Sequence[Buffer]
+    slot_bytes: int
+    receivers: Receivers | None = None
+
+
+class _GpuSendConnector(SendConnector):
+    """The sending end of a connection on a channel."""
+
+    def __init__(self, end: _GpuEnd) -> None:
+        super().__init__(end)
+        self.kernel_word, self.memory, self.slot_bytes = end.kernel_word, end.memory, end.slot_bytes
+        self.first = 0
         self.launched: Sequence[WireMessage] = ()
-        self.whole = [
-            slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
-        ]
-        self.slot_bytes = slot_bytes
 
     def expect(self, launched: Sequence[WireMessage], count: int) -> None:
         """What so many launches, which follow each other, will send each."""
-        self.first, self.launched, self.limit = (
-            self.posted,
-            launched,
-            self.posted + count * len(launched),
-        )
+        self.first, self.launched = self.posted, launched
+        self.limit = self.posted + count * len(launched)
+
+    def next_message(self) -> WireMessage:
+        """The message that is sent next."""
+        return self.launched[(self.posted - self.first) % len(self.launched)]
 
     def turn(self, words: "memoryview[int]") -> None:
         """Send what was filled, and say what has left."""
@@ -96,34 +104,18 @@ class _GpuSendConnector(SendConnector):
 
     def send(self) -> None:
         """Send the next message."""
-        slot, size = (
-            self.whole[self.posted % self.slots],
-            self.launched[(self.posted - self.first) % len(self.launched)].size,
-        )
+        slot, size = self.memory[self.posted % self.slots], self.next_message().size
         self.post(slot if size == self.slot_bytes else slot[:size])
-
-    def clear(self) -> None:
-        """Forget the counts of earlier launches."""
-        self.posted = self.done = self.limit = 0
 
 
 class _LineSendConnector(_GpuSendConnector):
     """One whose slots are lines with flags."""
 
-    def __init__(
-        self,
-        comm: Comm,
-        peer: int,
-        tag: int,
-        words: tuple[int, int],
-        slots: Buffer,
-        slot_bytes: int,
-        plan: Plan,
-    ) -> None:
-        super().__init__(comm, peer, tag, words, slots, slot_bytes, plan)
+    def __init__(self, end: _GpuEnd) -> None:
+        super().__init__(end)
         import numpy as np
 
-        self.lines = [np.frombuffer(slot, np.uint32) for slot in self.whole]
+        self.lines = [np.frombuffer(slot, np.uint32) for slot in end.memory]
 
     def turn(self, words: "memoryview[int]") -> None:
         """Send what was filled, and say what has left."""
@@ -133,13 +125,12 @@ class _LineSendConnector(_GpuSendConnector):
             self.settle(words)
 
     def _is_filled(self) -> bool:
-        """Whether every line of the next message has its flag: the last is asked first."""
+        """Whether every line of the next message has its flag: the last is checked first."""
         lines, flag = self.lines[self.posted % self.slots], (self.posted + 1) & 0xFFFFFFFF
-        parts = self.launched[(self.posted - self.first) % len(self.launched)].parts
         return all(
-            lines[(at + size) // 4 - 1] == flag
-            and (lines[at // 4 + 1 : (at + size) // 4 : 2] == flag).all()
-            for at, size in reversed(parts)
+            lines[(first + size) // 4 - 1] == flag
+            and (lines[first // 4 + 1 : (first + size) // 4 : 2] == flag).all()
+            for first, size in reversed(self.next_message().parts)
         )
 
 
@@ -148,21 +139,9 @@ class _GpuRecvConnector(Connector):
     kernel_word: the word by which the kernel frees slots.
     """
 
-    def __init__(
-        self,
-        comm: Comm,
-        peer: int,
-        tag: int,
-        words: tuple[int, int],
-        slots: Buffer,
-        slot_bytes: int,
-        plan: Plan,
-    ) -> None:
-        super().__init__(comm, peer, tag, words[0])
-        self.kernel_word, self.limit = words[1], 0
-        self.whole = [
-            slots[number * slot_bytes : (number + 1) * slot_bytes] for number in range(plan.slots)
-        ]
+    def __init__(self, end: _GpuEnd) -> None:
+        super().__init__(end)
+        self.kernel_word, self.memory = end.kernel_word, end.memory
 
     def expect(self, launched: Sequence[WireMessage], count: int) -> None:
         """What so many launches, which follow each other, will receive each."""
@@ -171,18 +150,13 @@ class _GpuRecvConnector(Connector):
     def turn(self, words: "memoryview[int]") -> None:
         """Receive into free slots, and say what has come."""
         if self.posted < self.limit:
-            free = min(self.limit, words[self.kernel_word] + len(self.whole))
+            free = min(self.limit, words[self.kernel_word] + self.slots)
             while self.posted < free:
-                self.pending.append(
-                    self.comm.Irecv(self.whole[self.posted % len(self.whole)], self.peer, self.tag)
-                )
+                slot = self.memory[self.posted % self.slots]
+                self.pending.append(self.comm.Irecv(slot, self.peer, self.tag))
                 self.posted += 1
         if self.pending:
             self.settle(words)
-
-    def clear(self) -> None:
-        """Forget the counts of earlier launches."""
-        self.posted = self.done = self.limit = 0
 
 
 class _DirectRecvConnector(_GpuRecvConnector):
@@ -190,16 +164,16 @@ class _DirectRecvConnector(_GpuRecvConnector):
     has any.
     """
 
-    receivers: Receivers | None = None
+    def __init__(self, end: _GpuEnd) -> None:
+        super().__init__(end)
+        self.receivers = end.receivers
 
     def turn(self, words: "memoryview[int]") -> None:
         """Take a message if there is one and a slot for it, and say what has come."""
-        if self.posted < self.limit and self.posted < words[self.kernel_word] + len(self.whole):
-            message, slot = (
-                self.comm.Improbe(self.peer, self.tag),
-                self.whole[self.posted % len(self.whole)],
-            )
+        if self.posted < self.limit and self.posted < words[self.kernel_word] + self.slots:
+            message = self.comm.Improbe(self.peer, self.tag)
             if message is not None:
+                slot = self.memory[self.posted % self.slots]
                 self.pending.append(
                     message.Irecv(slot)
                     if self.receivers is None
@@ -210,7 +184,7 @@ class _DirectRecvConnector(_GpuRecvConnector):
             self.settle(words)
 
 
-class GpuProxy:
+class GpuProxy(SlotProxy[_GpuSendConnector | _GpuRecvConnector]):
     """Moves the slots of one plan for one rank.
 
     words: of the rank's net memory; slots: its bytes of slots, as MPI takes them; near: ranks whose
@@ -227,58 +201,43 @@ class GpuProxy:
         near: Collection[int] = (),
         receivers: Receivers | None = None,
     ) -> None:
-        self.fault, self.plan, self.rank, self.words = data_comm.fault, plan, rank, words
-        where, program, slot_bytes = (
-            net_layout(plan, rank),
-            lower(plan, rank),
-            slot_wire_bytes(plan),
-        )
-        self.ends: list[_GpuSendConnector | _GpuRecvConnector] = []
+        super().__init__(data_comm, rank, words)
+        self.plan = plan
+        where, program = net_layout(plan, rank), lower(plan, rank)
+        slot_bytes = slot_wire_bytes(plan)
         # by end: the sender's rank, the channel and the number of its end there
         self._senders: list[tuple[int, int, int]] = []
-        for channel in range(plan.channels):
-            for k, (is_sending, number) in enumerate(where.ends):
-                end = (program.sending if is_sending else program.receiving)[number]
-                peer = peer_of(plan, rank, end)
-                edge = plan.numbers[
-                    (
-                        (channel, rank, peer, end.port)
-                        if is_sending
-                        else (channel, peer, rank, end.port)
-                    )
-                ]
-                words_at = where.words + channel * where.words_stride + 2 * k * FLAG_LINE_BYTES
-                first = channel * where.slots_stride + k * where.fifo_bytes
-                mine, its_words = (
-                    slots[first : first + plan.slots * slot_bytes],
-                    (words_at // _WORD, (words_at + FLAG_LINE_BYTES) // _WORD),
-                )
-                sender = _LineSendConnector if plan.proto != "simple" else _GpuSendConnector
-                receiver = (
-                    _DirectRecvConnector
-                    if peer in near and slot_bytes >= TAKEN_FROM
-                    else _GpuRecvConnector
-                )
-                kind: type[_GpuSendConnector] | type[_GpuRecvConnector] = (
-                    sender if is_sending else receiver
-                )
-                made = kind(
-                    data_comm.comm, peer, FIRST_TAG + edge, its_words, mine, slot_bytes, plan
-                )
-                if isinstance(made, _DirectRecvConnector) and is_worth_threads(plan):
-                    made.receivers = receivers
-                self.ends.append(made)
-                self._senders.append(
-                    (rank, channel, number)
-                    if is_sending
-                    else (peer, channel, other_end(plan, rank, end, is_sending=False))
-                )
+        for channel, (k, (is_sending, number)) in product(
+            range(plan.channels), enumerate(where.ends)
+        ):
+            end = (program.sending if is_sending else program.receiving)[number]
+            peer = peer_of(plan, rank, end)
+            src, dst = (rank, peer) if is_sending else (peer, rank)
+            word = (where.words + channel * where.words_stride + 2 * k * FLAG_LINE_BYTES) // _WORD
+            first = channel * where.slots_stride + k * where.fifo_bytes
+            wire = _GpuEnd(
+                comm=data_comm.comm,
+                peer=peer,
+                tag=FIRST_TAG + plan.numbers[channel, src, dst, end.port],
+                word=word,
+                kernel_word=word + FLAG_LINE_BYTES // _WORD,
+                slots=plan.slots,
+                memory=[
+                    slots[first + slot * slot_bytes : first + (slot + 1) * slot_bytes]
+                    for slot in range(plan.slots)
+                ],
+                slot_bytes=slot_bytes,
+                receivers=receivers if is_worth_threads(plan) else None,
+            )
+            if is_sending:
+                sender = _GpuSendConnector if plan.proto == "simple" else _LineSendConnector
+                self.ends.append(sender(wire))
+            else:
+                is_taken = peer in near and slot_bytes >= TAKEN_FROM
+                self.ends.append((_DirectRecvConnector if is_taken else _GpuRecvConnector)(wire))
+                number = other_end(plan, rank, end, is_sending=False)
+            self._senders.append((src, channel, number))
         self._launched = [messages(plan, *sender) for sender in self._senders]
-
-    def clear(self) -> None:
-        """Forget the counts of earlier launches; the words are cleared by others."""
-        for end in self.ends:
-            end.clear()
 
     def expect(self, launches: int) -> None:
         """So many launches will follow, all messages of earlier ones having come and gone."""
@@ -290,21 +249,6 @@ class GpuProxy:
         for end, sender in zip(self.ends, self._senders, strict=True):
             known = {count: messages(self.plan, *sender, count) for count in set(counts)}
             end.expect([message for count in counts for message in known[count]], 1)
-
-    def turn(self) -> None:
-        """Move what can be moved. Raises RankLostError if MPI lost a peer."""
-        words = self.words
-        try:
-            for end in self.ends:
-                end.turn(words)
-        except self.fault as error:
-            raise RankLostError(
-                f"rank {self.rank} lost its connection to rank {end.peer}: {error}"
-            ) from None
-
-    def is_sent(self) -> bool:
-        """Whether nothing is on its way to others."""
-        return not any(end.pending for end in self.ends if isinstance(end, _GpuSendConnector))
 
     def is_idle(self) -> bool:
         """Whether all messages of the launches that were expected have come and gone."""
@@ -336,12 +280,8 @@ class Outside:
         near: the ranks of this host, whose messages to host memory this process copies; receivers:
         threads for the large ones, until close().
         """
-        self.data_comm, self.address, self.slots, self.gpu_slots = (
-            data_comm,
-            address,
-            address + slots_offset(words_bytes),
-            gpu_slots,
-        )
+        self.data_comm, self.address, self.gpu_slots = data_comm, address, gpu_slots
+        self.slots = address + slots_offset(words_bytes)
         self.words: memoryview[int] = _host_bytes(address, words_bytes).cast("Q")
         self._slots = _host_bytes(self.slots, slots_bytes)
         self._gpu_slots = _gpu_bytes(gpu_slots, gpu_slots_bytes) if gpu_slots else None
@@ -375,17 +315,10 @@ class Outside:
 
     def proxy_of(self, plan: Plan) -> GpuProxy:
         """A proxy for a plan."""
+        of_rank = self.data_comm, plan, self.data_comm.rank, self.words
         if self.slots_of(plan) != self.slots:
-            return GpuProxy(self.data_comm, plan, self.data_comm.rank, self.words, self._gpu_slots)
-        return GpuProxy(
-            self.data_comm,
-            plan,
-            self.data_comm.rank,
-            self.words,
-            self._slots,
-            self._near,
-            self._receivers,
-        )
+            return GpuProxy(*of_rank, self._gpu_slots)
+        return GpuProxy(*of_rank, self._slots, self._near, self._receivers)
 
     def clear(self, proxy: GpuProxy) -> None:
         """Clear what a plan's launches have left, before any rank runs more."""
@@ -544,14 +477,10 @@ def why_not_cuda_aware(environment: Mapping[str, str] = os.environ) -> str:
     # MVAPICH's switch
     if environment.get("MV2_USE_CUDA") == "1" or environment.get("MVP_USE_CUDA") == "1":
         return ""
-    name, wanted = (
-        library_name(MPI.Get_library_version()),
-        getattr(loaded, "MPIX_Query_cuda_support", None),
-    )
-    if wanted is None:
+    name = library_name(MPI.Get_library_version())
+    query = getattr(loaded, "MPIX_Query_cuda_support", None)
+    if query is None:
         return f"{name} does not say whether it takes GPU memory"
-    return (
-        ""
-        if wanted()
-        else f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"
-    )
+    if query():
+        return ""
+    return f"{name} takes no GPU memory: it was built without CUDA, or told to leave it"

@@ -19,10 +19,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from collbench.backends.cpu.flags import YIELDS_A_LOOK, filled, freed, patience
-from collbench.launch.mpi_types import Comm, Request
+from collbench.launch.mpi_types import Buffer, Comm, Request
 from collbench.planning.lowering import SlotSequence, room_wanted
 from collbench.planning.plan import Plan
 from collbench.util.errors import RankLostError
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 _BARRIER_TAG, _ABORT_TAG, FIRST_TAG = 1, 2, 3
 _WORD = 8
 BoundCall = tuple[Callable[..., object], tuple[object, ...]]  # as the interpreter calls it
+
+
+class Moving(Protocol):
+    """A proxy while ranks wait at a barrier."""
+
+    def turn(self) -> None: ...
+
+    def is_sent(self) -> bool: ...
 
 
 class DataComm:
@@ -66,7 +75,7 @@ class DataComm:
                     self.comm.Isend(self._turn.to_bytes(_WORD, "little"), rank, _ABORT_TAG)
                 )
 
-    def barrier(self, limit_s: float, proxy: "Moving", is_aborted: Callable[[], bool]) -> list[int]:
+    def barrier(self, limit_s: float, proxy: Moving, is_aborted: Callable[[], bool]) -> list[int]:
         """All ranks are here, and the messages that the proxy moves have left. Raises RankLostError
         if MPI lost one.
 
@@ -106,22 +115,28 @@ def data_comm_of(comm: Comm) -> DataComm:
     return DataComm(comm, MPI.Exception)
 
 
-class Moving(Protocol):
-    """A proxy while ranks wait at a barrier."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireEnd:
+    """One end of a connection: what its messages are sent with, the flag that counts those that are
+    done, and how many slots it has.
+    """
 
-    def turn(self) -> None: ...
-
-    def is_sent(self) -> bool: ...
+    comm: Comm
+    peer: int
+    tag: int
+    word: int
+    slots: int
 
 
 class Connector:
     """What both ends of a connection have. pending: requests, oldest first; done: how many of those
-    before are; word: the flag that says so.
+    before are; posted: both together; limit: messages after all launches that were expected.
     """
 
-    def __init__(self, comm: Comm, peer: int, tag: int, word: int) -> None:
-        self.comm, self.peer, self.tag, self.word = comm, peer, tag, word
-        self.posted = self.done = 0
+    def __init__(self, end: WireEnd) -> None:
+        self.comm, self.peer, self.tag, self.word = end.comm, end.peer, end.tag, end.word
+        self.slots = end.slots
+        self.posted = self.done = self.limit = 0
         self.pending: deque[Request] = deque()
 
     def settle(self, flags: "memoryview[int]") -> None:
@@ -132,17 +147,19 @@ class Connector:
             self.done += 1
             flags[self.word] = self.done
 
+    turn = settle  # what a proxy does for an end again and again
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches."""
+        self.posted = self.done = self.limit = 0
+
 
 class SendConnector(Connector):
     """The sending end. done: the first so many of the posted messages have left the rank's
     memory.
     """
 
-    def __init__(self, comm: Comm, peer: int, tag: int, word: int, slots: int) -> None:
-        super().__init__(comm, peer, tag, word)
-        self.slots = slots
-
-    def post(self, message: "Array") -> None:
+    def post(self, message: Buffer) -> None:
         """Send what was filled."""
         self.posted += 1
         send = self.comm.Isend if self.posted % self.slots else self.comm.Issend
@@ -154,32 +171,70 @@ class _RecvConnector(Connector):
     interpreter has read.
     """
 
-    def __init__(
-        self, comm: Comm, peer: int, tag: int, word: int, slots: Sequence["Array"], slices: int
-    ) -> None:
-        super().__init__(comm, peer, tag, word)
-        self.slots = slots
+    def __init__(self, end: WireEnd, memory: Sequence["Array"], slices: int) -> None:
+        super().__init__(end)
+        self.memory = memory
         self.wanted = [
-            room_wanted(SlotSequence(0, number), slices, len(slots)) for number in range(slices)
+            room_wanted(SlotSequence(0, number), slices, end.slots) for number in range(slices)
         ]
-        self.freed = self.expected = 0
+        self.freed = 0
 
     def free(self) -> None:
         """The interpreter has read the oldest slot."""
         self.freed += 1
         self.post()
 
+    def expect(self, launches: int) -> None:
+        """So many launches will follow."""
+        self.limit += launches * len(self.wanted)
+        self.post()
+
     def post(self) -> None:
         """Post a receive for every slot that is free, as far as messages are expected."""
         slices = len(self.wanted)
-        while self.posted < self.expected:
+        while self.posted < self.limit:
             number = self.posted % slices
             if self.freed < self.posted - number + self.wanted[number]:
                 return
-            self.pending.append(
-                self.comm.Irecv(self.slots[number % len(self.slots)], self.peer, self.tag)
-            )
+            slot = self.memory[number % self.slots]
+            self.pending.append(self.comm.Irecv(slot, self.peer, self.tag))
             self.posted += 1
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches."""
+        super().clear()
+        self.freed = 0
+
+
+ConnectorT = TypeVar("ConnectorT", bound=Connector)
+
+
+class SlotProxy(Generic[ConnectorT]):
+    """Moves the slots of a rank's ends. words: that the ends' own are among."""
+
+    def __init__(self, data_comm: DataComm, rank: int, words: "memoryview[int]") -> None:
+        self.fault, self.rank, self.words = data_comm.fault, rank, words
+        self.ends: list[ConnectorT] = []
+
+    def turn(self) -> None:
+        """Move what can be moved, and count it. Raises RankLostError if MPI lost a peer."""
+        words = self.words
+        try:
+            for end in self.ends:
+                end.turn(words)
+        except self.fault as error:
+            raise RankLostError(
+                f"rank {self.rank} lost its connection to rank {end.peer}: {error}"
+            ) from None
+
+    def is_sent(self) -> bool:
+        """Whether every message has left."""
+        return not any(end.pending for end in self.ends if isinstance(end, SendConnector))
+
+    def clear(self) -> None:
+        """Forget the counts of earlier launches, between two barriers of all ranks."""
+        for end in self.ends:
+            end.clear()
 
 
 def ends(plan: Plan, rank: int) -> list[int]:
@@ -195,7 +250,7 @@ def ends(plan: Plan, rank: int) -> list[int]:
     )
 
 
-class Proxy:
+class Proxy(SlotProxy[Connector]):
     """Moves the slots of one plan for one rank.
 
     flags: the words that the interpreter polls. slot: the memory of a connection's slot at this
@@ -210,26 +265,28 @@ class Proxy:
         flags: "memoryview[int]",
         slot: Callable[[int, int], "Array"],
     ) -> None:
-        self.fault, self.rank, self.flags = data_comm.fault, rank, flags
+        super().__init__(data_comm, rank, flags)
         self.sending: dict[int, SendConnector] = {}
         self.receiving: dict[int, _RecvConnector] = {}
         for edge in ends(plan, rank):
             connection = plan.connections[edge]
-            if rank == connection.src:
-                self.sending[edge] = SendConnector(
-                    data_comm.comm,
-                    connection.dst,
-                    FIRST_TAG + edge,
-                    freed(plan, edge, at_src=True),
-                    plan.slots,
-                )
+            is_sending = rank == connection.src
+            word = (
+                freed(plan, edge, at_src=True) if is_sending else filled(plan, edge, at_src=False)
+            )
+            end = WireEnd(
+                comm=data_comm.comm,
+                peer=connection.dst if is_sending else connection.src,
+                tag=FIRST_TAG + edge,
+                word=word,
+                slots=plan.slots,
+            )
+            if is_sending:
+                self.sending[edge] = SendConnector(end)
             else:
-                slots = [slot(edge, number) for number in range(plan.slots)]
-                word = filled(plan, edge, at_src=False)
-                self.receiving[edge] = _RecvConnector(
-                    data_comm.comm, connection.src, FIRST_TAG + edge, word, slots, connection.slices
-                )
-        self._ends: tuple[Connector, ...] = (*self.sending.values(), *self.receiving.values())
+                memory = [slot(edge, number) for number in range(plan.slots)]
+                self.receiving[edge] = _RecvConnector(end, memory, connection.slices)
+        self.ends = [*self.sending.values(), *self.receiving.values()]
 
     def post(self, edge: int, message: "Array") -> BoundCall:
         """What the interpreter calls when a message is filled."""
@@ -243,29 +300,7 @@ class Proxy:
         """Whether this rank receives the messages of a connection."""
         return edge in self.receiving
 
-    def clear(self) -> None:
-        """Forget the counts of earlier launches, between two barriers of all ranks."""
-        for end in self._ends:
-            end.posted = end.done = 0
-        for into in self.receiving.values():
-            into.freed = into.expected = 0
-
     def expect(self, launches: int) -> None:
         """So many launches will follow."""
-        for into in self.receiving.values():
-            into.expected += launches * len(into.wanted)
-            into.post()
-
-    def is_sent(self) -> bool:
-        """Whether every message has left."""
-        return not any(end.pending for end in self.sending.values())
-
-    def turn(self) -> None:
-        """Count what came and went since the last turn. Raises RankLostError if MPI lost a peer."""
-        try:
-            for end in self._ends:
-                end.settle(self.flags)
-        except self.fault as error:
-            raise RankLostError(
-                f"rank {self.rank} lost its connection to rank {end.peer}: {error}"
-            ) from None
+        for connector in self.receiving.values():
+            connector.expect(launches)

@@ -23,7 +23,8 @@ from collbench.planning.plan import Plan
 
 TAKEN_FROM = 64 << 10  # bytes of a slot whose copy takes longer than a probe
 RECEIVED_FROM = 1 << 20  # by a thread, which must be woken and get Python's lock first
-THREADS = (4, 2)  # of a rank, where nobody asked for others: the most for which there are cores
+# of a rank, where no option says otherwise: the most for which there are cores
+RECEIVING_THREADS = (4, 2)
 # Python hands its lock from a running thread (the proxy) to a waiting one after this time; its
 # default would let receivers starve.
 _SWITCH_S = 1e-5
@@ -49,7 +50,7 @@ def receivers_for(cores: int) -> int:
     >>> receivers_for(16), receivers_for(3), receivers_for(2)
     (4, 2, 0)
     """
-    return next((threads for threads in THREADS if cores > threads), 0)
+    return next((threads for threads in RECEIVING_THREADS if cores > threads), 0)
 
 
 class Received:
@@ -75,7 +76,7 @@ class Receivers:
     def __init__(self, count: int, fault: type[Exception]) -> None:
         self.fault, self._switch_s = fault, sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
-        self._handed: SimpleQueue[Received | None] = SimpleQueue()
+        self._queue: SimpleQueue[Received | None] = SimpleQueue()
         self._threads = [Thread(target=self._work, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -83,11 +84,11 @@ class Receivers:
     def receive(self, message: MatchedMessage, into: Buffer) -> Received:
         """Let a thread receive a message that was found."""
         one = Received(message, into)
-        self._handed.put(one)
+        self._queue.put(one)
         return one
 
     def _work(self) -> None:
-        while (one := self._handed.get()) is not None:
+        while (one := self._queue.get()) is not None:
             try:
                 one.request = one.message.Irecv(one.into)
             except self.fault as error:
@@ -96,7 +97,7 @@ class Receivers:
     def close(self) -> None:
         """End the threads; what was handed out before is received."""
         for _ in self._threads:
-            self._handed.put(None)
+            self._queue.put(None)
         for thread in self._threads:
             thread.join()
         sys.setswitchinterval(self._switch_s)

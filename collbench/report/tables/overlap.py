@@ -5,7 +5,7 @@ choose, worked out from the rows.
 import textwrap
 from collections.abc import Sequence
 
-from collbench.bench.overlap import COPIES, Asked, Overlap
+from collbench.bench.overlap import COPIES, Overlap, OverlapRequest
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.util.units import format_rate, format_size
 
@@ -16,12 +16,13 @@ _USUAL = ("auto", "p2p")  # need no word
 _PRIORITIES = {"high": "a stream of high priority", "normal": "a stream of the products' priority"}
 
 
-def heading(case: Asked) -> list[str]:
+def heading(request: OverlapRequest) -> list[str]:
     """What is measured, in words, and the line above the rows."""
-    what = f"{case.op} of {case.ranks} ranks" if case.ranks > 1 else "copies on one GPU"
+    what = f"{request.op} of {request.ranks} ranks" if request.ranks > 1 else "copies on one GPU"
+    stream, gemm = _PRIORITIES[request.settings.priority], request.settings.gemm
     text = (
-        f"{what}, back to back on {_PRIORITIES[case.priority]}, beside products of {case.gemm} x"
-        f" {case.gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
+        f"{what}, back to back on {stream}, beside products of {gemm} x"
+        f" {gemm} bfloat16 matrices. alone, beside: busbw in GB/s. slower, gemm: time of a"
         " launch, of a product, beside the other over alone. MB/lost ms: moved for each ms of"
         " computing lost, - where the loss is within the noise, by which products alone vary."
     )

@@ -1,0 +1,62 @@
+"""A session of GPUs without any, on a worker group that is made up, and launches of a made-up
+rank.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from collbench.backends.base import GpuOptions
+from collbench.backends.gpu.rank import DeviceRank, Graphs, Launches, QueueOne, stride_bytes
+from collbench.backends.gpu.session import GpuHealth, GpuRank, GpuSession
+from collbench.launch.group import WorkerGroup
+from collbench.spec.case import Case, Problem
+
+
+class MadeUpSession(GpuSession[str, str, GpuRank[str]]):
+    """Knows one job: an allreduce of two ranks, on one set of buffers."""
+
+    problem: Problem
+
+    def _loaded(self, job: str) -> tuple[str, Problem, int]:
+        return job, self.problem, 1
+
+
+def session_on(
+    workers: WorkerGroup[Any],
+    watch: GpuHealth,
+    data_bytes: int = 8,
+    options: GpuOptions | None = None,
+) -> MadeUpSession:
+    """A session with so many bytes of buffers, on GPUs with 1 MiB of cache."""
+    session = MadeUpSession.__new__(MadeUpSession)
+    session.problem = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=data_bytes).problem()
+    vars(session).update(
+        hot=False,
+        options=options or GpuOptions(),
+        _workers=workers,
+        _watch=watch,
+        _cache_bytes=1 << 20,
+        _notes=(),
+        _iterations={},
+    )
+    assert (stride_bytes(session.problem) < 1 << 20) == (data_bytes < 1 << 20)
+    return session
+
+
+def launches(
+    gpu: DeviceRank,
+    problem: Problem,
+    queue: QueueOne,
+    sets: int,
+    wait: Callable[[float], None],
+    graphs: Graphs | None = None,
+) -> Launches:
+    """Launches that a test queues itself."""
+    return Launches(
+        gpu=gpu,
+        problem=problem,
+        queue=queue,
+        sets=sets,
+        wait=wait,
+        graphs={} if graphs is None else graphs,
+    )
