@@ -219,8 +219,8 @@ def _errors(base: type[CollbenchError] = CollbenchError) -> Iterator[type[Collbe
         yield from _errors(error)
 
 
-def exit_code_page() -> str:
-    """docs/reference/exit-codes.md."""
+def _codes() -> list[tuple[str, str, str]]:
+    """Every exit code, the error that has it, and what it means."""
     rows = [
         ("0", "", "Everything that was asked for was done."),
         (
@@ -233,8 +233,12 @@ def exit_code_page() -> str:
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
     )
-    rows.append((str(INTERRUPTED), "", "Ctrl-C."))
-    table = _table(("code", "error", "meaning"), rows)
+    return [*rows, (str(INTERRUPTED), "", "Ctrl-C.")]
+
+
+def exit_code_page() -> str:
+    """docs/reference/exit-codes.md."""
+    table = _table(("code", "error", "meaning"), _codes())
     return _with(ROOT / "docs/reference/exit-codes.md", "codes", table)
 
 
@@ -445,9 +449,9 @@ def _man_of(command: click.Command, context: click.Context) -> str:
 
 
 def _man_codes() -> str:
-    """The exit codes, from the page that lists them."""
-    rows = re.findall(r"^\| (\d+) \| (.*?) \| (.*?) \|$", codes(), re.MULTILINE)
-    lines = [f".TP\n.B {code}\n{_roff(meaning.replace('`', ''))}\n" for code, _, meaning in rows]
+    lines = [
+        f".TP\n.B {code}\n{_roff(meaning.replace('`', ''))}\n" for code, _, meaning in _codes()
+    ]
     return ".SH EXIT STATUS\n" + "".join(lines)
 
 

@@ -158,8 +158,10 @@ def command(context: click.Context, /, **_: object) -> int:
     from collbench.cli._compare_rules import COMPARE_RULES
     from collbench.cli._draw_results import check_plot
 
-    options = context.params
+    options = dict(context.params)
     refuse(COMPARE_RULES, explicit_options(context), options)
+    if options["plot"] is not None:
+        options["plot"] = Path(options["plot"])
     files = [Path(file) for file in options["files"]]
     if options["plot"] is not None:
         check_plot(options["plot"], files)

@@ -73,7 +73,7 @@ def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant
     [
         (["sweep", "--op"], "option '--op' requires an argument", "'collbench sweep --help'"),
         (["sweep", "ring"], "got unexpected extra argument (ring)", "'collbench sweep --help'"),
-        (["sweep", "--csv", "/"], "--csv: File '/' is a directory", "'collbench sweep --help'"),
+        (["sweep", "--csv", "/"], "--csv: / is a directory", "give the name of a file"),
         (["compare"], "FILES is missing", "'collbench compare --help'"),
         (["compare", "--all=3", "x"], "option '--all' does not take a value", "compare --help"),
         (["--nothing"], "there is no option '--nothing'", "'collbench --help'"),
@@ -85,7 +85,7 @@ def test_a_mistyped_name_has_a_suggestion(capfd: Capture, args: list[str], meant
         (["sweep", "-z", "2"], "--blocking: '2' is not a whole number from 0 to 1", "example 0"),
         (["sweep", "--ranks", "5000"], "--ranks: '5000' is not a number of ranks", "example 4"),
         (["compare", "x", "--fail-below", "-1"], "--fail-below: '-1' is not a percentage", "5%"),
-        (["compare", "no\nfile.csv"], "cannot read no file.csv", "--help explains"),
+        (["compare", "no\nfile.csv"], "cannot read no file.csv", "give a file of results"),
     ],
 )
 def test_errors_of_click_look_like_ours(

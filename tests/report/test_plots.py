@@ -146,11 +146,15 @@ def test_other_endings_are_refused_and_the_known_ones_named(
 def test_what_cannot_be_written_is_found_before_the_files_are_read(
     capfd: Capture, tmp_path: Path
 ) -> None:
-    for target in (tmp_path / "none" / "x.png", tmp_path / "dir.png"):
-        (tmp_path / "dir.png").mkdir(exist_ok=True)
+    folder = tmp_path / "dir.png"
+    folder.mkdir()
+    for target, known, why in (
+        (tmp_path / "none" / "x.png", 3, "cannot write"),
+        (folder, 2, "is a directory"),
+    ):
         code, out, err = invoke(capfd, str(tmp_path / "missing.csv"), "--plot", str(target))
-        assert (code, out) == (3, "")
-        assert "cannot write" in err
+        assert (code, out) == (known, "")
+        assert why in err
         assert "missing.csv" not in err
 
 
