@@ -24,7 +24,7 @@ from collbench.schedules.passes import pair_traffic
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World, host_numbers
-from collbench.util.errors import ScheduleError, UsageError
+from collbench.util.errors import RefusedError, ScheduleError, UsageError
 
 Orders = tuple[tuple[int, ...], ...]
 _SLOT_BYTES = 1 << 20  # large enough for whole lines
@@ -134,7 +134,7 @@ class Ceilings:
         limits = Limits(orders=self.orders_for(case), hosts=self.hosts(case.ranks))
         try:
             return link_price(resolve(case, limits).plan, self.topology)
-        except UsageError:
+        except (UsageError, RefusedError):
             return None
 
     def _gbs(self, case: Case, orders: Orders) -> float:

@@ -17,7 +17,7 @@ from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE
 from collbench.util import catalog
-from collbench.util.errors import UsageError
+from collbench.util.errors import RefusedError, UsageError
 
 NVLINK_PATHS, NETWORK_PATHS = ("NVL", "NVB", "C2C"), ("NET",)  # all others are over PCIe
 
@@ -110,16 +110,18 @@ def price(plan: Plan, on: MachineCosts) -> float:
 
 
 def link_price(plan: Plan, topology: Topology) -> float:
-    """Seconds of one launch on GPUs, rank r on the r-th GPU. Raises UsageError if there are too few
-    GPUs, or if a link on a path has no known rate.
+    """Seconds of one launch on GPUs, rank r on the r-th GPU. Raises RefusedError if there are too
+    few GPUs, or if a link on a path has no known rate.
     """
     gpus = [gpu.id for gpu in topology.gpus[: plan.n]]
     if len(gpus) < plan.n:
-        raise UsageError(f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks")
+        raise RefusedError(
+            f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks"
+        )
     moved = pair_traffic(plan.schedule)
     limit = ceiling(topology, gpus, moved)
     if limit is None:
-        raise UsageError(
+        raise RefusedError(
             f"{topology.name}: a link between its GPUs has no known rate",
             "see collbench topo --rates",
         )

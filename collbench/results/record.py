@@ -18,6 +18,8 @@ from math import ulp
 from pathlib import Path
 from typing import IO, Literal, get_args, get_type_hints
 
+from collbench.spec.collectives import OPS
+from collbench.spec.dtypes import DTYPES, REDOPS
 from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
 
@@ -151,6 +153,9 @@ def from_cells(cells: Mapping[str, str]) -> Record:
     return Record(**{name: _value(name, text) for name, text in cells.items()})  # type: ignore[arg-type]
 
 
+_NAMES: dict[str, Sequence[str]] = {"status": STATUSES, "op": OPS, "dtype": DTYPES, "redop": REDOPS}
+
+
 def _value(name: str, text: str) -> object:
     kind = KINDS[name]
     if kind == "integer":
@@ -161,8 +166,8 @@ def _value(name: str, text: str) -> object:
         return _measured(name, text) if text else None
     if kind == "times":
         return tuple(_measured(name, item) for item in text.split(";") if item)
-    if kind == "status" and text not in STATUSES:
-        raise ValueError(f"status '{text}'")
+    if text not in _NAMES.get(name, (text,)):
+        raise ValueError(f"there is no {name} '{text}'")
     return text
 
 

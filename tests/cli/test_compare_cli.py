@@ -45,7 +45,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as writer:
         writer.submit(pipe.write_text, "".join(LINES[:4]).replace("waived", "fine"))
-        with pytest.raises(UsageError, match="pipe, line 2: status 'fine'"):
+        with pytest.raises(UsageError, match="pipe, line 2: there is no status 'fine'"):
             load(pipe)
 
 

@@ -321,7 +321,7 @@ def test_one_host_leaves_it_out_unless_it_is_named(capfd: pytest.CaptureFixture[
         == 3
     )
     why, hint = capfd.readouterr().err.splitlines()[-2:]
-    assert "hierarchical needs ranks on several hosts" in why and "they are on one" in hint
+    assert "hierarchical needs ranks on several hosts" in why and "another algorithm" in hint
 
 
 def test_on_two_described_hosts_it_beats_all_others(
