@@ -92,9 +92,9 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130
-        assert run.stderr.splitlines() == [
+        assert run.stderr.split("\n\n") == [
             f"# The rows that were measured are in {run.csv}: --resume goes on from there.",
-            "Interrupted.",
+            "Interrupted.\n",
         ]
         assert run.csv.read_text().startswith(kept)
         assert {row.status for row in run.rows()} == {"ok"}

@@ -134,7 +134,7 @@ def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     assert {(row.backend, row.ranks, row.group, row.status) for row in read(file)} == {
         (backend, ranks, "local", "ok") for backend in ("cpu", "mpi") for ranks in (2, 3)
     }
-    assert "vs mpi" in done.stdout
+    assert "vs mpi" in done.stdout or "rows are noise" in done.stdout
 
 
 def test_ranks_other_than_the_launchers_are_waived() -> None:

@@ -40,7 +40,7 @@ def test_every_order_of_reduction_gives_the_same_bits(name: DtypeName, redop: Re
 def test_exact_for_many_ranks(name: DtypeName, redop: RedopName) -> None:
     kind = dtype(name).numpy()
     rng = np.random.default_rng(1)
-    for n in (17, 64, 300):
+    for n in (17, 130):
         values = [inputs(name, redop, n, rank) for rank in range(n)]
         shuffled = [values[k] for k in rng.permutation(n)]
         assert in_order(shuffled, redop, kind).tobytes() == reduced(name, redop, n).tobytes()

@@ -30,12 +30,6 @@ def tiered(
     ]
 
 
-def tiered_pairwise(cases: Iterable[Row]) -> list[ParameterSet]:
-    """The parameters of a test, of which all but a pairwise selection are exhaustive."""
-    every = list(cases)
-    return tiered(every, pairwise_of(every))
-
-
 def pairwise_of(rows: Iterable[Row]) -> list[Row]:
     """Rows that contain every pair of values which occurs in `rows`; always the same ones.
 
