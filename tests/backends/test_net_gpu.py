@@ -3,7 +3,7 @@ and every collective, on GPUs made of NumPy arrays.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise, product
 from types import SimpleNamespace
@@ -195,12 +195,15 @@ SHAPES: tuple[Domains, ...] = ((0, 1), (0, 1, 2, 3), (0, 0, 1, 1), (0, 1, 0))
 
 
 @pytest.mark.parametrize(
-    ("found", "proto"),
-    tiered(product(SHAPES, PROTOS), [(SHAPES[2], "simple"), (SHAPES[3], "ll")]),
-    ids=str,
+    ("found", "proto", "pairs"),
+    tiered(
+        product(SHAPES, PROTOS, (PAIRS[::2], PAIRS[1::2])),
+        [(SHAPES[2], "simple", PAIRS[::2]), (SHAPES[3], "ll", PAIRS[1::2])],
+    ),
+    ids=["-".join(map(str, one)) for one in product(SHAPES, PROTOS, ("even", "odd"))],
 )
-def test_every_algorithm(proto: str, found: Domains) -> None:
-    for number, (op, algo) in enumerate(PAIRS):
+def test_every_algorithm(proto: str, found: Domains, pairs: Sequence[tuple[OpName, str]]) -> None:
+    for number, (op, algo) in enumerate(pairs):
         Gpus(plan_of(op, algo, proto, found, slots=(4, 5, 8)[number % 3]), number).run(
             Run(0), Run(0), Run(1)
         )

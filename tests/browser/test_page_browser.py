@@ -5,6 +5,7 @@ say. Skipped where there is no Chromium.
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from collbench.util import catalog
 from tests.report.test_page import HOSTILE, hostile, of_frame
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.frames import frame, row
+from tests.support.tiers import tiered
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 
@@ -91,15 +93,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: f"file://{home / name}.html" for name in texts}
 
 
-@pytest.mark.parametrize("name", ["h200", "two", "hostile", "none", "one", "published", "many"])
+NAMES = ("h200", "two", "hostile", "none", "one", "published", "many")
+FRAGMENTS = (
+    "",
+    "#op=*&axis=time&x=linear&y=linear&lines=all",
+    "#axis=algbw&y=log&color=protocol",
+    "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
+)
+
+
 @pytest.mark.parametrize(
-    "fragment",
-    [
-        "",
-        "#op=*&axis=time&x=linear&y=linear&lines=all",
-        "#axis=algbw&y=log&color=protocol",
-        "#op=%E0%A4%A&&=&x&axis=__proto__&algorithm=nothing",
-    ],
+    ("name", "fragment"),
+    tiered(
+        product(NAMES, FRAGMENTS),
+        [*((name, "") for name in NAMES), *(("h200", fragment) for fragment in FRAGMENTS)],
+    ),
 )
 def test_nothing_complains_and_nothing_leaves(
     browser: Browser, pages: dict[str, str], name: str, fragment: str

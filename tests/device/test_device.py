@@ -71,6 +71,16 @@ MODES = (
 )
 
 
+# every collective in every mode; two modes a collective by default
+OPS_AND_MODES = pytest.mark.parametrize(
+    ("op", "mode"),
+    tiered(
+        [(op, mode) for op in OPS for mode in MODES],
+        [(op, MODES[(2 * k + j) % len(MODES)]) for k, op in enumerate(OPS) for j in range(2)],
+    ),
+)
+
+
 def plan_for(
     what: Problem,
     schedule: Schedule,
@@ -168,8 +178,7 @@ def test_programs_are_right_in_all_variants(op: OpName, algo: str, n: int) -> No
     assert_variants_right(op, algo, n, variants(op, n))
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("op", OPS)
+@OPS_AND_MODES
 def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
     """Chunks of more tiles than warps, cut into uneven slices."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):
@@ -188,13 +197,7 @@ def test_chunks_of_many_lines(op: OpName, mode: Mode) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("op", "mode"),
-    tiered(
-        [(op, mode) for op in OPS for mode in MODES],
-        [(op, MODES[(2 * k + j) % len(MODES)]) for k, op in enumerate(OPS) for j in range(2)],
-    ),
-)
+@OPS_AND_MODES
 def test_ranks_that_run_ahead(op: OpName, mode: Mode) -> None:
     """More launches of one message than a FIFO has slots: a rank that could end early must not
     overwrite unread data.
@@ -287,8 +290,7 @@ def test_fifos_of_one_slot(mode: Mode) -> None:
         )
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("op", OPS)
+@OPS_AND_MODES
 def test_a_plan_serves_smaller_problems(op: OpName, mode: Mode) -> None:
     """Consecutive launches of other sizes than the plan's."""
     for number, algo in enumerate(algo for served, algo in PAIRS if served == op):

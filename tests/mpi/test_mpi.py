@@ -34,7 +34,8 @@ def sweep(*args: str, ranks: int = 0) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", tiered([(2,), (3,)], [(2,)]))
+def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: int) -> None:
     file = tmp_path / "out.csv"
     done = sweep(
         "--op",
@@ -51,7 +52,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
         "3",
         "--csv",
         str(file),
-        ranks=3,
+        ranks=ranks,
     )
     assert done.returncode == 0, done.stderr
     rows = read(file)
@@ -59,7 +60,13 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path) -> None:
         (op, backend) for op in OPS for backend in ("cpu", "mpi")
     }
     for row in rows:
-        assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == ("ok", 0, "mpi", 3, 1)
+        assert (row.status, row.wrong, row.group, row.ranks, row.hosts) == (
+            "ok",
+            0,
+            "mpi",
+            ranks,
+            1,
+        )
         assert ("MPICH" in row.versions or "Open MPI" in row.versions) == (row.backend == "mpi")
     heads = [line for line in done.stdout.splitlines() if line.split()[:2] == ["size", "algo"]]
     assert len(heads) == 1
@@ -134,7 +141,6 @@ def test_the_tool_starts_mpirun_by_itself(tmp_path: Path) -> None:
     assert {(row.backend, row.ranks, row.group, row.status) for row in read(file)} == {
         (backend, ranks, "local", "ok") for backend in ("cpu", "mpi") for ranks in (2, 3)
     }
-    assert "vs mpi" in done.stdout or "rows are noise" in done.stdout
 
 
 def test_ranks_other_than_the_launchers_are_waived() -> None:

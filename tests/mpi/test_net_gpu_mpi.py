@@ -55,21 +55,22 @@ def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "chunk_bytes", "threads"),
+    ("op", "chunk_bytes", "threads", "n"),
     tiered(
         [
-            (op, *way)
+            (op, *way, n)
             for op in ("allreduce", "alltoall")
             for way in ((TAKEN_FROM, 0), (RECEIVED_FROM, 2))
+            for n in (2, 3)
         ],
-        [("allreduce", TAKEN_FROM, 0), ("allreduce", RECEIVED_FROM, 2)],
+        [("allreduce", TAKEN_FROM, 0, 3), ("allreduce", RECEIVED_FROM, 2, 2)],
     ),
 )
 def test_large_messages_are_taken_or_received_by_threads(
-    op: str, chunk_bytes: int, threads: int
+    op: str, chunk_bytes: int, threads: int, n: int
 ) -> None:
     code, said = ranks(
-        3,
+        n,
         op,
         "ring" if op == "allreduce" else "direct",
         "simple",
@@ -78,7 +79,7 @@ def test_large_messages_are_taken_or_received_by_threads(
         str(chunk_bytes),
         str(threads),
     )
-    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(3)]
+    assert said == [f"rank {rank}: right, {2 * (2 + 9)} launches" for rank in range(n)]
     assert code == 0
 
 
