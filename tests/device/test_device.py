@@ -329,7 +329,7 @@ def test_automatic_choices_are_right(op: OpName, n: int) -> None:
     st.integers(0, 7),
     st.booleans(),
 )
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_schedules_that_nobody_registered(
     schedule: Schedule,
     mode: Mode,

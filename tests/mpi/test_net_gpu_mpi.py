@@ -32,10 +32,10 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "algo", "proto"),
+    ("op", "algo", "proto", "n"),
     tiered(
         [
-            (op, algo, proto)
+            (op, algo, proto, n)
             for op, algo in (
                 ("allreduce", "ring"),
                 ("allreduce", "oneshot"),
@@ -43,14 +43,15 @@ def ranks(n: int, *arguments: str) -> tuple[int, list[str]]:
                 ("broadcast", "chain"),
             )
             for proto in ("simple", "ll")
+            for n in (2, 3)
         ],
-        [("broadcast", "chain", "ll")],
+        [("broadcast", "chain", "ll", 2)],
     ),
 )
-def test_every_launch_is_right(op: str, algo: str, proto: str) -> None:
+def test_every_launch_is_right(op: str, algo: str, proto: str, n: int) -> None:
     """Two repeats: each set once, then four times 72 launches in two bursts each."""
-    code, said = ranks(3, op, algo, proto, "graph", "none")
-    assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(3)]
+    code, said = ranks(n, op, algo, proto, "graph", "none")
+    assert said == [f"rank {rank}: right, {2 * (2 + 4 * 72)} launches" for rank in range(n)]
     assert code == 0
 
 

@@ -46,6 +46,7 @@ def test_every_collective_between_two_hosts(tmp_path: Path) -> None:
             assert "the ranks are on 2 hosts and share no memory" in run.rows()[0].reason
 
 
+@pytest.mark.exhaustive
 def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
     """Algorithms whose neighbours are on other hosts: rank order does not keep hosts together."""
     with two_hosts(tmp_path) as hosts:

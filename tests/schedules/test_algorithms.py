@@ -32,8 +32,8 @@ LAYOUTS = ((2, 1), (8, 3), (2, 3), (8, 1))  # slots, channels
 @pytest.mark.parametrize(
     ("op", "algo", "n"),
     [
-        *((*pair, n) for pair in PAIRS for n in (2, 3, 4, 5, 6, 7, 8, 16)),
-        *((*pair, n) for pair, n in zip(PAIRS, cycle((9, 10, 11, 12, 13, 14, 15, 17, 32)))),
+        *((*pair, n) for pair in PAIRS for n in (2, 3, 4, 5, 8, 16)),
+        *((*pair, n) for pair, n in zip(PAIRS, cycle((6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 32)))),
     ],
 )
 def test_proved_and_right(op: OpName, algo: str, n: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, divide, dtype, ufunc
 from collbench.spec.pattern import PERIOD, compare, fill, inputs, poison, reduced
+from tests.support.tiers import tiered
 
 
 def in_order(values: list[np.ndarray], redop: RedopName, kind: np.dtype) -> np.ndarray:
@@ -35,15 +36,14 @@ def test_every_order_of_reduction_gives_the_same_bits(name: DtypeName, redop: Re
             assert in_order(list(order), redop, kind).tobytes() == reduced(name, redop, n).tobytes()
 
 
+@pytest.mark.parametrize("n", tiered([(17,), (64,), (300,)], [(17,), (64,)]))
 @pytest.mark.parametrize("redop", REDOPS)
 @pytest.mark.parametrize("name", DTYPES)
-def test_exact_for_many_ranks(name: DtypeName, redop: RedopName) -> None:
+def test_exact_for_many_ranks(name: DtypeName, redop: RedopName, n: int) -> None:
     kind = dtype(name).numpy()
-    rng = np.random.default_rng(1)
-    for n in (17, 130):
-        values = [inputs(name, redop, n, rank) for rank in range(n)]
-        shuffled = [values[k] for k in rng.permutation(n)]
-        assert in_order(shuffled, redop, kind).tobytes() == reduced(name, redop, n).tobytes()
+    values = [inputs(name, redop, n, rank) for rank in range(n)]
+    shuffled = [values[k] for k in np.random.default_rng(1).permutation(n)]
+    assert in_order(shuffled, redop, kind).tobytes() == reduced(name, redop, n).tobytes()
 
 
 @pytest.mark.parametrize("name", DTYPES)
