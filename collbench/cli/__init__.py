@@ -2,15 +2,30 @@
 fast.
 """
 
+import errno
+import io
 import os
+import resource
+import signal
 import sys
+import traceback
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from collbench import __version__
+from collbench.cli._interrupt import (
+    Interrupted,
+    exit_code_of,
+    handle_signals,
+    stop_handling_signals,
+    text_of,
+)
+from collbench.cli._screen import say
 from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, HangError, UnavailableError, unknown
+from collbench.util.text import one_line
 
 # name -> (module, what it does in a line)
 _COMMANDS = {
@@ -34,7 +49,9 @@ _COMMANDS = {
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
 _RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
-INTERRUPTED = 130
+DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
+_LEAST_MEMORY_BYTES = 256 << 20
+_SHOWN = 700  # characters of the start and of the end of a long message
 
 
 class _Commands(click.Group):
@@ -53,6 +70,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        _check_memory_limit()
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
 
@@ -74,12 +92,25 @@ def cli(context: click.Context) -> None:
     collbench runs its own collectives, whose knobs are all options, and verifies every result.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())
 
 
 def main() -> None:
     """The console script: run a command, print errors in one place, pick the exit code."""
+    handle_signals()
+    _open_standard_streams()
+    # nothing here multiplies on CPUs: threads of NumPy's BLAS would only take memory
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    under = launcher()
+    if under is not None and _RUN_BY_ALL_RANKS & set(sys.argv[1:2]):
+        from collbench.launch.watchdog import watchdog_of
+
+        try:
+            watchdog_of(under)  # before anything starts that a child process would not have
+        except OSError as error:
+            sys.exit(complain(error))
     code = run(sys.argv[1:])
+    stop_handling_signals()
     # what never came may also keep a thread, or a GPU's library, from ending in order
     if code == HangError.exit_code:
         sys.stderr.flush()
@@ -87,12 +118,37 @@ def main() -> None:
     sys.exit(code)
 
 
+def _check_memory_limit() -> None:
+    """Raise UnavailableError where NumPy's BLAS would end the process while it is loaded."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY_BYTES:
+        raise UnavailableError(
+            f"this process may have {limit >> 10} KiB of memory (ulimit -v), it needs"
+            f" {_LEAST_MEMORY_BYTES >> 10}",
+            "raise the limit",
+        )
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null for the standard streams that are closed: a file of results would get their
+    numbers, and with these what libraries print. stdout stays None, which run() reports.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def run(args: list[str]) -> int:
     """Run a command line; returns the exit code: 0 fine, 1 wrong data, 2 usage, 3 environment, 4
-    timeout or lost rank, 130 Ctrl-C.
+    timeout or lost rank, 128 and the number of a signal that ended it (Ctrl-C: 130).
     """
     if sys.stdout is None:
         return complain(UnavailableError("stdout is closed", "send it to a file, or to /dev/null"))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr shows what it cannot encode
+        sys.stdout.reconfigure(errors="backslashreplace")
     under = launcher()
     if (
         under is not None
@@ -108,14 +164,7 @@ def run(args: list[str]) -> int:
     except (BrokenPipeError, SystemExit):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (
-        click.ClickException,
-        click.Abort,
-        CollbenchError,
-        KeyboardInterrupt,
-        MemoryError,
-        OSError,
-    ) as error:
+    except (Exception, KeyboardInterrupt) as error:
         return complain(error)
 
 
@@ -123,19 +172,33 @@ def complain(error: BaseException) -> int:
     """Print what ended a command, in two lines and on one rank; return the exit code."""
     under = launcher()
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        text, code = "Interrupted.", INTERRUPTED
+        number = _signal_of(error)
+        text, code = text_of(number), exit_code_of(number)
     else:
         ours = _as_ours(error)
-        message, hint = (" ".join(text.splitlines()) for text in (ours.message, ours.hint))
-        text = f"Error: {message}\nHint: {hint or ours.general_hint}"
+        message, hint = map(one_line, (ours.message, ours.hint))
+        text = f"Error: {_cut(message)}\nHint: {_cut(hint or ours.general_hint)}"
         code = ours.exit_code
+        if os.environ.get(DEBUG_VARIABLE):
+            text = "".join(traceback.format_exception(error)) + text
     if under is None or under.rank == 0:
-        click.echo(text, err=True)
+        say(text, err=True)
     return code
 
 
+def _signal_of(error: BaseException) -> int:
+    """The signal that ended a command; click has its own exception, whose cause has it."""
+    causes = (error, error.__cause__)
+    return next((one.number for one in causes if isinstance(one, Interrupted)), signal.SIGINT)
+
+
+def _cut(text: str) -> str:
+    """A line without the middle of a value that is far too long."""
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
+
+
 def _as_ours(error: BaseException) -> CollbenchError:
-    """What ended a command as an error of ours."""
+    """What ended a command as an error of ours; one that nobody foresaw is a mistake of ours."""
     if isinstance(error, CollbenchError):
         return error
     if isinstance(error, click.ClickException):
@@ -143,7 +206,26 @@ def _as_ours(error: BaseException) -> CollbenchError:
 
         return of_click(error)
     if isinstance(error, OSError):
+        from collbench.machine.host import shortage
+
+        if error.filename is None and error.errno in (errno.EMFILE, errno.EAGAIN, errno.ENOMEM):
+            return UnavailableError(shortage(error), "raise the limit, or use fewer --ranks")
         return UnavailableError(
             f"{error.filename or 'output'}: {error.strerror or error}", "give another file"
         )
-    return UnavailableError(str(error) or "out of memory", "use smaller sizes or fewer ranks")
+    if isinstance(error, MemoryError):
+        return UnavailableError(str(error) or "out of memory", "use smaller sizes or fewer ranks")
+    if isinstance(error, ImportError) and not (error.name or "").startswith("collbench"):
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        return UnavailableError(
+            f"a library cannot be loaded: {first}",
+            "install it again, or give more memory (ulimit -v)",
+        )
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return CollbenchError(
+        f"a mistake of collbench: {type(error).__name__}: {error} (in {last.name},"
+        f" {Path(last.filename).name}:{last.lineno})",
+        f"report it, with the command line and what it prints with {DEBUG_VARIABLE}=1",
+    )

@@ -20,6 +20,7 @@ ABORT_GRACE_S = 2.0  # how long ranks that are asked to stop may take to answer
 EXTENSIONS = 20
 # how long a message may hang on its way to or from a rank that stopped in the middle of it
 MESSAGE_S = 5.0
+_SAID = 6  # ranks whose words an error has
 RUNS = "does not answer"  # the fate of a process that seems to be running
 
 
@@ -97,7 +98,7 @@ class Driver:
 def rank_lost(fates: Sequence[str], errors: Sequence[CollbenchError] = ()) -> RankLostError:
     """The error for ranks that did not answer, with the errors of those that did."""
     return RankLostError(
-        "; ".join([*fates, *(error.message for error in errors)]),
+        "; ".join([*_few(fates), *_few([error.message for error in errors])]),
         "rows finished before are kept; run again with --resume to go on",
     )
 
@@ -127,9 +128,19 @@ def hang_error(errors: Sequence[CollbenchError]) -> HangError:
     ]
     root = f"rank {min(suspects)[1]} keeps the others waiting: " if suspects else ""
     return HangError(
-        root + "; ".join(error.message for error in errors),
+        root + "; ".join(_few([error.message for error in errors])),
         "raise --timeout if the machine is merely slow",
     )
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    """What ranks have to say, of many ranks the first and how many more there are.
+
+    >>> _few(["a", "b"]), _few([str(rank) for rank in range(9)])
+    (['a', 'b'], ['0', '1', '2', '3', '4', '5', 'and 3 more'])
+    """
+    more = len(texts) - _SAID
+    return [*texts] if more <= 1 else [*texts[:_SAID], f"and {more} more"]
 
 
 def fate(pid: int, exit_code: int | None) -> str:

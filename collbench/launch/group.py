@@ -93,10 +93,11 @@ class WorkerGroup(Protocol[RankT_co]):
 
 class Group(Protocol):
     """Who the ranks are. ranks is 0 where the group can be of any size; rank is this process's;
-    hosts names the host of every rank known now.
+    hosts names the host of every rank known now; library the MPI library that joins them, or none.
     """
 
     kind: GroupKind
+    library: str
     ranks: int
     rank: int
     hosts: Sequence[str]

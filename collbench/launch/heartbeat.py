@@ -7,15 +7,12 @@ many minutes.
 """
 
 import threading
-import time
 from collections.abc import Sequence
 
+from collbench.launch.guardian import Page
 from collbench.launch.mpi_types import Comm, Request
 
 BEAT_S = 1.0
-SILENT_S = (
-    6.0  # after so long without a message a rank counts as lost: several in a row are missing
-)
 _STOP_S = 5.0
 
 
@@ -26,24 +23,21 @@ class Heartbeat:
     With less than MPI's thread level multiple there are none (see MpiGroup).
     """
 
-    def __init__(self, comm: Comm, hosts: Sequence[str]) -> None:
+    def __init__(self, comm: Comm, hosts: Sequence[str], page: Page) -> None:
         from mpi4py import MPI
 
         rank = comm.Get_rank()
         others = [other for other in range(len(hosts)) if hosts[other] != hosts[0]]
         self._partners = others if rank == 0 else [0] if rank in others else []
         self._stopped, self._thread = threading.Event(), None
-        self._last_beat: dict[int, float] = {}
+        self._page = page
         if others and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._comm = comm.Dup()
-            self._last_beat = dict.fromkeys(self._partners, time.monotonic())
+            for partner in self._partners:
+                page.beat(partner)
             self._fault = MPI.Exception
             self._thread = threading.Thread(target=self._beat, daemon=True)
             self._thread.start()
-
-    def silence_s(self, rank: int) -> float:
-        """Seconds since the last message of a rank, 0 if nobody receives them."""
-        return time.monotonic() - self._last_beat[rank] if rank in self._last_beat else 0.0
 
     def stop(self) -> None:
         """No more beats, before MPI ends."""
@@ -61,7 +55,7 @@ class Heartbeat:
                         under_way[rank] = self._comm.Isend(bytearray(), rank)
                     while self._comm.Iprobe(rank):
                         self._comm.Recv(bytearray(), rank)
-                        self._last_beat[rank] = time.monotonic()
+                        self._page.beat(rank)
                 # MPI itself says that the connection is lost: it will stay silent
                 except self._fault:
                     continue

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from collbench.launch.mpi_types import MpiModule
 from collbench.util.errors import UnavailableError
+from collbench.util.units import parse_whole
 
-# (vendor, number of ranks, rank): Open MPI's mpirun, Hydra (MPICH, Intel MPI), Slurm's srun
+# (vendor, number of ranks, rank, number of ranks of this host): Open MPI's mpirun, Hydra (MPICH,
+# Intel MPI), Slurm's srun
 _VARIABLES = (
-    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MPICH", "PMI_SIZE", "PMI_RANK"),
-    ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPICH", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+    ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 _LAUNCHER_PREFIXES = (
     "OMPI_",
@@ -48,8 +50,8 @@ _SWITCHES = {
     ),
     "MPICH": ("MPIR_CVAR_", "UCX_", "FI_", "MPI4PY_RC_THREAD_LEVEL"),
 }
-_INIT_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI
-_LEAVE_S = 30.0
+# what users, terminals and schedulers end a program with
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INSTALL_HINT = "install it with: pip install 'collbench[mpi]'"
 
 # Open MPI 5 as root with more ranks than cores needs all of these; they mean nothing to MPICH. The
@@ -67,18 +69,21 @@ OPEN_MPI_VARIABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """Who started this process as one of several ranks."""
+    """Who started this process as one of several ranks. local_size: how many of them on this host,
+    0 if it does not say.
+    """
 
     vendor: str
     size: int
     rank: int
+    local_size: int = 0
 
 
 def launcher(environment: Mapping[str, str] = os.environ) -> Launcher | None:
     """The launcher above this process, or None if it started a single rank or there is none.
 
     >>> launcher({"PMI_SIZE": "4", "PMI_RANK": "2"}), launcher({"PMI_SIZE": "4", "PMI_RANK": "x"})
-    (Launcher(vendor='MPICH', size=4, rank=2), None)
+    (Launcher(vendor='MPICH', size=4, rank=2, local_size=0), None)
     """
     return next((started for started in _launchers(environment) if started.size > 1), None)
 
@@ -95,13 +100,16 @@ def is_only_rank(environment: Mapping[str, str] = os.environ) -> bool:
 def _launchers(environment: Mapping[str, str]) -> list[Launcher]:
     """Every kind of launcher that the environment names, if its numbers are numbers."""
     values = [
-        (vendor, environment.get(size, ""), environment.get(rank) or "0")
-        for vendor, size, rank in _VARIABLES
+        (vendor, *(environment.get(name, "") for name in names)) for vendor, *names in _VARIABLES
+    ]
+    launchers = [
+        (vendor, parse_whole(size), parse_whole(rank or "0"), parse_whole(here))
+        for vendor, size, rank, here in values
     ]
     return [
-        Launcher(vendor=vendor, size=int(size), rank=int(rank))
-        for vendor, size, rank in values
-        if size.isdecimal() and rank.isdecimal()
+        Launcher(vendor=vendor, size=size, rank=rank, local_size=here or 0)
+        for vendor, size, rank, here in launchers
+        if size is not None and rank is not None
     ]
 
 
@@ -120,21 +128,19 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def alarmed(deadline_s: float) -> Iterator[None]:
-    """Let the kernel end this process, without a word, if the body has not returned by the
-    deadline, or on Ctrl-C.
-
-    For MPI_Init and MPI_Finalize: mpi4py keeps Python's lock over them, so that neither a thread
-    nor a handler of ours could do it.
+def default_signals() -> Iterator[None]:
+    """Let Ctrl-C and its like end this process without a word: mpi4py keeps Python's lock over
+    MPI_Init and MPI_Finalize, so that no handler of ours could.
     """
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, deadline_s)
+    before = {number: signal.getsignal(number) for number in INTERRUPTIONS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def load_mpi(started: Launcher | None) -> MpiModule:
@@ -159,45 +165,57 @@ def load_mpi(started: Launcher | None) -> MpiModule:
             f"MPI has no thread level {mpi4py.rc.thread_level!r}",
             "unset MPI4PY_RC_THREAD_LEVEL, or give single, funneled, serialized or multiple",
         )
-    vendor = library_vendor(MPI.Get_library_version())
-    if started is not None and started.vendor != "Slurm" and vendor != started.vendor:
+    version = MPI.Get_library_version()
+    vendor, library = library_vendor(version), library_name(version)
+    if started is not None and started.vendor not in ("Slurm", vendor):
         raise UnavailableError(
-            f"the launcher is of {started.vendor}, the MPI library is"
-            f" {library_name(MPI.Get_library_version())}",
-            "start with the mpirun of the library that mpi4py uses",
+            f"the launcher is of {started.vendor}, the MPI library of mpi4py is {library}",
+            f"start with the mpirun of {vendor}, or give mpi4py the library of the launcher:"
+            " MPI4PY_LIBMPI=/path/to/libmpi.so",
         )
     if not MPI.Is_initialized():
-        with alarmed(_INIT_S):
+        with default_signals():
             MPI.Init_thread(level)
+    MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # to be raised; or else MPI ends the process
     size = MPI.COMM_WORLD.Get_size()
     if started is not None and size != started.size:
         leave_mpi(MPI)  # the same on every rank; without it MPICH leaves its memory behind
         raise UnavailableError(
-            f"the launcher started {started.size} ranks, MPI sees {size}",
-            "use the mpirun of the library that mpi4py uses, or srun --mpi=pmi2 or pmix as it"
-            " needs",
+            f"the launcher of {started.vendor} started {started.size} ranks, {library} sees {size}",
+            f"use the mpirun of {vendor}, or srun --mpi=pmi2 or pmix as it needs",
         )
     return MPI
 
 
 def leave_mpi(mpi: MpiModule) -> None:
-    """MPI_Finalize, which waits for all ranks, with a deadline."""
-    with alarmed(_LEAVE_S):
+    """MPI_Finalize, which waits for all ranks."""
+    with default_signals():
         mpi.Finalize()
+
+
+def segments_of(pid: int | str) -> Iterator[Path]:
+    """MPICH's own shared memory that a process has attached and that still has a name.
+
+    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave
+    some megabytes in /dev/shm. Attached memory needs no name, and MPI_Finalize does not mind.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        path = line.split(maxsplit=5)[5:]
+        # one that has no name any more ends in " (deleted)"
+        if path and path[0].startswith("/dev/shm/mpich_shm_") and not path[0].endswith(")"):
+            yield Path(path[0])
 
 
 def unlink_segments() -> None:
     """Take the names off MPICH's own shared memory. Call it once all ranks of the host have
     initialised.
-
-    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave
-    some megabytes in /dev/shm. Attached memory needs no name, and MPI_Finalize does not mind.
     """
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[5:]
-        # one that has no name any more ends in " (deleted)"
-        if path and path[0].startswith("/dev/shm/mpich_shm_"):
-            Path(path[0]).unlink(missing_ok=True)
+    for segment in segments_of("self"):
+        segment.unlink(missing_ok=True)
 
 
 def library_vendor(version: str) -> str:
@@ -244,3 +262,12 @@ def find_mpirun() -> str:
     if path is None:
         raise UnavailableError("there is no mpirun", INSTALL_HINT)
     return path
+
+
+def find_local_mpirun() -> str:
+    """What starts ranks on this host alone: of MPICH the launcher that listens on no socket, where
+    it is built. Raises UnavailableError.
+    """
+    mpirun = find_mpirun()
+    forker = str(Path(mpirun).with_name("mpiexec.gforker"))
+    return forker if os.access(forker, os.X_OK) else mpirun

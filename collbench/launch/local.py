@@ -15,8 +15,10 @@ from multiprocessing.process import BaseProcess
 
 from collbench.launch.driver import Driver
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
+from collbench.launch.launcher import INTERRUPTIONS
 from collbench.launch.server import die_with_parent, serve
-from collbench.machine.host import memory_left_bytes
+from collbench.launch.watchdog import LOST_S
+from collbench.machine.host import memory_left_bytes, shortage
 from collbench.util.errors import UnavailableError
 from collbench.util.units import format_size
 
@@ -27,9 +29,11 @@ class LocalGroup:
     """Ranks on this host, as many as a worker group needs."""
 
     kind: GroupKind = "local"
+    library = ""
     ranks = rank = 0
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = LOST_S) -> None:
+        self._timeout_s = timeout_s
         self.hosts: Sequence[str] = (socket.gethostname(),)
 
     def shared_workers(self, rank: type[RankT], n: int, arena_bytes: int) -> WorkerGroup[RankT]:
@@ -40,7 +44,7 @@ class LocalGroup:
         """N ranks started by mpirun."""
         from collbench.launch.mpirun import MpirunWorkerGroup
 
-        return MpirunWorkerGroup(rank, n)
+        return MpirunWorkerGroup(rank, n, self._timeout_s)
 
     def gpu_workers(self, rank: type[RankT], n: int) -> WorkerGroup[RankT]:
         """N threads of this process, each with a GPU of its own."""
@@ -88,26 +92,28 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
         sys.stdout.flush()
         sys.stderr.flush()
         fork = multiprocessing.get_context("fork")
-        pairs = [fork.Pipe() for _ in range(n)]
         self._processes: list[BaseProcess] = []
-        for number in range(n):
-            others = [
-                end
-                for index, pair in enumerate(pairs)
-                for end in (pair if index != number else pair[:1])
-            ]
-            process = fork.Process(
-                target=_rank_main,
-                args=(rank, number, n, self._arena, pairs[number][1], others, os.getpid()),
-                daemon=True,
-            )
-            with _no_interrupt():
-                process.start()
-            self._processes.append(process)
-        for _, theirs in pairs:
-            theirs.close()
+        ends: list[Connection] = []
+        try:
+            for number in range(n):
+                mine, theirs = fork.Pipe()
+                ends.append(mine)
+                with theirs, _no_interrupt():
+                    process = fork.Process(
+                        target=_rank_main,
+                        args=(rank, number, n, self._arena, theirs, ends, os.getpid()),
+                        daemon=True,
+                    )
+                    process.start()
+                self._processes.append(process)
+        except OSError as error:
+            self._end(ends)
+            raise UnavailableError(
+                f"cannot start rank {len(self._processes)} of {n}: {shortage(error)}",
+                "use fewer --ranks, or raise the limit",
+            ) from None
         pids = [process.pid or 0 for process in self._processes]
-        self._driver = Driver([mine for mine, _ in pairs], pids, self._exit_code, self._abort)
+        self._driver = Driver(ends, pids, self._exit_code, self._abort)
 
     def _exit_code(self, rank: int) -> int | None:
         self._processes[rank].join(timeout=0.2)
@@ -120,8 +126,12 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
         return self._driver.call(method, args, timeout_s)
 
     def close(self) -> None:
+        self._end(self._driver.connections)
+
+    def _end(self, connections: Sequence[Connection]) -> None:
+        """End the ranks that were started."""
         self._abort()
-        for connection in self._driver.connections:
+        for connection in connections:
             connection.close()
         for process in self._processes:
             # nothing of theirs is worth saving, and a stopped process obeys nothing else
@@ -131,10 +141,10 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back here, and for good in what is forked meanwhile: the driver decides what
-    becomes of its ranks.
+    """Hold Ctrl-C and its like back here, and for good in what is forked meanwhile: the driver
+    decides what becomes of its ranks.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
     try:
         yield
     finally:

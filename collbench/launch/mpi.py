@@ -6,7 +6,6 @@ is stopped or lost is noticed within a deadline, and then MPI_Abort ends what is
 """
 
 import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from collbench.launch.driver import (
     results_of,
 )
 from collbench.launch.group import GroupKind, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import alarmed, launcher, leave_mpi, load_mpi, unlink_segments
+from collbench.launch.launcher import Launcher, described_library, leave_mpi, load_mpi
 from collbench.launch.mpi_types import MpiModule
 from collbench.launch.server import Reply, perform, rank_class, rank_name
-from collbench.launch.watchdog import Watchdog, end_all
+from collbench.launch.watchdog import LOST_S, TOGETHER_S, end_all, watchdog_of
 from collbench.util.errors import UnavailableError
 from collbench.util.units import format_size
 
@@ -33,8 +32,10 @@ _IDLE_S = 0.0005  # between two looks for a message, after a burst of looks with
 _BURST = 200
 _LOOK_AT_DRIVER_S = 1.0
 DRIVER_STOPPED_S = 10.0  # how long rank 0 may be stopped before its ranks give up
-_SMALLER = "use smaller sizes or a smaller --buffsize; in Docker raise --shm-size"
-_OPEN_S = 30.0  # for what all ranks do together at the start and at the end of a sweep
+_SMALLER = (
+    "use smaller sizes or a smaller --buffsize, or raise the limit: docker run --shm-size=8g, or"
+    " mount -o remount,size=8g /dev/shm"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,17 @@ class MpiGroup:
 
     kind: GroupKind = "mpi"
 
-    def __init__(self) -> None:
-        self._mpi = load_mpi(launcher())
+    def __init__(self, started: Launcher, timeout_s: float = LOST_S) -> None:
+        self.watchdog = watchdog_of(started)
+        self.watchdog.start(timeout_s)
+        self._mpi = load_mpi(started)
+        self.library = described_library(self._mpi.Get_library_version())
         self.comm = self._mpi.COMM_WORLD
         self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
-        if self.rank != 0:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends all of them
-        with alarmed(_OPEN_S):
-            self.watchdog = Watchdog(self.comm)
-        unlink_segments()
+        self.watchdog.join(self.comm)
         self.hosts: Sequence[str] = self.watchdog.hosts
         if len(set(self.hosts)) > 1 and self._mpi.Query_thread() < self._mpi.THREAD_MULTIPLE:
-            self.watchdog.close()
+            self.watchdog.stop_heartbeat()
             leave_mpi(self._mpi)
             raise UnavailableError(
                 "on several hosts the heartbeat needs MPI's thread level multiple",
@@ -105,10 +105,10 @@ class MpiGroup:
 
     def close(self, exit_code: int) -> None:
         """Rank 0: let the others leave with that exit code, and leave MPI with them."""
-        with self.watchdog.limit("the others to leave", _OPEN_S):
+        with self.watchdog.guarded(), self.watchdog.together("the others to leave"):
             for rank in range(1, self.ranks):
                 self.comm.isend(exit_code, rank, _CALL_TAG).wait()
-        self._leave()
+            self._leave()
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
@@ -118,29 +118,27 @@ class MpiGroup:
         """Ranks other than 0: answer calls until rank 0 says it is over; returns the exit code.
         Ends all ranks with 4 if rank 0 is lost.
         """
-        while True:
-            message = self._next_call()
-            if isinstance(message, int):
-                break
-            answer = self.perform(message)
-            with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
-                self.comm.isend(answer, 0, _ANSWER_TAG).wait()
-        self._leave()
+        with self.watchdog.guarded():
+            while not isinstance(message := self._next_call(), int):
+                answer = self.perform(message)
+                with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
+                    self.comm.isend(answer, 0, _ANSWER_TAG).wait()
+            self._leave()
         return message
 
     def _leave(self) -> None:
-        with self.watchdog.limit("its own GPU and libraries to let go", _OPEN_S):
+        with self.watchdog.limit("its own GPU and libraries to let go", TOGETHER_S):
             for part in self._parts.values():
                 part.close()
             self._parts.clear()
         self._arenas.clear()
-        self.watchdog.close()
-        with self.watchdog.limit("the others to leave", _OPEN_S):
+        self.watchdog.stop_heartbeat()
+        with self.watchdog.together("all ranks to leave MPI"):
             for window in self._windows:
                 window.Unlock_all()
                 window.Free()
             self.comm.Barrier()
-        leave_mpi(self._mpi)
+            leave_mpi(self._mpi)
 
     def _next_call(self) -> OpenRank | RankCall | int:
         looks, looked_at = 0, time.monotonic()
@@ -165,10 +163,11 @@ class MpiGroup:
     def perform(self, message: OpenRank | RankCall) -> Reply:
         """Do what rank 0 asks of this rank."""
         if isinstance(message, RankCall):
-            return perform(self._parts[message.rank], message.method, message.args)
+            fatal = (self._mpi.Exception,)
+            return perform(self._parts[message.rank], message.method, message.args, fatal)
         arena_bytes = message.arena_bytes
-        with self.watchdog.limit("all ranks to open shared memory", _OPEN_S):
-            least = self.comm.allreduce(_shm_free(), self._mpi.MIN) if arena_bytes else 0
+        with self.watchdog.together("all ranks to open shared memory"):
+            least = min(self.comm.allgather(_shm_free())) if arena_bytes else 0
             if arena_bytes > least:  # each rank comes to the same
                 return Reply(
                     error=UnavailableError(
@@ -190,7 +189,7 @@ class MpiGroup:
             comm=self.comm,
             watchdog=self.watchdog,
         )
-        with self.watchdog.limit("all ranks to open the backend", _OPEN_S):
+        with self.watchdog.together("all ranks to open the backend"):
             self._parts[message.rank] = rank_class(message.rank)(context)
         return Reply()
 
@@ -218,13 +217,15 @@ class _MpiWorkerGroup(WorkerGroup[RankT]):
 
     def __init__(self, group: MpiGroup, rank: type[RankT], arena_bytes: int) -> None:
         self._group, self._rank = group, rank_name(rank)
-        self._exchange(
-            OpenRank(self._rank, arena_bytes), "its own part of opening a backend", _OPEN_S
-        )
+        with group.watchdog.guarded():
+            self._exchange(
+                OpenRank(self._rank, arena_bytes), "its own part of opening a backend", TOGETHER_S
+            )
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         what = f"its own part of the call {method}"
-        return self._exchange(RankCall(self._rank, method, args), what, timeout_s)
+        with self._group.watchdog.guarded():
+            return self._exchange(RankCall(self._rank, method, args), what, timeout_s)
 
     def _exchange(self, message: OpenRank | RankCall, what: str, timeout_s: float) -> list[object]:
         group, comm = self._group, self._group.comm

@@ -3,43 +3,53 @@ mpirun.py.
 """
 
 import os
+import signal
+import socket
 import sys
-from multiprocessing.connection import Client
+from multiprocessing.connection import Connection
 
 from collbench.launch.group import RankContext
-from collbench.launch.launcher import launcher, leave_mpi, load_mpi, unlink_segments
-from collbench.launch.mpirun import KEY_VARIABLE
+from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher, leave_mpi, load_mpi
+from collbench.launch.mpirun import HELLO, KEY_VARIABLE
 from collbench.launch.server import die_with_parent, rank_class, serve
-from collbench.launch.watchdog import Watchdog
-from collbench.util.errors import CollbenchError
-
-LEAVE_S = 5.0  # how long all ranks may take to leave MPI together
+from collbench.launch.watchdog import watchdog_of
+from collbench.util.errors import CollbenchError, HangError
 
 
 def main(address: str, rank: str) -> None:
     """Serve one rank of that class (see rank_name) for the driver at that abstract address."""
     die_with_parent(os.getppid())
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.SIG_IGN)  # the driver decides
+    started = launcher() or Launcher(vendor="MPICH", size=1, rank=0)
+    watchdog = watchdog_of(started)
+    endpoint = _connect(address, started.rank)
     try:
-        endpoint = Client(
-            f"\0{address}", "AF_UNIX", authkey=bytes.fromhex(os.environ.pop(KEY_VARIABLE))
-        )
-    except (OSError, EOFError):
-        sys.exit(4)  # the driver has gone
-    try:
-        mpi = load_mpi(launcher())
+        mpi = load_mpi(started)
     except CollbenchError as error:
-        endpoint.send((-1, os.getpid(), error.message))
+        endpoint.send(error.message)
         sys.exit(error.exit_code)
     comm = mpi.COMM_WORLD
-    watchdog = Watchdog(comm)
-    unlink_segments()
-    endpoint.send((comm.Get_rank(), os.getpid(), ""))
+    watchdog.join(comm)
+    endpoint.send("")
     context = RankContext(rank=comm.Get_rank(), n=comm.Get_size(), comm=comm, watchdog=watchdog)
-    serve(endpoint, rank_class(rank)(context))
-    watchdog.close()
-    with watchdog.limit("the others to leave MPI", LEAVE_S):
-        comm.Barrier()
-    leave_mpi(mpi)
+    with watchdog.guarded():
+        serve(endpoint, rank_class(rank)(context), fatal=(mpi.Exception,))
+        watchdog.stop_heartbeat()
+        with watchdog.together("all ranks to leave MPI"):
+            comm.Barrier()
+            leave_mpi(mpi)
+
+
+def _connect(address: str, rank: int) -> Connection:
+    """The connection to the driver, which now knows this rank. Ends this process if it has gone."""
+    end = socket.socket(socket.AF_UNIX)
+    try:
+        end.connect(f"\0{address}")
+        end.sendall(bytes.fromhex(os.environ.pop(KEY_VARIABLE)) + HELLO.pack(rank, os.getpid()))
+    except OSError:
+        sys.exit(HangError.exit_code)
+    return Connection(end.detach())
 
 
 if __name__ == "__main__":

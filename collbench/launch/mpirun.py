@@ -1,104 +1,129 @@
 """A worker group whose ranks mpirun starts, for an MPI library's own collectives in a sweep that
 has no launcher itself.
 
-Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind) and
-then sleeps in the kernel until it is called, so that it does not disturb what is measured in
-between.
+Each rank connects back over a Unix socket in the abstract namespace (no file to leave behind), says
+who it is before MPI starts and again once it has started, and then sleeps in the kernel until it is
+called, so that it does not disturb what is measured in between. Between mpirun and this process
+stands a reaper, so that nothing of it outlives this process.
 """
 
+import hmac
 import os
 import secrets
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
 
-from collbench.launch.driver import Driver
+from collbench.launch import reaper
+from collbench.launch.driver import RUNS, Driver, fate, rank_lost
 from collbench.launch.group import RankT, WorkerGroup
-from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.launch.guardian import fate_of_all, ranks_below
+from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_local_mpirun
 from collbench.launch.server import rank_name
-from collbench.util.errors import RankLostError, UnavailableError
+from collbench.machine.host import shortage
+from collbench.util.errors import CollbenchError, HangError, RankLostError, UnavailableError
 
 KEY_VARIABLE = "COLLBENCH_KEY"
-_CONNECT_S = 30.0  # until all ranks have connected back
+KEY_BYTES = 16
+HELLO = struct.Struct("<ii")  # rank, process id; the key goes before
+_CONNECT_S = 30.0  # until all ranks have started MPI, while all seem to run
+_HELLO_S = 5.0  # for one that has connected to say who it is
+_LOOK_S = 0.1
+_END_S = 4.0  # for mpirun to end with its ranks, and for its reaper to end them
+_CREDENTIALS = struct.Struct("3i")  # process id, user, group
+# Ranks of one host need no network: no socket of theirs listens on one.
+LOCAL_VARIABLES = {"OMPI_MCA_btl": "self,sm", "UCX_NET_DEVICES": "lo"}
 
 
 class MpirunWorkerGroup(WorkerGroup[RankT]):
-    """n ranks under an mpirun of ours."""
+    """n ranks under an mpirun of ours. One that is seen stopped or gone while they start may keep
+    the others for lost_s.
+    """
 
-    def __init__(self, rank: type[RankT], n: int) -> None:
-        key = secrets.token_bytes(16)
-        self._pids: list[int] = []
+    def __init__(self, rank: type[RankT], n: int, lost_s: float) -> None:
+        key = secrets.token_bytes(KEY_BYTES)
         address = f"collbench-{os.getpid()}-{secrets.token_hex(8)}"
-        with Listener(f"\0{address}", "AF_UNIX", backlog=n, authkey=key) as listener:
-            environment = {**OPEN_MPI_VARIABLES, **os.environ, KEY_VARIABLE: key.hex()}
-            environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
-            # a file, because a pipe that nobody reads would fill up
-            self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-            self._mpirun = subprocess.Popen(
-                [
-                    find_mpirun(),
-                    "-n",
-                    str(n),
-                    sys.executable,
-                    "-m",
-                    "collbench.launch.mpi_worker",
-                    address,
-                    rank_name(rank),
-                ],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                start_new_session=True,
-            )
+        environment = {**OPEN_MPI_VARIABLES, **LOCAL_VARIABLES, **os.environ}
+        environment[KEY_VARIABLE] = key.hex()
+        environment.pop("PYTHONUNBUFFERED", None)  # MPICH's mpirun then splits lines
+        worker = [sys.executable, "-m", "collbench.launch.mpi_worker", address, rank_name(rank)]
+        command = [find_local_mpirun(), "-n", str(n), *worker]
+        # a file, because a pipe that nobody reads would fill up
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"\0{address}")
+            listener.listen(n)
             try:
-                ends = self._accept(listener, n)
+                self._mpirun = subprocess.Popen(
+                    [sys.executable, "-I", "-S", reaper.__file__, str(os.getpid()), *command],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise _not_started(n, shortage(error)) from None
+            reception = _Reception(listener, key)
+            try:
+                self._await(reception, n, lost_s)
             except BaseException:
-                self._kill()
+                self._end()
                 raise
-        self._pids = [pid for _, pid in ends]
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)  # which ends a call of accept, too
         self._driver = Driver(
-            [connection for connection, _ in ends], self._pids, lambda rank: None, lambda: None
+            [reception.connections[rank] for rank in range(n)],
+            [reception.pids[rank] for rank in range(n)],
+            lambda rank: None,
+            lambda: None,
         )
 
-    def _accept(self, listener: Listener, n: int) -> list[tuple[Connection, int]]:
-        """Connections of all ranks in rank order, with their process ids. Raises UnavailableError
-        if they do not come.
+    def _await(self, reception: "_Reception", n: int, lost_s: float) -> None:
+        """Wait until all ranks have started MPI. Raises UnavailableError if they cannot, and
+        RankLostError if one stops or is killed meanwhile.
         """
-        connected: dict[int, tuple[Connection, int]] = {}
-        problem: list[str] = []
+        start = time.monotonic()
+        while reception.ready < n:
+            reception.changed.wait(_LOOK_S)
+            reception.changed.clear()
+            waited_s = time.monotonic() - start
+            if reception.problem:
+                raise _not_started(n, reception.problem)
+            if reception.lost or self._mpirun.poll() is not None:
+                time.sleep(_LOOK_S)  # a problem that was said may still be on its way
+                raise (
+                    _not_started(n, reception.problem)
+                    if reception.problem
+                    else self._lost(reception, n)
+                )
+            if waited_s < lost_s and waited_s < _CONNECT_S:
+                continue
+            ranks = ranks_below(self._mpirun.pid)
+            fates = {rank: fate_of_all(ranks.get(rank, [])) for rank in range(n) if ranks}
+            if lost := [f"rank {rank} {what}" for rank, what in fates.items() if what != RUNS]:
+                raise rank_lost(lost)
+            if waited_s > _CONNECT_S:
+                raise _not_started(n, f"{reception.ready} of {n} came up in {waited_s:.0f} s")
 
-        def accept() -> None:
-            try:
-                # none says hello before MPI has started on all
-                for connection in [listener.accept() for _ in range(n)]:
-                    rank, pid, error = connection.recv()
-                    if error:
-                        problem.append(error)
-                        return
-                    connected[rank] = connection, pid
-            except (OSError, EOFError):
-                return
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        waited = 0.0
-        while thread.is_alive() and waited < _CONNECT_S and self._mpirun.poll() is None:
-            thread.join(timeout=0.1)
-            waited += 0.1
-        if len(connected) < n:
-            last = self._stderr_lines()[-1:] or [
-                f"{len(connected)} of {n} ranks came up in {_CONNECT_S:.0f} s"
-            ]
-            why = (problem or last)[0]
-            raise UnavailableError(
-                f"mpirun could not start {n} ranks: {why}",
-                "try: mpirun -n 2 python -m mpi4py.bench helloworld",
-            )
-        return [connected[rank] for rank in range(n)]
+    def _lost(self, reception: "_Reception", n: int) -> CollbenchError:
+        """Why a rank, or mpirun, has ended before all ranks were there."""
+        if reception.lost:
+            return rank_lost([f"rank {rank} is gone" for rank in sorted(reception.lost)])
+        lines, code = self._stderr_lines(), self._mpirun.returncode
+        ours = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
+        if code < 0:
+            return rank_lost([f"mpirun {fate(0, code)} while it started {n} ranks"])
+        if code == HangError.exit_code or any("signal" in line.lower() for line in lines):
+            return rank_lost(ours or [f"a rank was killed while mpirun started {n} ranks"])
+        return _not_started(n, (ours or lines[-1:] or ["it says nothing"])[0])
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:
@@ -109,8 +134,11 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                 for line in self._stderr_lines()
                 if line.startswith("Error: ")
             ]
-            # who gave up knows more than who finds them all gone
-            error.message = "; ".join(reasons) or error.message
+            # its ranks end with it, and who gave up knows more than who finds them all gone
+            if reasons:
+                error.message = "; ".join(reasons)
+            elif (code := self._mpirun.poll()) is not None and code < 0:
+                error.message = f"mpirun {fate(0, code)}, and its ranks with it"
             raise
 
     def _stderr_lines(self) -> list[str]:
@@ -123,19 +151,69 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
             with suppress(OSError):
                 connection.send(None)
             connection.close()
-        self._kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._mpirun.wait(timeout=_END_S)
+        self._end()
 
-    def _kill(self) -> None:
-        """End mpirun, which ends its ranks; a rank that is stopped obeys only a kill."""
-        try:
-            self._mpirun.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            self._mpirun.terminate()
-            for pid in self._pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+    def _end(self) -> None:
+        """End mpirun and its ranks, if they have not ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._mpirun.poll() is None:
+                self._mpirun.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    self._mpirun.wait(timeout=_END_S)
+        self._stderr.close()
+
+
+def _not_started(n: int, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"{find_local_mpirun()} could not start {n} ranks: {why}",
+        "try: mpirun -n 2 python -m mpi4py.bench helloworld",
+    )
+
+
+class _Reception:
+    """Takes the connections of ranks: those of this user that know the key and say who they are in
+    time. ready: how many have started MPI. lost: ranks whose connection has closed before.
+    """
+
+    def __init__(self, listener: socket.socket, key: bytes) -> None:
+        self._listener, self._key = listener, key
+        self.connections: dict[int, Connection] = {}
+        self.pids: dict[int, int] = {}
+        self.lost: set[int] = set()
+        self.problem, self.ready = "", 0
+        self.changed = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                end, _ = self._listener.accept()
+                threading.Thread(target=self._greet, args=(end,), daemon=True).start()
+
+    def _greet(self, end: socket.socket) -> None:
+        with end:
+            credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
+                return
+            end.settimeout(_HELLO_S)
             try:
-                self._mpirun.wait(timeout=2.0)
-            except subprocess.TimeoutExpired:
-                self._mpirun.kill()
-                self._mpirun.wait()
+                hello = end.recv(KEY_BYTES + HELLO.size, socket.MSG_WAITALL)
+            except OSError:
+                return
+            if not hmac.compare_digest(hello[:KEY_BYTES], self._key) or len(hello) < KEY_BYTES:
+                return
+            rank, pid = HELLO.unpack(hello[KEY_BYTES:])
+            end.settimeout(None)
+            self.pids[rank] = pid
+            connection = Connection(end.detach())
+        try:
+            problem: str = connection.recv()
+        except (EOFError, OSError):
+            self.lost.add(rank)
+        else:
+            self.connections[rank] = connection
+            self.problem = self.problem or problem
+            self.ready += 1
+        self.changed.set()

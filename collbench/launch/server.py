@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from collbench.launch.group import Rank
+from collbench.machine.host import shortage
 from collbench.util.errors import CollbenchError, UnavailableError
 
 MethodCall = tuple[str, tuple[object, ...]]  # the name of a method, and its arguments
@@ -54,12 +55,16 @@ def _method(part: Rank, name: str) -> Callable[..., object]:
     return member
 
 
-def perform(part: Rank, name: str, args: tuple[object, ...]) -> Reply:
+def perform(
+    part: Rank, name: str, args: tuple[object, ...], fatal: tuple[type[Exception], ...] = ()
+) -> Reply:
     """Run one call. Whatever it raises becomes an answer: this is the border of a process, past
-    which an exception would be lost.
+    which an exception would be lost. fatal: what is raised all the same.
     """
     try:
         return Reply(_method(part, name)(part, *args))
+    except fatal:
+        raise
     except CollbenchError as error:
         return Reply(error=error)
     except MemoryError as error:
@@ -67,6 +72,12 @@ def perform(part: Rank, name: str, args: tuple[object, ...]) -> Reply:
             error=UnavailableError(
                 f"{name} failed: {str(error) or 'out of memory'}",
                 "use smaller sizes or fewer ranks",
+            )
+        )
+    except OSError as error:
+        return Reply(
+            error=UnavailableError(
+                f"{name} failed: {shortage(error)}", "raise the limit, or use fewer ranks"
             )
         )
     except part.faults as error:
@@ -84,14 +95,14 @@ def perform(part: Rank, name: str, args: tuple[object, ...]) -> Reply:
         )
 
 
-def serve(endpoint: Endpoint, part: Rank) -> None:
-    """Answer calls until the driver says None or is gone."""
+def serve(endpoint: Endpoint, part: Rank, fatal: tuple[type[Exception], ...] = ()) -> None:
+    """Answer calls until the driver says None or is gone. Raises what is fatal."""
     while True:
         try:
             message = endpoint.recv()
             if message is None:
                 return
-            endpoint.send(perform(part, *message))
+            endpoint.send(perform(part, *message, fatal))
         except (EOFError, ConnectionError):
             return
 

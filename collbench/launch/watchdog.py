@@ -1,36 +1,38 @@
 """A deadline for calls that have none of their own, as MPI's: past it this rank says who keeps it
 waiting and ends all ranks.
 
-Nothing else gets a process out of a blocking call of a C library.
+Nothing else gets a process out of a blocking call of a C library. Who looks at the clock is another
+process (see guardian.py).
 """
 
-import fcntl
 import os
 import signal
 import socket
-import stat
 import sys
-import termios
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
-from collbench.launch.driver import RUNS, fate
-from collbench.launch.heartbeat import SILENT_S, Heartbeat
+from collbench.launch import guardian
+from collbench.launch.guardian import Page, Wait, World
+from collbench.launch.heartbeat import Heartbeat
+from collbench.launch.launcher import Launcher, unlink_segments
 from collbench.launch.mpi_types import Comm
 from collbench.util.errors import HangError
+from collbench.util.text import printable
 
-_FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not
-_READ_S = 3.0  # for one that has not even read it
-_END_S = 6.0  # for both, and for MPI_Abort
-_TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
+TOGETHER_S = 30.0  # for what all ranks do together, while all seem to run
+START_S = 120.0  # until all ranks, which may load Python from a slow disk, have initialised MPI
+LOST_S = 10.0  # and where one is seen stopped or gone, by default
+_END_S = 6.0  # for a last message, and for MPI_Abort
 
 
 def end_all(comm: Comm, exit_code: int, last_message: str = "") -> None:
-    """Print the last message and end all ranks; mpirun's exit code is this one, within _END_S. Any
-    thread may call it. Does not return.
+    """Print the last message and end all ranks; mpirun's exit code is this one, within _END_S. Does
+    not return.
 
     Ending this process alone would not do under MPICH: its launcher then kills the others and
     reports our code, or 9 if it happens to wait for one that it killed before it looks away; or it
@@ -41,86 +43,116 @@ def end_all(comm: Comm, exit_code: int, last_message: str = "") -> None:
     mpirun keeps the first code that is not 0, and only an end of ours can be the first: a stopped
     process does not end by itself.
     """
-    # the kernel ends this process if a pipe or the library hangs: alarmed() left SIGALRM its
-    # default
+    # the kernel ends this process if a pipe or the library hangs
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _END_S)
     with suppress(OSError):  # who listened has gone
         if last_message:
-            print(last_message, file=sys.stderr, flush=True)
+            print(printable(last_message), file=sys.stderr, flush=True)
         sys.stdout.flush()
         sys.stderr.flush()
-    time.sleep(_FORWARD_S)
-    deadline = time.monotonic() + _READ_S
-    while (_is_unread(1) or _is_unread(2)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    time.sleep(guardian.FORWARD_S)
+    guardian.await_reader()
     comm.Abort(exit_code)
     os._exit(exit_code)  # Open MPI's returns where another thread has begun it
 
 
-def _is_unread(file: int) -> bool:
-    """Whether this is a pipe whose reader has not taken everything yet."""
-    try:
-        return stat.S_ISFIFO(os.fstat(file).st_mode) and fcntl.ioctl(
-            file, termios.FIONREAD, bytes(4)
-        ) != bytes(4)
-    except OSError:
-        return False
+@lru_cache(maxsize=1)
+def watchdog_of(started: Launcher) -> "Watchdog":
+    """The watchdog of this process, which is a child of the one that first asked for it (see
+    guardian.start): ask before MPI or CUDA starts.
+    """
+    return Watchdog(started)
 
 
 class Watchdog:
-    """Knows the processes of all ranks of a communicator, and watches over this one's blocking
-    calls. Making it is collective.
+    """Knows the processes of all ranks, and watches over this one's waits.
+
+    lost_s: how long a rank that is seen stopped or gone may keep the others where they have no
+    other deadline.
     """
 
-    def __init__(self, comm: Comm) -> None:
-        self._comm, self.rank = comm, int(comm.Get_rank())
+    def __init__(self, started: Launcher) -> None:
+        self.rank, self.lost_s = started.rank, LOST_S
+        self._page = Page(started.size)
+        self._world: World | None = None
+        now = time.monotonic()
+        self._wait = Wait("all ranks to start MPI", now, now + START_S, self.lost_s)
+        self._page.write(self._wait, None)
+        guardian.start(self._page, started)
+
+    def start(self, lost_s: float) -> None:
+        """MPI starts now. lost_s: from now on."""
+        self.lost_s = lost_s
+        self._wait = replace(self._wait, lost_s=lost_s)
+        self._page.write(self._wait, None)
+
+    def join(self, comm: Comm) -> None:
+        """Learn who the others are, once MPI runs. It is collective."""
         everyone: list[tuple[str, str, int]] = comm.allgather(
             (_boot_id(), socket.gethostname(), os.getpid())
         )
+        unlink_segments()
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
-        self.pids = [pid for _, _, pid in everyone]
-        self._heartbeat = Heartbeat(comm, self.hosts)
+        self._comm = comm
+        self._world = World(self.hosts, [pid for _, _, pid in everyone])
+        self._heartbeat = Heartbeat(comm, self.hosts, self._page)
+        self._wait = Wait()
+        self._page.write(self._wait, self._world)
 
     def fate(self, rank: int) -> str:
         """What became of a rank's process; a remote one seems to run while its heartbeat comes."""
-        if self.hosts[rank] == self.hosts[self.rank]:
-            return fate(self.pids[rank], None)
-        silence_s = self._heartbeat.silence_s(rank)
-        return (
-            f"on host {self.hosts[rank]} sent no heartbeat for {silence_s:.0f} s"
-            if silence_s > SILENT_S
-            else RUNS
-        )
+        assert self._world is not None
+        return guardian.fate_in(self._world, self._page, rank, self.rank)
 
     def leave(self, story: str) -> None:
         """Say why this rank gives up, and end all."""
-        end_all(self._comm, HangError.exit_code, f"Error: rank {self.rank} {story}")
+        text = f"Error: rank {self.rank} {story}\nHint: {HangError.general_hint}"
+        end_all(self._comm, HangError.exit_code, text)
 
-    def close(self) -> None:
-        """End the heartbeat."""
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Leave if MPI fails in the body, as it does where another rank is gone: which, its
+        guardian says first.
+        """
+        from mpi4py import MPI
+
+        try:
+            yield
+        except MPI.Exception as error:
+            time.sleep(guardian.TURN_S + guardian.FORWARD_S)
+            self.leave(f"cannot go on: {str(error).splitlines()[0]}")
+
+    def stop_heartbeat(self) -> None:
+        """No more messages of it, before MPI ends."""
         self._heartbeat.stop()
 
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:
         """End all ranks if the body, which waits for `what`, has not returned by the deadline."""
-        timer = threading.Timer(deadline_s, self._give_up, (what, deadline_s))
-        timer.daemon = True
-        timer.start()
+        now = time.monotonic()
+        with self._waiting(Wait(what, now, now + deadline_s)):
+            yield
+
+    @contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """A limit for what all ranks do at the same time: a long one, and a short one once a rank
+        is seen stopped or gone.
+        """
+        now = time.monotonic()
+        with self._waiting(Wait(what, now, now + max(TOGETHER_S, self.lost_s), self.lost_s)):
+            yield
+
+    @contextmanager
+    def _waiting(self, wait: Wait) -> Iterator[None]:
+        outer = self._wait
+        self._wait = replace(wait, until=min(wait.until, outer.until))
+        self._page.write(self._wait, self._world)
         try:
             yield
         finally:
-            timer.cancel()
-
-    def _give_up(self, what: str, deadline_s: float) -> None:
-        fates = [self.fate(rank) for rank in range(len(self.pids))]
-        if RUNS in fates[: self.rank]:
-            time.sleep(_TURN_S)
-        blame = "".join(
-            f"; rank {rank} {fate}"
-            for rank, fate in enumerate(fates)
-            if fate != RUNS and rank != self.rank
-        )
-        self.leave(f"waited {deadline_s:.1f} s for {what}{blame}")
+            self._wait = outer
+            self._page.write(outer, self._world)
 
 
 def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:

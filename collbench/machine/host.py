@@ -2,24 +2,36 @@
 stated default. And its huge pages.
 """
 
+import errno
 import mmap
 import os
 import platform
+import resource
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.machine import cgroup
 from collbench.util.errors import CollbenchError
 from collbench.util.units import parse_size
 
-_CGROUP = Path("/sys/fs/cgroup")
+_PROCESSES = resource.RLIMIT_NPROC
 # where sysfs has none: the last-level cache of a common server core complex
 _DEFAULT_CACHE_BYTES = 32 << 20
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
-    return len(own_cores())
+    """How many cores this process may run on, or has the time of where a control group limits
+    that.
+    """
+    cpus = _cpus()
+    cores = len(own_cores())
+    return cores if cpus is None else max(1, min(cores, int(cpus)))
+
+
+@lru_cache(maxsize=1)
+def _cpus() -> float | None:
+    return cgroup.cpus()
 
 
 def own_cores() -> frozenset[int]:
@@ -72,19 +84,29 @@ def busy_seconds() -> float:
 
 def memory_left_bytes() -> int:
     """Memory that may still be taken, private or shared: what the kernel calls available, or less
-    where a cgroup says so.
+    where a control group says so.
     """
     available = 1 << 62
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             available = int(line.split()[1]) * 1024
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            available = min(available, int(limit) - int((_CGROUP / "memory.current").read_text()))
-    except OSError:
-        pass
-    return available
+    return min(available, cgroup.memory_left_bytes())
+
+
+def shortage(error: OSError) -> str:
+    """What this process or the system has no more of, where a call of the kernel failed for that;
+    else the kernel's own words.
+    """
+    limits = {
+        errno.EMFILE: ("open files", "ulimit -n", resource.RLIMIT_NOFILE),
+        errno.EAGAIN: ("processes", "ulimit -u, or pids.max of a control group", _PROCESSES),
+    }
+    if error.errno not in limits:
+        return error.strerror or str(error)
+    what, name, number = limits[error.errno]
+    limit, _ = resource.getrlimit(number)
+    most = "no limit here" if limit == resource.RLIM_INFINITY else str(limit)
+    return f"{(error.strerror or what).lower()}: {what} are limited ({name}: {most})"
 
 
 def own_pages(size: int, flags: int = 0) -> mmap.mmap:

@@ -140,10 +140,11 @@ def test_children_go_with_their_parent_and_leave_stdout_alone() -> None:
 UNDER_MPIRUN = """
 import sys
 from collbench.backends.gpu.child import ChildWorkerGroup
+from collbench.launch.launcher import launcher
 from collbench.launch.mpi import MpiGroup
 from tests.support.child_rank import ChildRank
 
-group = MpiGroup()
+group = MpiGroup(launcher())
 if group.rank != 0:
     sys.exit(group.serve())
 for algo in ("Ring", "Tree"):

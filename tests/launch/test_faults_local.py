@@ -45,7 +45,7 @@ def test_a_killed_rank_is_named_and_ends_the_run(tmp_path: Path, rank: int, prot
         assert f"rank {rank} was killed by SIGKILL" in run.rows()[-1].reason
 
 
-@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], [(1, "simple")]))
+@pytest.mark.parametrize(("rank", "proto"), tiered([(0, "ll"), (1, "simple")], []))
 def test_a_stopped_rank_ends_the_run_within_its_deadline(
     tmp_path: Path, rank: int, proto: str
 ) -> None:
@@ -62,10 +62,7 @@ def test_a_stopped_rank_ends_the_run_within_its_deadline(
 
 @pytest.mark.parametrize(
     ("phase", "story"),
-    tiered(
-        [("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")],
-        [("timed", "; rank 0 waited at a barrier for rank 1")],
-    ),
+    tiered([("load", ""), ("timed", "; rank 0 waited at a barrier for rank 1")], []),
 )
 def test_a_rank_that_stops_in_any_phase(tmp_path: Path, phase: str, story: str) -> None:
     command = sweep(
@@ -92,9 +89,10 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path) -> None:
         kept = run.wait_for_rows(10)
         os.killpg(run.process.pid, signal.SIGINT)
         assert run.finish() == 130
-        assert run.stderr.split("\n\n") == [
+        assert run.stderr.splitlines()[-3:] == [
             f"# The rows that were measured are in {run.csv}: --resume goes on from there.",
-            "Interrupted.\n",
+            "",
+            "Interrupted.",
         ]
         assert run.csv.read_text().startswith(kept)
         assert {row.status for row in run.rows()} == {"ok"}

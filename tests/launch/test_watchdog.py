@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,14 +24,14 @@ WORDS = "Error: rank 0 waited in vain"
 # 20 more if not.
 PROGRAM = f"""
 import os, time
-from collbench.launch import watchdog
+from collbench.launch import guardian, watchdog
 
 class Comm:
     def Abort(self, code):
         CHANGE
-        os._exit(code + (20 if watchdog._is_unread(2) else 10))
+        os._exit(code + (20 if guardian.is_unread(2) else 10))
 
-watchdog._READ_S, watchdog._END_S = LIMITS
+guardian.READ_S, watchdog._END_S = LIMITS
 watchdog.end_all(Comm(), 4, "{WORDS}")
 """
 
@@ -83,7 +83,10 @@ def test_rank_0_does_its_part_with_a_deadline() -> None:
         return Reply(list(watched))
 
     group = SimpleNamespace(
-        ranks=1, comm=None, watchdog=SimpleNamespace(limit=limit), perform=perform
+        ranks=1,
+        comm=None,
+        watchdog=SimpleNamespace(limit=limit, guarded=nullcontext),
+        perform=perform,
     )
     workers = _MpiWorkerGroup(cast(Any, group), Watched, 0)
     assert workers.call(Watched.timed, timeout_s=3.0) == [

@@ -1,5 +1,5 @@
 """Faults injected into real runs with MPI: the group of ranks under mpirun, and the peer whose
-ranks mpirun starts for a run without a launcher.
+ranks mpirun starts for a run without a launcher. Signals in general: test_random_faults.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.spec.collectives import OPS
 from tests.support.runs import (
     LONG,
     STUCK_LIMIT_S,
@@ -55,24 +56,18 @@ def long_sweep(folder: Path, *more: str) -> list[str]:
     return sweep("--ranks", "2", "--csv", str(folder / "rows.csv"), *LONG, *more)
 
 
-@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), NET)), [(1, NET)]), ids=name)
+@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), NET)), []), ids=name)
 def test_a_killed_rank_ends_all(tmp_path: Path, rank: int, more: tuple[str, ...]) -> None:
-    """The launcher sees it first and kills the others, which have no time to speak: it names the
-    process and picks the exit code.
-    """
+    """Its guardian says so, and how the launcher ends."""
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
-        pid = run.ranks(2)[rank]
-        kill(pid)
-        assert run.finish() not in (0, 1, 2, 3)
-        said = (run.stdout + run.stderr).lower()
-        assert f"pid {pid}" in said or f"rank {rank}" in said
+        kill(run.ranks(2)[rank])
+        assert run.finish() == 4
+        assert f"Error: rank {rank} was killed by SIGKILL" in run.errors()
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize(
-    ("rank", "more"), tiered(product((0, 1), ((), PEER, NET)), [(0, PEER)]), ids=name
-)
+@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), ((), PEER, NET)), []), ids=name)
 def test_a_stopped_rank_ends_all_within_a_deadline(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -86,6 +81,17 @@ def test_a_stopped_rank_ends_all_within_a_deadline(
         assert run.csv.read_text().startswith(kept)
 
 
+@pytest.mark.parametrize(
+    "where", tiered([("before-mpi",), ("shared-memory",), ("leave",)], [("before-mpi",)])
+)
+def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) -> None:
+    """In calls of MPI that hold Python's lock, or before them: only guardians still look."""
+    command = corrupt(where, sweep(*SHORT[:2], *SHORT[4:], *STUCK))
+    with Run(tmp_path, under_mpirun(3, command)) as run:
+        assert run.finish(STUCK_LIMIT_S) == 4
+        assert "rank 1 is stopped (SIGSTOP)" in run.errors()[0]
+
+
 @pytest.mark.parametrize("more", tiered([((),), (NET,)], []), ids=name)
 def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, ...]) -> None:
     command = sweep(
@@ -97,7 +103,7 @@ def test_a_rank_that_stops_between_two_batches(tmp_path: Path, more: tuple[str, 
         assert [row.status for row in run.rows()] == ["ok", "ok", "error"]
 
 
-@pytest.mark.parametrize("more", tiered([((),), (PEER,), (NET,)], [((),)]), ids=name)
+@pytest.mark.parametrize("more", tiered([((),), (PEER,), (NET,)], []), ids=name)
 def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -> None:
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
@@ -200,7 +206,7 @@ def test_a_library_of_another_vendor_than_its_launcher(tmp_path: Path, is_launch
         tmp_path, under_mpirun(2, sweep(*SHORT)) if is_launched else sweep(*SHORT), variables
     ) as run:
         assert run.finish() == 3
-        assert "the launcher is of Open MPI, the MPI library is MPICH" in run.errors()[0]
+        assert "the launcher is of Open MPI, the MPI library of mpi4py is MPICH" in run.errors()[0]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +219,9 @@ def test_a_launcher_whose_size_is_not_the_worlds(
 ) -> None:
     with Run(tmp_path, sweep(*SHORT), dict(zip(variables, ("2", "0"), strict=True))) as run:
         assert run.finish() == 3
-        assert run.errors() == ["Error: the launcher started 2 ranks, MPI sees 1"]
+        assert len(run.errors()) == 1
+        assert " started 2 ranks, " in run.errors()[0]
+        assert run.errors()[0].endswith(" sees 1")
         assert not Path(f"/dev/shm/mpich_shm_{run.process.pid:x}_0").exists()
 
 
@@ -258,8 +266,26 @@ def test_wrong_data_is_caught(tmp_path: Path, defect: str, backend: str, placeme
 
 
 @pytest.mark.parametrize(
-    ("rank", "more"), tiered(product((0, 1), (PEER, NET)), [(0, PEER)]), ids=name
+    "more",
+    tiered(
+        [(("--backend", "cpu,mpi"),), ((*NET, "--hot", "--agg-iters", "2"),)],
+        [(("--backend", "cpu,mpi"),)],
+    ),
+    ids=["both", "net"],
 )
+def test_timed_launches_that_do_nothing_are_wrong(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Of every collective, although the first check has found every set of buffers right."""
+    asked = "--op", "all", "--placement", "out,in", "--ranks", "2", "--algo", "auto"
+    few = "--sizes", "8", "--repeats", "1", "--iters", "3", "--csv", str(tmp_path / "rows.csv")
+    with Run(tmp_path, under_mpirun(2, corrupt("idle", sweep(*asked, *few, *more)))) as run:
+        assert run.finish() == 1
+        rows = [row for row in run.rows() if row.status != "waived"]
+        assert {row.op for row in rows} == set(OPS)
+        assert {row.backend for row in rows} == {"cpu"} | ({"mpi"} if "cpu,mpi" in more else set())
+        assert [row for row in rows if row.status != "wrong"] == []
+
+
+@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), (PEER, NET)), []), ids=name)
 def test_a_killed_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -267,14 +293,12 @@ def test_a_killed_rank_of_mpiruns_is_named(
         kept = run.wait_for_rows()
         kill(run.ranks(2)[rank])
         assert run.finish() == 4
-        assert f"rank {rank} is " in run.errors()[0]
+        assert f"rank {rank} was killed by SIGKILL" in run.errors()[0]
         assert run.csv.read_text().startswith(kept)
         assert run.rows()[-1].status == "error"
 
 
-@pytest.mark.parametrize(
-    ("rank", "more"), tiered(product((0, 1), (PEER, NET)), [(0, PEER)]), ids=name
-)
+@pytest.mark.parametrize(("rank", "more"), tiered(product((0, 1), (PEER, NET)), []), ids=name)
 def test_a_stopped_rank_of_mpiruns_is_named(
     tmp_path: Path, rank: int, more: tuple[str, ...]
 ) -> None:
@@ -287,7 +311,7 @@ def test_a_stopped_rank_of_mpiruns_is_named(
         assert run.rows()[-1].status == "error"
 
 
-@pytest.mark.parametrize("more", tiered([(PEER,), (NET,)], [(PEER,)]), ids=name)
+@pytest.mark.parametrize("more", tiered([(PEER,), (NET,)], []), ids=name)
 def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *more)) as run:
         kept = run.wait_for_rows()
@@ -296,9 +320,7 @@ def test_ctrl_c_with_ranks_of_mpiruns(tmp_path: Path, more: tuple[str, ...]) -> 
         assert run.csv.read_text().startswith(kept)
 
 
-@pytest.mark.parametrize(
-    "is_stopped", tiered([(False,), (True,)], [(True,)]), ids=["running", "stopped"]
-)
+@pytest.mark.parametrize("is_stopped", tiered([(False,), (True,)], []), ids=["running", "stopped"])
 def test_the_peers_ranks_end_with_a_killed_parent(tmp_path: Path, is_stopped: bool) -> None:
     with Run(tmp_path, long_sweep(tmp_path, *PEER, *STUCK)) as run:
         run.wait_for_rows()

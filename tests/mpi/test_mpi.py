@@ -67,7 +67,7 @@ def test_every_collective_of_both_backends_under_mpirun(tmp_path: Path, ranks: i
             ranks,
             1,
         )
-        assert ("MPICH" in row.versions or "Open MPI" in row.versions) == (row.backend == "mpi")
+        assert "MPICH" in row.versions or "Open MPI" in row.versions
     heads = [line for line in done.stdout.splitlines() if line.split()[:2] == ["size", "algo"]]
     assert len(heads) == 1
 

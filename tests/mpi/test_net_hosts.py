@@ -76,7 +76,7 @@ def test_ranks_that_only_share_a_host_by_chance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "cables"),
-    tiered([((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)], [((1, 1), ("data0",))]),
+    tiered([((1, 1), ("data0",)), ((2, 1), ("data0",)), ((1, 1), CABLES)], []),
     ids=["net", "shm+net", "launcher's too"],
 )
 def test_a_cut_link_ends_all_and_is_named(

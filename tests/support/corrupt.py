@@ -3,8 +3,9 @@ test; what the tests of wrong data run.
 
 element: rank 1 adds 1 to element 5 of its output in every launch. skip: rank 1 leaves out what it
 should do last; a library's collective does nothing. late: every rank's results are spoilt from the
-third launch on, after the first check. load, timed: rank 1 stops itself with SIGSTOP when that is
-asked of it for the third time. start: rank 1 comes to MPI_Init a minute late.
+third launch on, after the first check. idle: timed launches do nothing, on CPUs, by libraries and
+on GPUs. load, timed: rank 1 stops itself with SIGSTOP when that is asked of it for the third time.
+start: rank 1 comes to MPI_Init a minute late.
 """
 
 import os
@@ -12,20 +13,28 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 from collbench.backends import mpi
+from collbench.backends.base import Batch, GpuOptions, RankTiming
 from collbench.backends.cpu import backend as cpu
 from collbench.backends.cpu import interpreter
 from collbench.backends.cpu.interpreter import arithmetic
+from collbench.backends.gpu import timing
+from collbench.backends.gpu.rank import Launches
 from collbench.cli import main
 from collbench.launch import mpi as mpi_group
 from collbench.launch.launcher import Launcher, load_mpi
 from collbench.planning.lowering import Action
 from collbench.planning.plan import Plan
+from collbench.spec.case import Problem
 
 _launch = interpreter.Runner.launch
+_timed_by_cpu, _timed_by_mpi, _timed_by_gpu = cpu.CpuRank.timed, mpi.MpiRank.timed, timing.timed
 
 
 def _writes_output(action: Action) -> bool:
@@ -62,6 +71,33 @@ def late(
         values[0] += 1
 
 
+def nothing(*args: object) -> None:
+    """A launch that does nothing."""
+
+
+@wraps(_timed_by_cpu)  # the driver calls it by its name
+def idle_on_cpu(rank: cpu.CpuRank, digest: str, hot: bool, batch: Batch) -> RankTiming:
+    loaded = rank.loaded[digest, hot]
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(loaded.runner, "launch", nothing))
+        if loaded.proxy is not None:
+            stack.enter_context(patch.object(loaded.proxy, "expect", nothing))
+        return _timed_by_cpu(rank, digest, hot, batch)
+
+
+@wraps(_timed_by_mpi)
+def idle_by_mpi(rank: mpi.MpiRank, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
+    assert rank.prepared is not None
+    calls = [(nothing, ())] * len(rank.prepared.calls)
+    with patch.object(rank.prepared, "calls", calls):
+        return _timed_by_mpi(rank, problem, hot, batch)
+
+
+def idle_on_gpu(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
+    idle = replace(launches, queue=nothing, graphs={})
+    return _timed_by_gpu(idle, batch, options, work_s)
+
+
 def stops(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method of a rank, which never returns from its third call on rank 1."""
     calls = 0
@@ -83,12 +119,53 @@ def late_to_start(found: Launcher | None) -> Any:
     return load_mpi(found)
 
 
+def stop_on_rank_1(rank: int) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def plant_stop(where: str) -> None:
+    """Let rank 1 of a launcher stop itself before MPI starts, while shared memory is opened, or
+    before MPI ends.
+    """
+    group: Any = mpi_group.MpiGroup
+    allocate, leave = group._allocate, group._leave
+    if where == "before-mpi":
+
+        def load(started: Launcher | None) -> Any:
+            stop_on_rank_1(started.rank if started is not None else 0)
+            return load_mpi(started)
+
+        setattr(mpi_group, "load_mpi", load)  # noqa: B010  mypy sees an import there
+    elif where == "shared-memory":
+
+        def stopped_allocate(self: Any, arena_bytes: int) -> memoryview:
+            stop_on_rank_1(self.rank)
+            memory: memoryview = allocate(self, arena_bytes)
+            return memory
+
+        group._allocate = stopped_allocate
+    else:
+
+        def stopped_leave(self: Any) -> None:
+            stop_on_rank_1(self.rank)
+            leave(self)
+
+        group._leave = stopped_leave
+
+
 if __name__ == "__main__":
     defect = sys.argv.pop(1)
     if defect in ("load", "timed"):
         setattr(cpu.CpuRank, defect, stops(getattr(cpu.CpuRank, defect)))
     elif defect == "start":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
+    elif defect in ("before-mpi", "shared-memory", "leave"):
+        plant_stop(defect)
+    elif defect == "idle":
+        cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign,assignment]
+        mpi.MpiRank.timed = idle_by_mpi  # type: ignore[method-assign,assignment]
+        timing.timed = idle_on_gpu
     elif defect == "late":
         interpreter.Runner.launch = late  # type: ignore[method-assign,assignment]
     else:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.launcher import find_mpirun
+from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
 from collbench.results.record import Record, read
 from collbench.util.errors import CollbenchError
 
@@ -104,7 +104,9 @@ class Run:
                 stderr=err,
                 cwd=folder,
                 start_new_session=True,
-                env=environment({**(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}),
+                env=environment(
+                    {**OPEN_MPI_VARIABLES, **(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}
+                ),
             )
 
     def __enter__(self) -> "Run":
@@ -144,6 +146,8 @@ class Run:
         forks = []
         for pid in self.pids():
             variables = _environ(pid)
+            if command_of(pid) == "cb-guardian":
+                continue
             if "PMI_RANK" in variables or "OMPI_COMM_WORLD_RANK" in variables:
                 by_rank[int(variables.get("PMI_RANK") or variables["OMPI_COMM_WORLD_RANK"])] = pid
             elif _parent(pid) == self.process.pid:
@@ -155,9 +159,17 @@ class Run:
     def wait_for_rows(self, rows: int = 3) -> str:
         """Wait until so many rows are in the CSV file; returns it up to the last whole row."""
         self.wait_until(lambda: self.csv.exists() and self.csv.read_text().count("\n") > rows)
-        self._memory |= {file for pid in self.pids() for file in _named_memory(pid)}
+        self.note_memory()
         text = self.csv.read_text()
         return text[: text.rindex("\n") + 1]
+
+    def note_memory(self) -> None:
+        """Take note of the shared memory that the run has now: nothing of it may be left."""
+        self._memory |= {file for pid in self.pids() for file in _named_memory(pid)}
+
+    def memory_left(self) -> list[Path]:
+        """The shared memory that was noted and still has a name."""
+        return [file for file in self._memory if file.exists()]
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait for a condition while the run goes on."""
@@ -200,7 +212,7 @@ class Run:
             for pid in self.pids()
         ]
         assert not left, f"left behind: {left}"
-        assert not [file for file in self._memory if file.exists()], "shared memory left behind"
+        assert not self.memory_left(), "shared memory left behind"
 
     def rows(self) -> list[Record]:
         """The whole rows in the CSV file."""
@@ -236,6 +248,14 @@ def without_mpi4py(folder: Path) -> dict[str, str]:
         " name.partition('.')[0] == 'mpi4py' else find(name, *more)\n"
     )
     return {"PYTHONPATH": str(blocker)}
+
+
+def command_of(pid: int) -> str:
+    """The name of a process, empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _environ(pid: int) -> dict[str, str]:

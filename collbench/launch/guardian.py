@@ -1,0 +1,355 @@
+"""The guardian: the process that a launcher has started becomes the parent of the rank, and gives
+the rank's waits a deadline from before MPI starts until it has ended.
+
+It needs neither the rank's Python lock nor MPI, so no call of a library keeps it from looking. The
+rank writes what it waits for to memory that both share. Past the deadline the guardian says who
+keeps the rank waiting, and ends all ranks; so it does when the rank is killed. It passes signals
+on, and ends as the rank does.
+"""
+
+import atexit
+import ctypes
+import fcntl
+import math
+import mmap
+import os
+import pickle
+import select
+import signal
+import stat
+import struct
+import sys
+import termios
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.launch.driver import RUNS, fate
+from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher, segments_of
+from collbench.launch.reaper import descendants
+from collbench.util.errors import HangError, RankLostError
+from collbench.util.text import printable
+
+SILENT_S = 6.0  # a remote rank without a heartbeat for so long, several in a row, is lost
+FORWARD_S = 0.3  # for the launcher to pass on the last message: after an abort it may not
+READ_S = 3.0  # for one that has not even read it
+TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ranks
+_TICK_S, _FAST_TICK_S = 1.0, 0.1  # between two looks, and while MPI starts
+_SUSPENDED_S = 2.0  # a look that is so late was not the guardian's fault: nobody had run
+_OBEY_S = 3.0  # for a launcher to do as it is told
+_NAME = "cb-guardian"
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_SIGNALS = (signal.SIGCHLD, *INTERRUPTIONS)
+_INTERRUPTED = [128 + number for number in INTERRUPTIONS]
+_FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a rank waits for: since when and until when (monotonic seconds), and after how many
+    seconds it ends where another rank is seen stopped or gone.
+    """
+
+    what: str = ""
+    since: float = 0.0
+    until: float = math.inf
+    lost_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All ranks, once they know each other: the name of the host and the process id of each."""
+
+    hosts: Sequence[str]
+    pids: Sequence[int]
+
+
+class Page:
+    """Memory that a rank and its guardian share: the wait, the world, and when each rank of another
+    host was last heard of.
+
+    The rank writes, the guardian reads. An odd count says that a text is being written.
+    """
+
+    _COUNT, _BEATS, _ROOM = struct.Struct("<QQ"), 16, 512  # bytes of a rank's name and numbers
+
+    def __init__(self, n: int) -> None:
+        self._memory = mmap.mmap(-1, self._BEATS + n * (8 + self._ROOM) + (1 << 16))
+        self._text = self._BEATS + n * 8
+        self.write(Wait(), None)
+
+    def write(self, wait: Wait, world: World | None) -> None:
+        count, _ = self._COUNT.unpack_from(self._memory)
+        data = pickle.dumps((wait, world))
+        self._COUNT.pack_into(self._memory, 0, count + 1, 0)
+        self._memory[self._text : self._text + len(data)] = data
+        self._COUNT.pack_into(self._memory, 0, count + 2, len(data))
+
+    def read(self) -> tuple[Wait, World | None] | None:
+        """What was written last; None while it is being written."""
+        count, size = self._COUNT.unpack_from(self._memory)
+        data = self._memory[self._text : self._text + size]
+        if count % 2 or self._COUNT.unpack_from(self._memory) != (count, size):
+            return None
+        wait, world = pickle.loads(data)
+        return wait, world
+
+    def beat(self, rank: int) -> None:
+        """A sign of life of a rank of another host has come."""
+        struct.pack_into("<d", self._memory, self._BEATS + 8 * rank, time.monotonic())
+
+    def silence_s(self, rank: int) -> float:
+        """Seconds since the last heartbeat of a rank, 0 if nobody listens for one."""
+        (last,) = struct.unpack_from("<d", self._memory, self._BEATS + 8 * rank)
+        return time.monotonic() - last if last else 0.0
+
+
+def fate_in(world: World, page: Page, rank: int, me: int) -> str:
+    """What became of a rank's process as rank `me` sees it; a remote one seems to run while its
+    heartbeat comes.
+    """
+    if world.hosts[rank] == world.hosts[me]:
+        return fate(world.pids[rank], None)
+    silence_s = page.silence_s(rank)
+    return (
+        f"on host {world.hosts[rank]} sent no heartbeat for {silence_s:.0f} s"
+        if silence_s > SILENT_S
+        else RUNS
+    )
+
+
+def start(page: Page, started: Launcher) -> None:
+    """Go on as the rank in a child of this process, which becomes its guardian."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    guardian_pid = os.getpid()
+    libc = ctypes.CDLL(None)
+    # until here and from there on a signal finds its handler, in between nobody
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    with warnings.catch_warnings():  # of threads that a library has: they do nothing yet
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != guardian_pid:
+            os._exit(HangError.exit_code)
+        for number in INTERRUPTIONS if started.rank else ():
+            signal.signal(number, signal.SIG_IGN)  # rank 0 ends all of them
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        atexit.register(_wake, guardian_pid)
+        return
+    code = HangError.exit_code
+    try:
+        libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
+        code = _Guardian(page, child, started).watch()
+    finally:
+        os._exit(code)
+
+
+def _wake(guardian_pid: int) -> None:
+    """Let a guardian that is stopped see the end of its rank."""
+    if os.getppid() == guardian_pid:
+        os.kill(guardian_pid, signal.SIGCONT)
+
+
+class _Guardian:
+    """The guardian's side."""
+
+    def __init__(self, page: Page, rank_pid: int, started: Launcher) -> None:
+        self.page, self.rank_pid, self.started = page, rank_pid, started
+        self.launcher_pid = os.getppid()
+        self.siblings: dict[int, list[int]] = {}
+        self.segments: set[Path] = set()  # that MPI has made while it starts
+        self.scanned = 0.0
+        self.suspended_s = 0.0  # time in which nothing ran
+
+    def watch(self) -> int:
+        """Look until the rank has ended; returns the exit code."""
+        tick_s = _FAST_TICK_S
+        while True:
+            looked = time.monotonic()
+            signalled = signal.sigtimedwait(_SIGNALS, tick_s)
+            if signalled is None:
+                late_s = time.monotonic() - looked - tick_s
+                self.suspended_s += late_s if late_s > _SUSPENDED_S else 0
+            elif signalled.si_signo != signal.SIGCHLD and signalled.si_code != _FROM_TERMINAL:
+                os.kill(self.rank_pid, signalled.si_signo)
+            pid, status = os.waitpid(self.rank_pid, os.WNOHANG)
+            if pid:
+                return self._ended(os.waitstatus_to_exitcode(status))
+            if os.getppid() != self.launcher_pid:
+                os.kill(self.rank_pid, signal.SIGKILL)
+                return HangError.exit_code
+            state = self.page.read()
+            if state is None:
+                continue
+            is_starting = state[1] is None
+            tick_s = _FAST_TICK_S if is_starting else _TICK_S
+            self.segments = {*self.segments, *segments_of(self.rank_pid)} if is_starting else set()
+            if (story := self._story(*state)) and self._is_my_turn(*state):
+                hint = HangError.general_hint
+                self._end(HangError.exit_code, f"Error: {story}\nHint: {hint}\n")
+                return HangError.exit_code
+
+    def _ended(self, code: int) -> int:
+        """What is to be said and done where the rank ended so; returns the exit code."""
+        rank = self.started.rank
+        if code in _INTERRUPTED or -code in INTERRUPTIONS:
+            # a handler of ours that ended the rank has spoken
+            is_silent = rank == 0 and code < 0
+            code = code if code > 0 else 128 - code
+            self._end(code, "Interrupted.\n" if is_silent else "")
+            return code
+        if code >= 0:
+            return code
+        # by which a rank that was to end all ends itself at last, has spoken before
+        text = f"Error: rank {rank} {fate(0, code)}\nHint: {RankLostError.general_hint}\n"
+        self._end(HangError.exit_code, text if -code != signal.SIGALRM else "")
+        return HangError.exit_code
+
+    def _story(self, wait: Wait, world: World | None) -> str:
+        """Why the rank has waited too long, or an empty text."""
+        if world is None and time.monotonic() > self.scanned + _TICK_S:
+            self._fates(None)  # who has come, before anybody goes
+            self.scanned = time.monotonic()
+        now = time.monotonic() - self.suspended_s
+        waited_s, is_late = now - wait.since, now >= wait.until
+        if waited_s < wait.lost_s and not is_late:
+            return ""
+        fates = self._fates(world)
+        own = fates.pop(self.started.rank, RUNS)
+        lost = {rank: what for rank, what in fates.items() if what != RUNS}
+        me = f"rank {self.started.rank}"
+        if own != RUNS and (RUNS in fates.values() or not fates):
+            return f"{me} {own}"
+        if own != RUNS or not (lost or is_late):  # the whole job is stopped, or all may yet come
+            return ""
+        blame = "".join(f"; rank {rank} {what}" for rank, what in sorted(lost.items()))
+        return f"{me} waited {waited_s:.1f} s for {wait.what}{blame}"
+
+    def _fates(self, world: World | None) -> dict[int, str]:
+        """What became of every rank that can be seen."""
+        me = self.started.rank
+        if world is not None:
+            return {rank: fate_in(world, self.page, rank, me) for rank in range(len(world.pids))}
+        if self.started.local_size == self.started.size:  # one that never came is gone, too
+            self.siblings = {rank: self.siblings.get(rank, []) for rank in range(self.started.size)}
+        self.siblings |= ranks_beside(self.rank_pid, self.started.vendor)
+        return {rank: fate_of_all(pids) for rank, pids in self.siblings.items()}
+
+    def _is_my_turn(self, wait: Wait, world: World | None) -> bool:
+        """Whether no lower rank of this host speaks first, and the wait is still the same then."""
+        me = self.started.rank
+        fates = self._fates(world)
+        if fates.get(me, RUNS) != RUNS or any(
+            rank < me and what == RUNS for rank, what in fates.items()
+        ):
+            time.sleep(TURN_S)
+        state = self.page.read()
+        return state is not None and state[0] == wait
+
+    def _end(self, exit_code: int, text: str) -> None:
+        """Print why, and end all ranks so that the launcher's exit code is that one.
+
+        MPICH's launcher would report our code or that of a rank that it killed, by chance; what
+        MPI_Abort asks of it goes ahead of any process's end. Others keep the first code.
+        """
+        self.siblings |= ranks_beside(os.getpid(), self.started.vendor)
+        for pid in {pid for pids in self.siblings.values() for pid in pids}:
+            self.segments |= {*segments_of(pid)}
+        for segment in self.segments:
+            segment.unlink(missing_ok=True)
+        say(text)
+        if self.started.vendor == "MPICH" and os.environ.get("PMI_FD", "").isdecimal():
+            with suppress(OSError):
+                os.write(int(os.environ["PMI_FD"]), f"cmd=abort exitcode={exit_code}\n".encode())
+            time.sleep(_OBEY_S)
+        with suppress(ProcessLookupError):
+            os.kill(self.rank_pid, signal.SIGKILL)
+
+
+def say(text: str) -> None:
+    """Print to stderr if its reader takes it, and wait until a launcher has passed it on."""
+    if not text:
+        return
+    writable = select.poll()
+    writable.register(2, select.POLLOUT)
+    if writable.poll(READ_S * 1000):
+        with suppress(OSError):  # who listened has gone
+            os.write(2, printable(text).encode())
+    time.sleep(FORWARD_S)
+    await_reader()
+
+
+def await_reader() -> None:
+    """Wait until what was printed has been read from our pipes, but not for ever."""
+    deadline = time.monotonic() + READ_S
+    while (is_unread(1) or is_unread(2)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def is_unread(file: int) -> bool:
+    """Whether this is a pipe whose reader has not taken everything yet."""
+    try:
+        return stat.S_ISFIFO(os.fstat(file).st_mode) and fcntl.ioctl(
+            file, termios.FIONREAD, bytes(4)
+        ) != bytes(4)
+    except OSError:
+        return False
+
+
+def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
+    """The processes of each rank that the launcher of a process has on this host."""
+    top = pid
+    while (above := _parent(top)) > 1 and _launcher_of(above, vendor) is not None:
+        top = above
+    return ranks_below(_parent(top), vendor)
+
+
+def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
+    """The processes of each rank of a launcher of that vendor (or any) among a process's
+    descendants, guardians left out.
+    """
+    ranks: dict[int, list[int]] = {}
+    for process in descendants(pid):
+        started = _launcher_of(process, vendor)
+        if started is not None and _command(process) != _NAME:
+            ranks.setdefault(started.rank, []).append(process)
+    return ranks
+
+
+def _launcher_of(pid: int, vendor: str) -> Launcher | None:
+    """The launcher of that vendor (or any) above a process, by its environment."""
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    started = launcher(dict(pair.split("=", 1) for pair in pairs if "=" in pair))
+    return started if started is not None and vendor in ("", started.vendor) else None
+
+
+def fate_of_all(pids: Sequence[int]) -> str:
+    """What became of a rank with these processes, a wrapper's perhaps among them: stopped if any
+    is, gone if all are.
+    """
+    fates = [fate(pid, None) for pid in pids]
+    stopped = [what for what in fates if what.startswith("is stopped")]
+    alive = [what for what in fates if what not in ("is gone", "is dead")]
+    return stopped[0] if stopped else RUNS if alive else "is gone"
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,37 @@
+"""Signals at random moments to random processes of a run, and what docs/reference/faults.md
+promises of them.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.faults import draw, table, what_is_wrong
+from tests.support.runs import mpirun
+
+DAILY, ALL = 20, 200
+
+
+def library() -> str:
+    """The MPI library whose mpirun is here, or an empty text."""
+    if mpirun() is None:
+        return ""
+    from mpi4py import MPI
+
+    return "Open MPI" if "Open MPI" in MPI.Get_library_version() else "MPICH"
+
+
+PROMISED = table(library())
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=() if seed < DAILY else pytest.mark.exhaustive)
+        for seed in range(ALL)
+    ],
+)
+def test_a_fault(tmp_path: Path, seed: int) -> None:
+    fault = draw(seed, PROMISED)
+    promised = PROMISED[fault.start, fault.which][fault.signal]
+    assert what_is_wrong(tmp_path, fault, promised) == "", fault

@@ -1,0 +1,173 @@
+"""Random faults: a signal to a process of a run, at a moment drawn by a seed, and what must come of
+it. The table of docs/reference/faults.md says that.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.runs import ROOT, Run, command_of, sweep, under_mpirun
+
+TIMEOUT_S = 5
+LATE_S = 12.0  # beyond the timeout, on a busy machine
+POINTS = ("--op", "allreduce", "--algo", "ring,oneshot", "--sizes", "1K,16K,64K", "--hot")
+LENGTH = ("--repeats", "3", "--iters", "200", "--timeout", str(TIMEOUT_S), "--csv", "rows.csv")
+STARTS = {
+    "alone": (sweep(*POINTS, *LENGTH, "--ranks", "2", "--backend", "cpu"),),
+    "own mpirun": (
+        sweep(*POINTS, *LENGTH, "--ranks", "2", "--backend", "cpu,mpi"),
+        sweep(*POINTS, *LENGTH, "--ranks", "2", "--backend", "cpu", "--transport", "net"),
+    ),
+    "mpirun": (under_mpirun(2, sweep(*POINTS, *LENGTH, "--backend", "cpu,mpi")),),
+}
+
+
+def table(launcher: str) -> dict[tuple[str, str], dict[str, set[int]]]:
+    """The exit codes that the documentation promises, by (way to start, which process) and signal.
+    launcher: the library whose mpirun is here, empty if there is none.
+    """
+    _, _, text = (ROOT / "docs/reference/faults.md").read_text().partition("<!-- faults -->\n")
+    heading, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.partition("<!-- /faults -->")[0].splitlines()
+    ]
+    starts = {"alone": "alone"}
+    if launcher:
+        starts |= {"own mpirun": "own mpirun", f"{launcher}'s mpirun": "mpirun"}
+    return {
+        (starts[start], which): {
+            name: {int(code) for code in cell.split(",")}
+            for name, cell in zip(heading[2:], cells, strict=True)
+        }
+        for start, which, *cells in rows
+        if start in starts
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A signal to a process of a run, so many seconds after its start."""
+
+    start: str
+    command: tuple[str, ...]
+    which: str
+    signal: str
+    after_s: float
+
+
+def draw(seed: int, promised: Iterable[tuple[str, str]]) -> Fault:
+    """The fault of a seed: ways to start and processes are even, moments from the first import to
+    the end of the measurement.
+    """
+    chance = random.Random(seed)
+    start, which = chance.choice(list(promised))
+    command = tuple(chance.choice(STARTS[start]))
+    name = chance.choice(("INT", "TERM", "HUP", "KILL", "STOP"))
+    return Fault(start, command, which, name, chance.uniform(0.05, 2.5))
+
+
+def processes(run: Run) -> dict[str, list[int]]:
+    """The processes of a run by what they are."""
+    found: dict[str, list[int]] = {}
+    for pid in run.pids():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            pairs = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        number = variables.get("PMI_RANK") or variables.get("OMPI_COMM_WORLD_RANK")
+        if command_of(pid) == "cb-guardian":
+            which = "guardian"
+        elif "mpi_worker" in line and number is not None:
+            which = "worker"
+        elif "reaper.py" in line:
+            which = "reaper"
+        elif number is not None:
+            which = f"rank {number}"
+        elif pid == run.process.pid:
+            which = "mpirun" if "mpirun" in line.split("\0collbench")[0] else "driver"
+        elif "mpiexec" in line or "mpirun" in line or "proxy" in line:
+            which = "mpirun" if "reaper.py" in _line_of_parent(pid) else "proxy"
+        else:
+            which = "rank"
+        found.setdefault(which, []).append(pid)
+    return found
+
+
+def _line_of_parent(pid: int) -> str:
+    try:
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        return Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
+    """Wait for the moment and send the signal; the exit codes that may come of it, None if any but
+    0 may: a rank whose Python is still starting is the launcher's alone.
+    """
+    time.sleep(fault.after_s)
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline and run.process.poll() is None:
+        there = processes(run)
+        if pids := there.get(fault.which):
+            run.note_memory()
+            victim = random.Random(fault.after_s).choice(pids)
+            os.kill(victim, signal.Signals[f"SIG{fault.signal}"])
+            if fault.signal == "STOP" and promised != {4}:
+                time.sleep(1.0)
+                with suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGCONT)
+            is_guarded = len(there.get("guardian", ())) > int(fault.which[-1:] == "1")
+            return promised if is_guarded or not fault.which.startswith("rank ") else None
+        time.sleep(0.02)
+    return {0}
+
+
+def what_is_wrong(folder: Path, fault: Fault, promised: set[int]) -> str:
+    """Let a run have a fault; what is not as it must be, or an empty text."""
+    with Run(folder, fault.command) as run:
+        expected: set[int] | None = {0}
+        with suppress(ProcessLookupError):  # it has just ended
+            expected = inject(run, fault, promised)
+        try:
+            code = run.process.wait(timeout=TIMEOUT_S + LATE_S + 30)
+        except subprocess.TimeoutExpired:
+            states = {
+                f"{which} {pid}": Path(f"/proc/{pid}/stat").read_text().split()[2:4]
+                for which, pids in processes(run).items()
+                for pid in pids
+            }
+            return f"hangs: {states}: {run.stderr}"
+        time.sleep(0.1)
+        deadline = time.monotonic() + 5
+        while run.pids() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if left := processes(run):
+            return f"left behind: {left}: {run.stderr}"
+        is_launcher_killed = (fault.which, fault.signal) == ("mpirun", "KILL")
+        if (memory := run.memory_left()) and not is_launcher_killed:
+            return f"shared memory left behind: {memory}"
+        text = run.stderr + run.stdout
+        if "Traceback" in text or "Exception ignored" in text:
+            return f"traceback: {text}"
+        rows = run.rows() if run.csv.exists() else []
+        if doubled := [key for key, count in Counter(row.key for row in rows).items() if count > 1]:
+            return f"doubled rows: {doubled}"
+        code = 128 - code if code < 0 else code  # as a shell has it
+        is_whole = code == 0 and all(row.status == "ok" for row in rows)
+        if expected is not None and code not in expected and not is_whole:
+            return f"exit code {code}, not {sorted(expected)}: {text}"
+        if code == 4 and not run.errors() and fault.which != "guardian":
+            return f"no message: {text}"
+        if any(row.status == "wrong" for row in rows):
+            return f"wrong rows: {rows}"
+    return ""
