@@ -190,19 +190,19 @@ def _one_a_key(
         frame.loc[rows.index, "time_us"] = together.map(
             lambda text: float(np.median([float(part) for part in text.split(";")]))
         )
-    # a row that was measured counts before one that was not, and a wrong one before both
-    rank = frame["status"].map({"wrong": 0, "ok": 1, "error": 2, "waived": 3}).fillna(4)
+    # the last row that was measured counts, and else the last one
+    is_measured = frame["status"].isin(["wrong", "ok"])
     kept = (
-        frame.assign(_rank=rank)
-        .sort_values("_rank", kind="stable")
-        .drop_duplicates(list(names))
+        frame.assign(_is_measured=is_measured)
+        .sort_values("_is_measured", kind="stable")
+        .drop_duplicates(list(names), keep="last")
         .sort_index()
-        .drop(columns="_rank")
+        .drop(columns="_is_measured")
     )
     left = len(frame) - len(kept)
     return kept, [
-        f"{title}: {left} rows are of something that is in the file before; repeats are taken"
-        " together, a wrong one counts for all"
+        f"{title}: {left} rows are of something that is in the file again; repeats are taken"
+        " together, and whether it is right is what the last one says"
     ]
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from collbench.analysis.readers import nccl_tests, nccl_tests_json, osu, own
 from collbench.results.frame import frame_of
-from collbench.results.record import COLUMNS, FLOATS, INTEGERS, Record
+from collbench.results.record import Record, named
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
+from collbench.util.reading import read_bytes
+from collbench.util.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +34,7 @@ _FORMATS = (
 )
 # but tab, line ends, form feed, and escape, which colours a log
 _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+_OBEYED = b"\x0b\x0c\x1b\x7f"  # of the others, by terminals
 # colours of a log, and what else a terminal obeys
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;]*[A-Za-z])?|\xc2[\x80-\x9f]")
 
@@ -59,13 +62,9 @@ def load(file: Path) -> ResultFile:
     if data.startswith(b"\xef\xbb\xbf"):
         data = data[3:]
     if own.is_mine(data):
-        if (control := _TERMINAL.search(data)) is not None:
-            number = data.count(b"\n", 0, control.start()) + 1
-            raise UsageError(
-                f"{name}, line {number}: a control character, which terminals would obey",
-                "mend or delete that line",
-            )
         frame, remarks = own.read(data, name)
+        if not data.isascii() or len(data.translate(None, _OBEYED)) < len(data):
+            frame = _printable(frame)
         return ResultFile(frame=frame, name=name, kind="collbench", remarks=remarks)
     if len(data) > MOST_FOREIGN_BYTES:
         raise UsageError(
@@ -84,13 +83,16 @@ def load(file: Path) -> ResultFile:
         frame = frame_of(rows)
     except OverflowError as error:
         raise UsageError(f"{name}: a number is too large: {error}", "mend the file") from None
-    printable = {
-        column: frame[column].str.replace("[\x00-\x1f\x7f-\x9f]", "", regex=True)
-        for column in COLUMNS
-        if column not in (*INTEGERS, *FLOATS)
-    }
-    # JSON spells out what its text may not hold
-    return ResultFile(frame=frame.assign(**printable), name=name, kind=kind, remarks=remarks)
+    return ResultFile(frame=_printable(frame), name=name, kind=kind, remarks=remarks)
+
+
+def _printable(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows without control characters in their texts, which drawings may not hold."""
+    for column in named("text"):
+        spelled = {text: printable(text) for text in frame[column].unique()}
+        if any(text != other for text, other in spelled.items()):
+            frame = frame.assign(**{column: frame[column].map(spelled)})
+    return frame
 
 
 def holds_results(file: Path) -> bool:
@@ -113,8 +115,8 @@ def _bytes_of(file: Path, name: str) -> bytes:
     try:
         if file.is_dir():
             raise UsageError(f"{name} is a directory", "give a file of it")
-        with file.open("rb") as opened:
-            data = opened.read(MOST_OWN_BYTES + 1)
+        is_bounded = file.is_file() or file.is_fifo()  # a device may have no end
+        data = read_bytes(file, MOST_OWN_BYTES if is_bounded else MOST_FOREIGN_BYTES)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {name}: {getattr(error, 'strerror', None) or error}",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from collbench.cli._files import check_writable, named_in_errors
 from collbench.cli._options import remark
 from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.files import write_whole
+from collbench.util.text import one_line
 
 if TYPE_CHECKING:
     from collbench.analysis.load import ResultFile
@@ -42,13 +44,9 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
     from collbench.report.plots.draw import MOST_GROUPS, draw, draw_pairs
     from collbench.results.frame import texts_of
 
-    # a name may be no text
-    names = [
-        "".join(letter if letter.isprintable() else "?" for letter in Path(side.name).name)
-        for side in sides
-    ]
+    names = [one_line(Path(side.name).name) for side in sides]
     devices = sorted({device for side in sides for device in texts_of(side.frame, "device")})
-    heading = ", ".join([" and ".join(names), *devices])
+    heading = one_line(", ".join([" and ".join(names), *devices]))
     if len(sides) == 1:
         known = curves(sides[0].frame)
         groups = len({curve.group for curve in known})
@@ -65,7 +63,7 @@ def plot(target: Path, sides: Sequence["ResultFile"]) -> None:
             "run compare without --plot to see what the files hold",
         )
     with named_in_errors(target, "--plot"):
-        target.write_bytes(data)
+        write_whole(target, data)
     is_cut = groups > MOST_GROUPS
     remark(f"wrote {target}" + f": the first {MOST_GROUPS} of {groups} problems" * is_cut)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
 from collbench.cli._options import remark
+from collbench.cli._screen import document_on_stdout
 from collbench.util.errors import UnavailableError
+from collbench.util.files import check_whole, write_whole
 
 
 @contextmanager
@@ -23,21 +23,18 @@ def named_in_errors(file: str | Path, option: str) -> Iterator[None]:
 
 
 def check_writable(file: str | Path, option: str) -> None:
-    """Raise UnavailableError before the work if a file cannot be written. It creates no file."""
+    """Raise UnavailableError before the work if a file cannot be written. It leaves no file."""
     with named_in_errors(file, option):
-        place = Path(file).resolve()
-        if not place.exists():
-            place.touch()
-            place.unlink()
-        elif not place.is_fifo():  # opening a FIFO waits for a reader
-            place.open("a").close()
+        check_whole(Path(file))
 
 
 def write_document(text: str, file: str, option: str) -> None:
     """Write to a file, or to stdout if it is `-`. Raises UnavailableError."""
     if file == "-":
-        click.echo(text, nl=False)
+        out = document_on_stdout()
+        out.write(text)
+        out.flush()
         return
     with named_in_errors(file, option):
-        Path(file).write_text(text, encoding="utf-8")
+        write_whole(Path(file), text.encode())
     remark(f"wrote {file}")

@@ -6,10 +6,9 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import click
-
 from collbench.bench.pairs import WAYS, RankPair, behind, expected_gbs, measure, with_rates
 from collbench.cli._options import remark
+from collbench.cli._screen import say
 from collbench.device.card import device_count
 from collbench.launch.launcher import launcher
 from collbench.launch.local import LocalGroup
@@ -73,10 +72,10 @@ def _show(
         for way in WAYS
         if ids
     }
-    click.echo("\n".join(lines(pairs, names, expected)).lstrip("\n"))
+    say("\n".join(lines(pairs, names, expected)).lstrip("\n"))
     for pair, middle in behind(pairs, topology, ids):
         unit = "us" if pair.way == "latency" else "GB/s"
-        click.echo(
+        say(
             f"slower than pairs like it: {names[pair.a]} -> {names[pair.b]}, {pair.way}:"
             f" {pair.value:.4g} {unit}, the median is {middle:.4g}"
         )

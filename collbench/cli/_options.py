@@ -13,9 +13,12 @@ from typing import IO, Any, Generic, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from collbench.cli._screen import say
 from collbench.launch.launcher import launcher
+from collbench.spec.options import MAX_COUNT
 from collbench.util.errors import CollbenchError, UsageError, did_you_mean
-from collbench.util.units import parse_size
+from collbench.util.text import one_line
+from collbench.util.units import parse_size, parse_whole
 
 Item = TypeVar("Item")
 Parameter: TypeAlias = click.Parameter | None
@@ -35,8 +38,9 @@ class FileName(click.ParamType):  # type: ignore[type-arg]
         text = str(value)
         if not text:
             raise _bad(param, "an empty name of a file", "give the name of a file")
-        if "\0" not in text and Path(text).is_dir():
-            raise _bad(param, f"{text} is a directory", "give the name of a file")
+        with suppress(OSError, ValueError):  # too long, or a NUL in it
+            if Path(text).is_dir():
+                raise _bad(param, f"{text} is a directory", "give the name of a file")
         return text
 
     def shell_complete(
@@ -116,6 +120,8 @@ class Profile(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: object, param: Parameter, ctx: Context) -> str:
         name = str(value).lower()
+        if not name:
+            raise _bad(param, "an empty name", "give a name or a file")
         return name if name in self._names() else str(value)
 
     def shell_complete(
@@ -142,13 +148,14 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 # Any in the next two: click gives text to ranges, and types it as their number.
 class Whole(click.IntRange):
-    """A whole number in a range."""
+    """A whole number in a range, which begins at 0 or above."""
 
     def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
-        try:
-            return int(super().convert(value, param, ctx))
-        except click.BadParameter:
-            raise _out_of_range(param, value, "a whole number", self) from None
+        number = parse_whole(str(value))
+        if number is not None:
+            with suppress(click.BadParameter):
+                return int(super().convert(number, param, ctx))
+        raise _out_of_range(param, value, "a whole number", self)
 
 
 class Finite(click.FloatRange):
@@ -218,26 +225,26 @@ def _out_of_range(
     return _bad(param, f"'{value}' is not {allowed}", f"for example {limits.min:g}")
 
 
-def _whole(text: str, least: int, most: float, what: str, hint: str) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise UsageError(f"'{text}' is not a {what}", hint)
-    return int(text)
+def _whole(text: str, least: int, most: int, what: str, hint: str) -> int:
+    number = parse_whole(text)
+    if number is None or not least <= number <= most:
+        raise UsageError(f"'{text}' is not a {what} from {least} to {most}", hint)
+    return number
 
 
 def natural(text: str) -> int:
     """A whole number from 0 on. Raises UsageError."""
-    return _whole(text, 0, math.inf, "whole number from 0 on", "for example 0 or 2")
+    return _whole(text, 0, MAX_COUNT, "whole number", "for example 0 or 2")
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on. Raises UsageError."""
-    return _whole(text, 1, math.inf, "whole number from 1 on", "for example 1 or 8")
+    return _whole(text, 1, MAX_COUNT, "whole number", "for example 1 or 8")
 
 
 def rank_count(text: str) -> int:
     """A number of ranks. Raises UsageError."""
-    what = f"number of ranks from 1 to {MAX_RANKS}"
-    return _whole(text, 1, MAX_RANKS, what, "for example 4")
+    return _whole(text, 1, MAX_RANKS, "number of ranks", "for example 4")
 
 
 def some_bytes(text: str) -> int:
@@ -251,7 +258,7 @@ def remark(text: str) -> None:
     """Print what a reader must know beside the data: a line on stderr, on one rank."""
     under = launcher()
     if under is None or under.rank == 0:
-        click.echo(f"# {text}", err=True)
+        say(one_line(f"# {text}"), err=True)
 
 
 def width(stream: IO[str]) -> int:

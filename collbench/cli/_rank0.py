@@ -10,15 +10,18 @@ from collbench.launch.launcher import launcher
 from collbench.util.errors import CollbenchError, HangError
 
 
-def group_here() -> Group:
-    """The ranks of the launcher above, or this host's."""
-    if launcher() is not None:
+def group_here(timeout_s: float) -> Group:
+    """The ranks of the launcher above, or this host's; one that is seen stopped or gone may keep
+    the others for timeout_s.
+    """
+    started = launcher()
+    if started is not None:
         from collbench.launch.mpi import MpiGroup
 
-        return MpiGroup()
+        return MpiGroup(started, timeout_s)
     from collbench.launch.local import LocalGroup
 
-    return LocalGroup()
+    return LocalGroup(timeout_s)
 
 
 def drive_on_rank0(group: Group, drive: Callable[[], int]) -> int:

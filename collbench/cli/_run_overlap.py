@@ -4,8 +4,6 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import click
-
 from collbench.backends.gpu.session import why_no_gpus
 from collbench.bench.overlap import (
     COPIES,
@@ -18,6 +16,7 @@ from collbench.bench.overlap import (
 from collbench.cli._options import remark
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options
+from collbench.cli._screen import document_on_stdout, say
 from collbench.device.card import device_count
 from collbench.device.gemm import load_cublas
 from collbench.launch.group import Group
@@ -58,7 +57,7 @@ def run_overlap(options: Options) -> int:
         settings=settings,
         **{name: options[name] for name in ("op", "sizes", "channels", "cluster")},
     )
-    group = group_here()
+    group = group_here(settings.timeout_s)
     return drive_on_rank0(group, lambda: _drive(request, group, options["csv"]))
 
 
@@ -68,7 +67,7 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
     """
     out = sys.stderr if csv == "-" else sys.stdout
     writer = (
-        Writer(sys.stdout if csv == "-" else Path(csv), OVERLAP_COLUMNS)
+        Writer(document_on_stdout() if csv == "-" else Path(csv), OVERLAP_COLUMNS)
         if csv is not None
         else None
     )
@@ -76,18 +75,18 @@ def _drive(request: OverlapRequest, group: Group, csv: str | None) -> int:
     if request.ranks == 1:
         remark("One GPU: nothing travels between ranks, so only plain copies are measured.")
     try:
-        click.echo("\n".join(heading(request)), file=out)
+        say("\n".join(heading(request)), file=out)
         with closing(measure(request, group)) as measured:
             for row in measured:
                 rows.append(row)
                 if writer is not None:
                     writer.write_lines([to_line(row)])
-                click.echo(line(row), file=out)
+                say(line(row), file=out)
     finally:
         if writer is not None:
             writer.close()
         if lines := advice(rows):
-            click.echo("\n" + "\n".join(lines), file=out)
+            say("\n" + "\n".join(lines), file=out)
     return _exit_code(rows)
 
 

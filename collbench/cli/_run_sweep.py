@@ -2,21 +2,22 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import IO
 
-import click
-
 from collbench.backends.model import host_of
-from collbench.bench.runner import Measurement, SweepPoint, estimate_s, plan_points
+from collbench.bench.runner import Measurement, SweepPoint, plan_points
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
 from collbench.cli._links import MODEL, RankLinks, recorded
 from collbench.cli._options import remark, width
+from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, refuse
+from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
@@ -24,19 +25,21 @@ from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
-from collbench.planning.cost import machine
 from collbench.planning.protocols import FAMILY as PROTOCOLS
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
-from collbench.results.record import Record, Writer, known_keys, read
+from collbench.results.record import Record, Writer, read
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
+from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
 from collbench.spec.options import Settings
 from collbench.spec.peers import forced_by, is_peer, knobs_of
 from collbench.util.errors import UnavailableError, UsageError
-from collbench.util.units import parse_size
+from collbench.util.units import format_duration, parse_size
 
 _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
+_LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
+_SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
 _ON_CPUS = ("cpu", "mpi")  # backends whose ranks each want a core
 
 
@@ -57,7 +60,7 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
         )
     if options.get("dry_run") and under is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
-    group = group_here()
+    group = group_here(settings.timeout_s)
     topology = recorded(group, options)
 
     def drive() -> int:
@@ -84,7 +87,7 @@ def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
     why, hint = "One GPU: nothing travels between ranks", "--backend cpu measures the CPUs"
     if is_asked:
         raise UnavailableError(why, f"give two GPUs or more; {hint}")
-    click.echo(f"{why}. {hint}.")
+    say(f"{why}. {hint}.")
     return True
 
 
@@ -104,9 +107,7 @@ def _drive(
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=links.has_hosts)
-    points = plan_points(
-        requested, group, settings.max_memory, links.orders, links.algorithm, links.hosts
-    )
+    points = _planned(requested, group, settings, links)
     knobs = [one.name for one in KNOBS if options.get(one.name, ("auto",)) != ("auto",)]
     for peer in peers:
         _remark_on_peer(peer, sweep, points, knobs)
@@ -117,13 +118,12 @@ def _drive(
         return run_stress(points, group, settings, options["soak"], options.get("seed", 0))
     measurement = Measurement(points, group, settings)
     measurement.ceilings = links.ceilings
-    if options.get("resume") and isinstance(csv, Path) and csv.exists():
-        _leave_known_out(measurement, csv)
     if options.get("dry_run"):
+        if options.get("resume") and isinstance(csv, Path) and csv.exists():
+            _leave_known_out(measurement, read(csv), csv)
         if csv is not None:
             remark(f"A dry run writes no rows to {'stdout' if csv == '-' else csv}.")
-        estimate = sum(estimate_s(point, settings, machine()) for point in measurement.points)
-        show_points(points, measurement.points, estimate)
+        show_points(points, measurement.points, measurement.estimate_s())
         return 0
     out = sys.stderr if csv == "-" else sys.stdout
     table = table_of(
@@ -132,48 +132,110 @@ def _drive(
         width(out),
         has_ceilings=links.are_known,
     )
-    return _measure(measurement, table, csv, out, options["color"])
+    opened = (
+        Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
+    )
+    with closing(opened) if opened is not None else nullcontext() as writer:
+        last_rows: Mapping[tuple[object, ...], Record] = {}
+        if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
+            last_rows = _leave_known_out(measurement, writer.rows, csv)
+
+        def keep(record: Record) -> None:
+            if writer is not None and not record.repeats_refusal(last_rows.get(record.point)):
+                writer.write([record])
+
+        try:
+            records = _measure(measurement, keep, table, out, options["color"])
+        except KeyboardInterrupt:
+            if isinstance(csv, Path):
+                remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
+            raise
+    return _exit_code(records, is_part=len(measurement.points) < len(points))
 
 
-def _leave_known_out(measurement: Measurement, csv: Path) -> None:
-    """Drop the points whose rows are in the file already; says how many."""
-    points = measurement.points
-    host = host_of(measurement.settings.machine)
-    rows = [
-        row
-        for row in read(csv)
+def _planned(
+    requested: Sequence[Case], group: Group, settings: Settings, links: RankLinks
+) -> list[SweepPoint]:
+    """Plan the cases, and show how far that is where it takes long."""
+    planned = 0
+
+    def progress(number: int) -> None:
+        nonlocal planned
+        planned = number
+
+    def what() -> str:
+        case = requested[planned]
+        return (
+            f"Planned {planned} of {len(requested)} points; proving the schedule of {case.op}"
+            f" {case.algo} over {case.ranks} ranks."
+        )
+
+    with activity_shown(what):
+        return plan_points(
+            requested,
+            group,
+            settings.max_memory,
+            links.orders,
+            links.algorithm,
+            links.hosts,
+            progress,
+        )
+
+
+def _leave_known_out(
+    measurement: Measurement, rows: Sequence[Record], csv: Path
+) -> Mapping[tuple[object, ...], Record]:
+    """Drop the points whose last rows in the file are right; says how many. What was waived is
+    asked again, which takes no time. Returns the last row of every point.
+    """
+    points, host = measurement.points, host_of(measurement.settings.machine)
+    last = {
+        row.point: row
+        for row in rows
         if row.backend != MODEL or row.status == "waived" or row.host == host
-    ]
-    known = known_keys(rows)
+    }
+    known = {point for point, row in last.items() if row.status == "ok"}
     measurement.points = [point for point in points if measurement.key_of(point) not in known]
     remark(f"{len(points) - len(measurement.points)} of {len(points)} points are in {csv} already")
+    return last
 
 
 def _measure(
-    measurement: Measurement, table: SweepTable, csv: Path | str | None, out: IO[str], color: str
-) -> int:
-    """Measure the points, write and show their rows; returns the exit code."""
-    writer = Writer(csv if isinstance(csv, Path) else sys.stdout) if csv is not None else None
+    measurement: Measurement,
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    out: IO[str],
+    color: str,
+) -> list[Record]:
+    """Measure the points, keep and show their rows, and show what is best."""
     try:
+        _remark_on_time(measurement)
         measurement.open()
         headlines = dict.fromkeys(session.headline for session in measurement.sessions.values())
         for headline in filter(None, headlines):
             remark(headline)
-        records = show_rows(measurement, writer, table, out, color)
-    except KeyboardInterrupt:
-        if isinstance(csv, Path):
-            remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
-        raise
+        records = show_rows(measurement, keep, table, out, color)
     finally:
         measurement.close()
-        if writer is not None:
-            writer.close()
     lines = best_lines(records, table)
     ceilings = ceiling_lines(records)
     lines += ["", *ceilings] if lines and ceilings else ceilings
     if lines:
-        click.echo("\n" + "\n".join(lines), file=out)
-    return _exit_code(records)
+        say("\n" + "\n".join(lines), file=out)
+    return records
+
+
+def _remark_on_time(measurement: Measurement) -> None:
+    """Say how long the sweep should take, if that is long, and what would shorten it."""
+    estimate_s = measurement.estimate_s()
+    if estimate_s < _LONG_S:
+        return
+    live = [point.case for point in measurement.points if not point.waived]
+    remark(
+        f"{len(live)} point{'s' * (len(live) != 1)} with up to {max(case.ranks for case in live)}"
+        f" ranks: about {format_duration(estimate_s)}."
+        + (_SHORTER if estimate_s > _HOPELESS_S else "")
+    )
 
 
 def _remark_on_cores(points: Sequence[SweepPoint], group: Group) -> None:
@@ -218,11 +280,13 @@ def _remark_on_peer(
         remark(f"{peer}: the library's own choice; {'; '.join(remarks)}.")
 
 
-def _exit_code(records: Sequence[Record]) -> int:
-    """1 for wrong data, else 0. Raises UnavailableError if every point was waived."""
+def _exit_code(records: Sequence[Record], *, is_part: bool) -> int:
+    """1 for wrong data, else 0. Raises UnavailableError if every point was waived. is_part: other
+    rows of the sweep are in the file already.
+    """
     if any(record.status == "wrong" for record in records):
         return 1
-    if records and all(record.status == "waived" for record in records):
+    if records and not is_part and all(record.status == "waived" for record in records):
         first, *others = dict.fromkeys(record.reason for record in records)
         why, _, hint = first.partition("; ")
         more = f" (other reasons: {len(others)})" if others else ""

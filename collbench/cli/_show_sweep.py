@@ -1,17 +1,21 @@
 """What `sweep` prints: rows as they finish, the points of a dry run, and remarks."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TypedDict
 
 import click
 
-from collbench.bench.runner import Measurement, SweepPoint, estimate_s
-from collbench.cli._options import is_coloured, is_terminal
+from collbench.bench.runner import Measurement, SweepPoint
+from collbench.cli._options import is_coloured, is_terminal, remark
+from collbench.cli._progress import Remarks
+from collbench.cli._screen import say
 from collbench.report.tables.sweep import SweepTable
-from collbench.results.record import Record, Writer
+from collbench.results.record import Record
 from collbench.spec.collectives import collective
 from collbench.spec.peers import forced_by
+from collbench.util.text import printable
 from collbench.util.units import format_duration, format_size
 
 
@@ -32,18 +36,19 @@ _STYLES: dict[str, Style] = {
 
 
 def show_rows(
-    measurement: Measurement, writer: Writer | None, table: SweepTable, out: IO[str], color: str
+    measurement: Measurement,
+    keep: Callable[[Record], None],
+    table: SweepTable,
+    out: IO[str],
+    color: str,
 ) -> list[Record]:
-    """Take the rows as they come: first to the file, then to the screen. Waived ones, which come
+    """Take the rows as they come: first to `keep`, then to the screen. Waived ones, which come
     first or are refused later, share lines there.
     """
     records: list[Record] = []
     waived: list[Record] = []
     is_begun = False
-    total = sum(
-        estimate_s(point, measurement.settings, measurement.machine) for point in measurement.points
-    )
-    with _screen(out, total, color) as (show, advance):
+    with _screen(out, measurement.estimate_s(), color) as (show, advance):
         measurement.progress = advance
         show(table.heading(), {"bold": True})
 
@@ -54,8 +59,7 @@ def show_rows(
 
         try:
             for record in measurement.records():
-                if writer is not None:
-                    writer.write([record])
+                keep(record)
                 records.append(record)
                 if record.status == "waived":
                     waived.append(record)
@@ -78,13 +82,19 @@ def _screen(
     has_colours = is_coloured(color, out)
 
     def styled(line: str, style: Style) -> str:
-        return click.style(line, **style) if has_colours else line
+        return click.style(printable(line), **style) if has_colours else printable(line)
 
     if not is_terminal(out):
-        yield (
-            lambda line, style: click.echo(styled(line, style), file=out, color=has_colours),
-            lambda seconds: None,
-        )
+        remarks, done_s, start = Remarks(), 0.0, time.monotonic()
+
+        def count(seconds: float) -> None:
+            nonlocal done_s
+            done_s += seconds
+            if remarks.due():
+                left_s = (total_s / max(done_s, 1e-9) - 1) * (time.monotonic() - start)
+                remark(f"Measured {done_s / total_s:.0%}; about {format_duration(left_s)} left.")
+
+        yield (lambda line, style: say(styled(line, style), file=out, color=has_colours), count)
         return
     from rich.console import Console
     from rich.progress import (
@@ -129,9 +139,9 @@ def show_points(
     wanted = set(map(id, missing))
     for point in points:
         mark = "" if id(point) in wanted else "; in the file already"
-        click.echo(_line_of(point) + mark)
+        say(_line_of(point) + mark)
     known, waived = len(points) - len(missing), sum(bool(point.waived) for point in points)
-    click.echo(
+    say(
         f"# {len(points)} point{'s' * (len(points) != 1)}, {waived} waived"
         + (f", {known} in the file already" if known else "")
         + f"; about {format_duration(estimate)}"

@@ -11,7 +11,8 @@ import click
 from collbench.cli._files import check_writable, write_document
 from collbench.cli._options import is_coloured, remark, width
 from collbench.cli._rules import Options
-from collbench.launch.launcher import launcher
+from collbench.cli._screen import say
+from collbench.launch.launcher import Launcher, launcher
 from collbench.machine.topology.model import Topology
 from collbench.report.topology import tables
 from collbench.report.topology.labels import COLOURS, Paint, alike, heading, plain
@@ -22,9 +23,6 @@ from collbench.util.errors import UnavailableError, UsageError
 if TYPE_CHECKING:
     from collbench.machine.discovery import Recording
 
-# until every host has sent its recording; NVML takes a second or two for eight GPUs, longer if its
-# driver has to be loaded
-_GATHER_S = 60.0
 _VIEWS = ("tree", "rates", "p2p", "links", "rings")
 _ASCII = str.maketrans({"├": "|", "└": "`", "─": "-", "│": "|", "…": "."})
 
@@ -42,6 +40,10 @@ def show(options: Options) -> int:
     views = [name for name in _VIEWS if options[name]]
     documents = _on_stdout(options)
     _refuse_mixed(documents, views, is_measured=options["is_measured"])
+    if Path(options["svg"] or "").suffix.lower() not in ("", ".svg"):
+        raise UsageError(
+            f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
+        )
     shown = _find(options["file"], options["machine"])
     if shown is None:  # a rank other than 0, which has sent its recording
         return 0
@@ -60,23 +62,19 @@ def show(options: Options) -> int:
     if options["svg"] is not None:
         from collbench.report.topology.drawing import svg
 
-        if Path(options["svg"]).suffix.lower() not in ("", ".svg"):
-            raise UsageError(
-                f"--svg {options['svg']}: a drawing is SVG only", "give a name that ends in .svg"
-            )
         write_document(svg(topology), options["svg"], "--svg")
     if options["is_json"] or options["is_xml"]:
         from collbench.machine.formats import nccl_xml, topology_json
 
         write = topology_json.write if options["is_json"] else nccl_xml.write
-        click.echo(write(topology), nl=False)
+        write_document(write(topology), "-", "")
     is_shown = bool(views) or not (documents or options["svg"] or options["record"])
     _remark_on(topology, has_headline=is_shown)
     if views or (is_shown and not options["is_measured"]):
         _show_views(shown, views, options["color"])
     if options["is_measured"]:
         if views:
-            click.echo()
+            say()
         _measure(topology, save)
     return 0
 
@@ -124,7 +122,7 @@ def _find(file: str | None, machine: str | None) -> ShownTopology | None:
         return _of_file(Path(file)) if file is not None else _of_machine(str(machine))
     from collbench.machine import discovery
 
-    recordings = [discovery.record()] if under is None else _gathered()
+    recordings = [discovery.record()] if under is None else _gathered(under)
     if recordings is None:
         return None
     return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
@@ -142,29 +140,26 @@ def _of_file(file: Path) -> ShownTopology:
 
     try:
         return ShownTopology(topology=formats.read(file))
-    except formats.IsRecording:
-        pass
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}", "give another file with --from") from None
-    recordings = discovery.loads(text, str(file))
+    except formats.IsRecording as recording:
+        recordings = discovery.loads(recording.text, str(file))
     return ShownTopology(topology=discovery.topology_of(recordings), recordings=recordings)
 
 
-def _gathered() -> "list[Recording] | None":
+def _gathered(started: Launcher) -> "list[Recording] | None":
     """Recordings of all hosts of the launcher on rank 0; None on the other ranks."""
-    from collbench.launch.launcher import alarmed, leave_mpi, load_mpi, unlink_segments
-    from collbench.launch.watchdog import Watchdog
+    from collbench.launch.launcher import leave_mpi, load_mpi
+    from collbench.launch.watchdog import watchdog_of
     from collbench.machine import discovery
 
-    mpi = load_mpi(launcher())
-    with alarmed(_GATHER_S):
-        watchdog = Watchdog(mpi.COMM_WORLD)
-    unlink_segments()
-    with watchdog.limit("the recordings of all hosts", _GATHER_S):
-        recordings = discovery.gather(mpi.COMM_WORLD)
-    leave_mpi(mpi)
+    watchdog = watchdog_of(started)
+    mpi = load_mpi(started)
+    watchdog.join(mpi.COMM_WORLD)
+    with watchdog.guarded():
+        with watchdog.together("the recordings of all hosts"):
+            recordings = discovery.gather(mpi.COMM_WORLD)
+        watchdog.stop_heartbeat()
+        with watchdog.together("all ranks to leave MPI"):
+            leave_mpi(mpi)
     return recordings
 
 
@@ -238,4 +233,4 @@ def echo(lines: Sequence[str], out: TextIO, has_colours: bool) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-    click.echo(text, file=out, color=has_colours)
+    say(text, file=out, color=has_colours)

@@ -2,10 +2,9 @@
 for each configuration that failed.
 """
 
-import click
-
 from collbench.bench.runner import Measurement, SweepPoint
-from collbench.bench.stress import LAUNCHES, stress
+from collbench.bench.stress import BACKENDS, LAUNCHES, stress
+from collbench.cli._screen import say
 from collbench.launch.group import Group
 from collbench.spec.options import Settings
 from collbench.util.errors import CollbenchError, UnavailableError, UsageError
@@ -15,8 +14,8 @@ from collbench.util.units import format_duration, format_size
 def run_stress(
     points: list[SweepPoint], group: Group, settings: Settings, seconds: float, seed: int
 ) -> int:
-    """Soak the GPU engine; returns the exit code: 1 if anything was wrong."""
-    live = [point for point in points if not point.waived and point.case.backend == "cuda"]
+    """Soak our engines; returns the exit code: 1 if anything was wrong."""
+    live = [point for point in points if not point.waived and point.case.backend in BACKENDS]
     if not live:
         raise _nothing_to_soak(points)
     measurement = Measurement(live, group, settings)
@@ -30,7 +29,7 @@ def run_stress(
         for burst in stress(live, measurement.sessions, seconds, seed):
             case = burst.point.case
             if burst.refused:
-                click.echo(
+                say(
                     f"waived: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)}"
                     f" {case.channels} ch: {burst.refused}"
                 )
@@ -40,7 +39,7 @@ def run_stress(
             if burst.wrong:
                 failures += 1
                 first = burst.wrong[0]
-                click.echo(
+                say(
                     f"wrong: {case.op} {case.algo} {case.proto} {format_size(case.size_bytes)}"
                     f" {case.channels} ch, pauses up to {burst.pause_ns} ns:"
                     f" {sum(wrong.count for wrong in burst.wrong)} elements, first on rank"
@@ -48,7 +47,7 @@ def run_stress(
                 )
     finally:
         measurement.close()
-    click.echo(
+    say(
         f"soaked {format_duration(seconds)}: {launches} launches of {len(seen)} of {len(live)}"
         f" configurations, seed {seed}; {failures} bursts wrong"
     )
@@ -56,11 +55,11 @@ def run_stress(
 
 
 def _nothing_to_soak(points: list[SweepPoint]) -> CollbenchError:
-    """Why no point can be soaked: the sweep has none for GPUs, or they cannot run here."""
-    hint = "give --backend cuda on a machine with GPUs"
+    """Why no point can be soaked: the sweep has none of ours, or they cannot run here."""
+    hint = f"give --backend {' or '.join(BACKENDS)}"
     reason = next(
-        (point.waived for point in points if point.waived and point.case.backend == "cuda"), ""
+        (point.waived for point in points if point.waived and point.case.backend in BACKENDS), ""
     )
     if reason:
         return UnavailableError(f"nothing to soak: {reason}", hint)
-    return UsageError("--soak needs the cuda backend: no point of the sweep runs on it", hint)
+    return UsageError("--soak runs our own collectives, and no point of the sweep does", hint)

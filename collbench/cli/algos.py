@@ -8,6 +8,7 @@ import click
 from collbench.cli._command import StrictCommand, explicit_options
 from collbench.cli._options import MAX_RANKS, Whole, remark, width
 from collbench.cli._rules import Options, Rule, refuse
+from collbench.cli._screen import say
 from collbench.schedules.algorithms import FAMILY, needs_hosts
 from collbench.spec.collectives import OPS, OpName, collective
 from collbench.spec.world import World, host_numbers
@@ -98,7 +99,7 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
     from collbench.schedules.verify.check import check
 
     leaving = f"{'to hosts':>10}" if world.hosts else ""
-    click.echo(
+    say(
         f"{'collective':<14}{'algorithm':<14}{'hops':>5}{'sent':>10}{'received':>10}{'messages':>10}{leaving}"
         f"  busiest of {world.n}, S = size"
     )
@@ -106,17 +107,18 @@ def _list(names: list[str], ops: tuple[OpName, ...], world: World) -> None:
         for name in names:
             if op in FAMILY.load(name).SERVES:
                 if needs_hosts(name) and not world.hosts:
-                    click.echo(f"{op:<14}{name:<14}  for several hosts: see it with --hosts 2")
+                    say(f"{op:<14}{name:<14}  for several hosts: see it with --hosts 2")
                     continue
                 schedule = registered(
                     op, name, world if collective(op).is_rooted else replace(world, root=0)
                 )
                 moved = traffic(schedule)
-                hops = check(schedule).hops
+                # nothing runs it: one loop of one launch has all hops
+                hops = check(schedule, loops=1, launches=1).hops
                 leaving = (
                     f"{share(between_hosts(schedule, world.hosts)):>10}" if world.hosts else ""
                 )
-                click.echo(
+                say(
                     f"{op:<14}{name:<14}{hops:>5}{share(moved.sent):>10}{share(moved.received):>10}{moved.messages:>10}{leaving}"
                 )
 
@@ -129,15 +131,15 @@ def _draw(name: str, world: World, op: OpName) -> None:
     from collbench.schedules.verify.check import check
 
     schedule = registered(op, name, world)
-    click.echo(summary(schedule, check(schedule)))
+    say(summary(schedule, check(schedule)))
     if world.hosts:
-        click.echo(
+        say(
             f"  busiest host sends           {share(between_hosts(schedule, world.hosts))} to other"
             " hosts"
         )
     if world.n > _DRAWN_RANKS:
         remark(f"Too many ranks to draw: give --ranks {_DRAWN_RANKS} or fewer.")
         return
-    click.echo(f"\n{LEGEND}\n")
+    say(f"\n{LEGEND}\n")
     for line in drawing(schedule, width(sys.stdout)):
-        click.echo(line)
+        say(line)

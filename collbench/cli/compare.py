@@ -25,6 +25,7 @@ from collbench.cli._options import (
     width,
 )
 from collbench.cli._rules import Options, refuse
+from collbench.cli._screen import say
 from collbench.results.record import ACROSS
 from collbench.util.catalog import results
 from collbench.util.errors import UsageError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collbench.analysis.changes import Changes
     from collbench.analysis.load import ResultFile
 
+_NEAREST = "nearest"  # --against without a name
 CHANGED_CODE = 1  # a regression beyond --fail-below, or nothing to compare
 
 
@@ -85,7 +87,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
     type=Profile("reference", results),
     metavar="NAME",
     is_flag=False,
-    flag_value="",
+    flag_value=_NEAREST,
     default=None,
     help=(
         "Of one file: is it normal? NAME is a shipped reference, for example h200x4, or a file;"
@@ -105,6 +107,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--tuner",
     metavar="FILE",
+    type=FileName(),
     help=(
         "Of one file: write the configuration of NCCL's CSV tuner plugin from NCCL's forced rows,"
         " for example to nccl_tuner.conf; - is stdout."
@@ -113,6 +116,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--nccl-rows",
     metavar="FILE",
+    type=FileName(),
     help=(
         "Of one file: write the rows in the columns that NCCL's optimizer script reads, for example"
         " to rows.csv; - is stdout."
@@ -130,6 +134,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--html",
     metavar="FILE",
+    type=FileName(),
     help=(
         "Write one page about one file or two, for example to page.html: curves to filter, tables,"
         " heat maps, links; - is stdout."
@@ -193,7 +198,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     loaded = load_all(files)
     for one in loaded:
         for text in one.remarks:
-            click.echo(f"{one.name}: {text}", err=True)
+            say(f"{one.name}: {text}", err=True)
     if len(loaded) > 1:
         return loaded
     from collbench.analysis.join import together
@@ -201,7 +206,7 @@ def _loaded(files: Sequence[Path]) -> Sequence["ResultFile"]:
     (one,) = loaded
     frame, again = together(one.frame)
     if again:
-        click.echo(
+        say(
             f"{one.name}: {again} rows measure what a row before them does: their repeats are"
             " taken together",
             err=True,
@@ -216,7 +221,7 @@ def _summarise(loaded: "ResultFile", options: Options) -> int:
     out = sys.stdout
     characters = bars(out) if is_terminal(out) else ""
     for line in summary_lines(loaded.frame, width(out), options["show_all"], characters):
-        click.echo(line)
+        say(line)
     if options["plot"] is not None:
         plot(options["plot"], [loaded])
     return 0 if (loaded.frame["status"] == "ok").any() else CHANGED_CODE
@@ -230,7 +235,7 @@ def _print_doubt(loaded: "ResultFile") -> bool:
 
     lines = lines_of(doubt_of_changes(rows_of(loaded.frame), loaded.name), width(sys.stdout))
     for line in lines:
-        click.echo(line)
+        say(line)
     return bool(lines)
 
 
@@ -238,7 +243,7 @@ def _gate_on_noise(noisy: Sequence[str], fail_below: float | None) -> int:
     """The exit code of a gate that had noise to judge."""
     if not noisy or fail_below is None:
         return 0
-    click.echo(f"cannot judge: most rows of {' and of '.join(noisy)} are noise", err=True)
+    say(f"cannot judge: most rows of {' and of '.join(noisy)} are noise", err=True)
     return CHANGED_CODE
 
 
@@ -247,17 +252,17 @@ def _judge(frame: "pd.DataFrame", against: str, fail_below: float | None) -> int
     from collbench.analysis.baselines import BEHIND_SHARE, curve_verdicts, reference
     from collbench.report.tables.baselines import verdict_lines
 
-    base = reference(against, frame)
+    base = reference("" if against == _NEAREST else against, frame)
     behind = BEHIND_SHARE if fail_below is None else 1 / (1 + fail_below / 100)
     verdicts = curve_verdicts(frame, base.frame, behind)
-    click.echo("\n".join(verdict_lines(verdicts, frame, base, behind)))
+    say("\n".join(verdict_lines(verdicts, frame, base, behind)))
     if fail_below is None or not verdicts:
         return 0 if verdicts else CHANGED_CODE
     failed = int(frame["status"].isin(["wrong", "error"]).sum())
     if failed:
-        click.echo(f"{failed} rows are wrong or failed", err=True)
+        say(f"{failed} rows are wrong or failed", err=True)
     if is_late := any(verdict.is_behind for verdict in verdicts):
-        click.echo(f"slower than {base.name} by more than {fail_below:g}%", err=True)
+        say(f"slower than {base.name} by more than {fail_below:g}%", err=True)
     return CHANGED_CODE if is_late or failed else 0
 
 
@@ -279,7 +284,7 @@ def _derive(frame: "pd.DataFrame", options: Options) -> None:
         if options[name] is not None
     ]
     if lines:
-        click.echo("\n".join(lines))
+        say("\n".join(lines))
     for document, target, option in documents:
         _write("\n".join(document) + "\n", target, option)
 
@@ -319,7 +324,7 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
     changes = compare(new.frame, base.frame, is_forced=options["force"], across=options["across"])
     has_colours = is_coloured(options["color"], sys.stdout)
     if place:
-        click.echo()
+        say()
     noisy = [one.name for one in (new, base) if _print_doubt(one)]
     for line in lines(
         changes,
@@ -328,7 +333,7 @@ def _compare(new: "ResultFile", base: "ResultFile", place: int, options: Options
         show_all=options["show_all"],
         is_colored=has_colours,
     ):
-        click.echo(line, color=has_colours)
+        say(line, color=has_colours)
     if not len(changes.rows):
         return CHANGED_CODE
     if options["plot"] is not None:
@@ -343,16 +348,14 @@ def _gate(changes: "Changes", new: str, base: str, percent: float) -> int:
     from collbench.analysis.changes import SAME
 
     if percent < 100 * changes.resolution and changes.resolution > 1.001 * SAME:
-        click.echo(
+        say(
             f"{base}: single rows show a slowdown of {percent:g}% only where their"
             " intervals are narrower: more --repeats",
             err=True,
         )
     if missing := changes.not_compared.get("only in base", 0):
-        click.echo(f"{new} lacks {missing} rows of {base}: they are not judged", err=True)
+        say(f"{new} lacks {missing} rows of {base}: they are not judged", err=True)
     if not changes.is_worse_by(percent):
         return 0
-    click.echo(
-        f"slower than {base} by more than {percent:g}%, or wrong where it was right", err=True
-    )
+    say(f"slower than {base} by more than {percent:g}%, or wrong where it was right", err=True)
     return CHANGED_CODE

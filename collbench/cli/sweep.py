@@ -71,7 +71,7 @@ _SOAK_OPTIONS = (
         "--soak",
         type=Finite(1, MAX_S),
         help=(
-            "Seconds of a soak, for example 600: instead of timing, run the points on GPUs (cuda)"
+            "Seconds of a soak, for example 600: instead of timing, run the points (cuda, cpu)"
             " in random sizes with random pauses, and compare every result. Default: no soak."
         ),
     ),
@@ -84,7 +84,12 @@ _SOAK_OPTIONS = (
 _FILE_OPTIONS = (
     csv_option(),
     click.option(
-        "--resume", is_flag=True, help="Skip the points whose rows are in the CSV file already."
+        "--resume",
+        is_flag=True,
+        help=(
+            "Skip the points whose last rows in the CSV file are right; measure what is missing,"
+            " wrong, failed or waived."
+        ),
     ),
     click.option(
         "--preset",

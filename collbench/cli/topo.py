@@ -29,6 +29,7 @@ _SOURCE_OPTIONS = (
     click.option(
         "--record",
         metavar="FILE",
+        type=FileName(),
         help=(
             "Write all that this machine reports of itself to a file, for example machine.json, for"
             " --from or a bug report; - is stdout."
@@ -84,11 +85,13 @@ _DOCUMENT_OPTIONS = (
     click.option(
         "--svg",
         metavar="FILE",
+        type=FileName(),
         help="Write a drawing for a report, for example to machine.svg; - is stdout.",
     ),
     click.option(
         "--save",
         metavar="FILE",
+        type=FileName(),
         help=(
             "With --measure: write the machine with the rates reached as JSON, for example to"
             " machine.json, for --machine and --from; - is stdout."

@@ -2,7 +2,6 @@
 are record.KINDS.
 """
 
-import csv
 import io
 import math
 import warnings
@@ -65,17 +64,17 @@ def read_frame(name: str, data: bytes) -> "pd.DataFrame":
     try:
         return _by_pandas(data)
     # ParserError and UnicodeDecodeError are ValueErrors
-    except (ValueError, OverflowError, pd.errors.ParserWarning):
+    except (ValueError, OverflowError, RuntimeWarning, pd.errors.ParserWarning):
         pass
     try:  # row by row, which says where it is broken
         return frame_of(list(parse(name, data.decode())))
-    except (csv.Error, OverflowError, UnicodeDecodeError) as error:
+    except (OverflowError, UnicodeDecodeError) as error:
         raise UsageError(f"{name}: {error}", "mend or delete that line") from None
 
 
 def _by_pandas(data: bytes) -> "pd.DataFrame":
     """The table by pandas' own parser, which is fast. Raises ValueError, OverflowError or
-    ParserWarning if a cell is not what its column holds.
+    a warning if a cell is not what its column holds.
     """
     import pandas as pd
 
@@ -84,6 +83,7 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
         raise ValueError("other columns")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
+        warnings.simplefilter("error", RuntimeWarning)  # a count that is no whole number of 64 bits
         frame = pd.read_csv(
             io.BytesIO(data),
             engine="c",
@@ -109,6 +109,8 @@ def _by_pandas(data: bytes) -> "pd.DataFrame":
 def _is_sound(cells: "pd.Series", name: str) -> bool:
     """Whether all cells are empty, where they may be, or what the column holds."""
     kind = KINDS[name]
+    if kind == "text":  # others are read as Record shows them
+        return all(text.isprintable() for text in cells.unique())
     if kind == "status":
         return bool(cells.isin(STATUSES).all())
     if kind == "count":

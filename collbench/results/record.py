@@ -8,20 +8,22 @@ is refused, because its numbers may mean something else.
 """
 
 import csv
+import fcntl
 import io
-import os
+import struct
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from math import ulp
 from pathlib import Path
-from typing import IO, Literal, get_args, get_type_hints
+from typing import IO, Literal, Protocol, get_args, get_type_hints
 
 from collbench.spec.collectives import OPS
 from collbench.spec.dtypes import DTYPES, REDOPS
 from collbench.spec.knobs import FIRST_SCHEMA, KNOBS, UNASKED, Knobs
 from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.text import escaped
 
 SCHEMA = max(knob.since for knob in KNOBS)
 # Notes of rows that measured something else than rows without them.
@@ -75,10 +77,27 @@ class Record(Knobs):
     timestamp: str = ""
     schema: int = SCHEMA
 
+    def __post_init__(self) -> None:
+        for name in TEXTS:
+            object.__setattr__(self, name, escaped(getattr(self, name)))
+
     @property
     def key(self) -> tuple[object, ...]:
         """The independent variables: two rows with the same key measured the same thing."""
         return tuple(getattr(self, name) for name in KEY)
+
+    @property
+    def point(self) -> tuple[object, ...]:
+        """The key, and the conditions in the notes."""
+        return (*self.key, *sorted(n for n in self.notes.split() if n.startswith(CONDITIONS)))
+
+    def repeats_refusal(self, before: "Record | None") -> bool:
+        """Whether the row, like the last one of its point, is waived for the same reason."""
+        return (
+            before is not None
+            and self.status == before.status == "waived"
+            and self.reason == before.reason
+        )
 
 
 def columns_of(schema: int) -> tuple[str, ...]:
@@ -103,6 +122,8 @@ _KIND_OF: dict[object, ColumnKind] = {
     tuple[float, ...]: "times",
     Status: "status",
 }
+# More than the 128 KiB of Python's default: variables of the environment stand in one cell.
+csv.field_size_limit(1 << 30)
 _HINTS = get_type_hints(Record)
 KINDS: dict[str, ColumnKind] = {name: _KIND_OF.get(_HINTS[name], "text") for name in COLUMNS}
 KINDS |= dict.fromkeys(("time_us", "time_low_us", "time_high_us"), "time")
@@ -117,6 +138,7 @@ def named(*kinds: ColumnKind) -> tuple[str, ...]:
 
 
 INTEGERS = named("integer")
+TEXTS = named("text")
 FLOATS = named("time", "rate", "count")  # in a frame; a count is NaN where nothing was counted
 
 
@@ -129,8 +151,7 @@ def line_of(values: Iterable[object]) -> str:
     """Values as a CSV line with its line end. Numbers keep six significant digits."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_cell, values))
-    # an environment variable may hold bytes that are not text
-    return out.getvalue().encode(errors="backslashreplace").decode()
+    return out.getvalue()
 
 
 def header(columns: Sequence[str] = COLUMNS) -> str:
@@ -145,7 +166,7 @@ def _cell(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, tuple):
         return ";".join(f"{item:.6g}" for item in value)
-    return str(value)
+    return escaped(str(value))
 
 
 def from_cells(cells: Mapping[str, str]) -> Record:
@@ -184,18 +205,37 @@ def read(file: Path) -> list[Record]:
 
     Raises UsageError if the file cannot be read, has another schema or a broken row.
     """
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{file} keeps no rows that could be read", "give another file")
     try:
         data = file.read_bytes()
-        # the last line may be cut in the middle of a character
-        text = data[: data.rfind(b"\n") + 1].decode()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {_why(error)}") from None
+    return _rows(str(file), data, SCHEMAS)
+
+
+def _rows(file: str, data: bytes, known: Collection[tuple[str, ...]]) -> list[Record]:
+    """All rows of a file's data; a last line without an end, which a crash cut, is left out. Raises
+    UsageError if the file as a whole is not ours.
+    """
+    end = data.rfind(b"\n") + 1
+    if not end and not any(header(columns).encode().startswith(data) for columns in known):
+        raise _not_ours(file)
+    try:
+        text = data[:end].decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{file} is no text: byte {error.object[error.start]:#04x} at offset {error.start}",
+            f"{file} is no text: byte {data[error.start]:#04x} at offset {error.start}",
             "give another file",
         ) from None
-    return list(parse(str(file), text))
+    return list(parse(file, text, known))
+
+
+def _not_ours(file: str) -> UsageError:
+    return UsageError(
+        f"{file} does not have the columns of schema {SCHEMA}",
+        "another version or another command wrote it: give another file",
+    )
 
 
 def parse(
@@ -207,51 +247,71 @@ def parse(
     text = text[: text.rfind("\n") + 1]
     if not text:
         return
-    rows = csv.DictReader(io.StringIO(text))
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        yield from _parsed(file, rows, known)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UsageError(
+            f"{file}, line {rows.line_num}: {error}", "mend or delete that line"
+        ) from None
+
+
+def _parsed(
+    file: str, rows: "csv.DictReader[str]", known: Collection[tuple[str, ...]]
+) -> Iterator[Record]:
     columns = tuple(rows.fieldnames or ())
     if columns not in known:
-        raise UsageError(
-            f"{file} does not have the columns of schema {SCHEMA}",
-            "another version or another command wrote it: give another file",
-        )
+        raise _not_ours(file)
     schema = str(SCHEMAS.get(columns, SCHEMA))
-    for number, row in enumerate(rows, start=2):
-        try:
-            if tuple(row.values()) == columns:
-                raise UsageError(
-                    f"{file}, line {number} is a heading again: several files in one",
-                    "give each file by itself, or delete that line",
-                )
-            if row["schema"] != schema:
-                raise UsageError(
-                    f"{file}, line {number}: schema {row['schema']}, this version reads {schema}",
-                    "give another file",
-                )
-            cells = {name: row[name] or "" for name in columns if name in KINDS}
-            yield from_cells({**cells, "schema": str(SCHEMA)})
-        except (ValueError, KeyError, TypeError) as error:
+    for row in rows:
+        if tuple(row.values()) == columns:
             raise UsageError(
-                f"{file}, line {number}: {error}", "mend or delete that line"
-            ) from None
+                f"{file}, line {rows.line_num} is a heading again: several files in one",
+                "give each file by itself, or delete that line",
+            )
+        if row["schema"] != schema:
+            raise UsageError(
+                f"{file}, line {rows.line_num}: schema {row['schema']}, this version reads"
+                f" {schema}",
+                "give another file",
+            )
+        cells = {name: row[name] or "" for name in columns if name in KINDS}
+        yield from_cells({**cells, "schema": str(SCHEMA)})
 
 
 def _why(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
+class TextTarget(Protocol):
+    """What takes lines: an open file, or the screen."""
+
+    def write(self, text: str, /) -> object:
+        """Take a part of the text."""
+
+    def flush(self) -> None:
+        """Hand on what was taken."""
+
+
 class Writer:
     """Appends rows to a CSV file, or to an open stream, each as soon as it is known. columns: of
-    the file; more than a record's own are the caller's.
+    the file; more than a record's own are the caller's. rows: those that the file had before.
 
-    Raises UsageError for a file of other columns or another schema and UnavailableError if writing
-    fails.
+    Raises UsageError for a file of other columns or another schema, and UnavailableError if writing
+    fails or if another process is writing the file.
     """
 
-    def __init__(self, target: Path | IO[str], columns: Sequence[str] = COLUMNS) -> None:
+    def __init__(self, target: Path | TextTarget, columns: Sequence[str] = COLUMNS) -> None:
         self._name = str(target) if isinstance(target, Path) else "stdout"
         self._columns = tuple(columns)
+        self.rows: list[Record] = []
+        self._opened: IO[str] | None = None
         try:
-            self._file = self._open(target) if isinstance(target, Path) else target
+            self._file: TextTarget
+            if isinstance(target, Path):
+                self._file = self._opened = self._open(target)
+            else:
+                self._file = target
             if not isinstance(target, Path) or target.stat().st_size == 0:
                 self._write(header(self._columns))
         except OSError as error:
@@ -261,12 +321,21 @@ class Writer:
             ) from None
 
     def _open(self, file: Path) -> IO[str]:
-        if file.exists() and file.stat().st_size:
-            data = file.read_bytes()
-            list(parse(str(file), data.decode(errors="replace"), {self._columns}))
-            if not data.endswith(b"\n"):  # a crash cut the last line
-                os.truncate(file, data.rfind(b"\n") + 1)
-        return file.open("a", encoding="utf-8")
+        """The file, locked, without a last line that a crash cut."""
+        if file.exists() and not file.is_file():  # a FIFO or a device
+            return file.open("a", encoding="utf-8")
+        opened = file.open("a+b")
+        try:
+            _lock(opened, self._name)
+            opened.seek(0)
+            data = opened.read()
+            self.rows = _rows(self._name, data, {self._columns})
+            if not data.endswith(b"\n"):
+                opened.truncate(data.rfind(b"\n") + 1)
+        except BaseException:
+            opened.close()
+            raise
+        return io.TextIOWrapper(opened, encoding="utf-8")
 
     def write(self, records: Iterable[Record]) -> None:
         """Append rows and hand them to the operating system."""
@@ -292,24 +361,29 @@ class Writer:
 
     def close(self) -> None:
         """Close the file. An error is ignored: every line was flushed before."""
-        if self._name != "stdout" and hasattr(self, "_file"):
+        if self._opened is not None:
             with suppress(OSError):
-                self._file.close()
+                self._opened.close()
 
 
-def known_keys(records: Sequence[Record]) -> set[tuple[object, ...]]:
-    """The keys of rows that need no second measurement, with the conditions in their notes: of all
-    rows but those that ended in an error.
+def _lock(file: IO[bytes], name: str) -> None:
+    """Lock a file against other writers until this process closes it; a file system without locks
+    has none. Ranks that are forked later do not inherit a record lock.
     """
-    return {
-        (
-            record.key
-            if record.status == "waived"
-            else (
-                *record.key,
-                *sorted(note for note in record.notes.split() if note.startswith(CONDITIONS)),
-            )
-        )
-        for record in records
-        if record.status != "error"
-    }
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise UnavailableError(
+            f"{name}: {_holder(file)} is writing it",
+            "wait until that ends, or give another file with --csv",
+        ) from None
+    except OSError:  # for example NFS without its lock daemon
+        return
+
+
+def _holder(file: IO[bytes]) -> str:
+    """Who has locked a file."""
+    asked = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
+    process: int = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, asked))[4]
+    # 0 or less: on another host, or outside of this container
+    return f"process {process}" if process > 0 else "another process"

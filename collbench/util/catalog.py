@@ -2,16 +2,17 @@
 wheel.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from collbench.util.errors import UsageError, unknown
+from collbench.util.reading import parse_toml, read_bytes
 
 _PLACES = (
     Path(__file__).parent.parent / "profiles",
     Path(__file__).parent.parent.parent / "profiles",
 )
+_MOST_BYTES = 1 << 20  # of a profile; ours have less than 32 KiB
 _KIND_NAMES = {"machines": "machine profile", "sweeps": "preset"}
 
 
@@ -34,8 +35,12 @@ def load(kind: str, name: str) -> dict[str, Any]:  # Any: values of TOML
     files = [place / kind / f"{name}.toml" for place in _PLACES]
     file = next((file for file in files if file.is_file()), Path(name))
     try:
-        return tomllib.loads(file.read_text())
+        data = read_bytes(file, _MOST_BYTES)
+        text = data.decode()
     except (FileNotFoundError, IsADirectoryError):
         raise unknown(f"file or {_KIND_NAMES[kind]}", name, names(kind)) from None
-    except (OSError, ValueError) as error:  # no text, no TOML, or a NUL in the name
+    except (OSError, ValueError) as error:  # no text, or a NUL in the name
         raise UsageError(f"cannot read {file}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{file} has more than {_MOST_BYTES} bytes: no profile is that large")
+    return parse_toml(text, str(file))

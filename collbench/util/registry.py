@@ -45,6 +45,7 @@ def _modules(*folders: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
+@cache
 def load_member(package: str, name: str) -> ModuleType:
     """The module of a member: the module of its name or, where that is a package, the package's
     module `backend`.

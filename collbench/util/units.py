@@ -5,17 +5,32 @@ Sizes are bytes with binary suffixes (K, M, G, T = 2^10, 2^20, 2^30, 2^40), band
 """
 
 import re
+from fractions import Fraction
 
 from collbench.util.errors import UsageError
 
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"0*(\d+)(?:\.(\d+?)0*)?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+MAX_SIZE_BYTES = 2**53  # up to here a float holds every whole number
+_MOST_DIGITS = 18  # of a whole number: 64 bits hold all of them
+# No power of 2 up to T makes a whole number of more decimals, and none of more digits is in range.
+_MOST_SIZE_DIGITS = 40
+
+
+def parse_whole(text: str) -> int | None:
+    """A whole number from 0 on, of up to 18 decimal digits; None for any other text.
+
+    >>> parse_whole("007"), parse_whole("-1"), parse_whole("9" * 400)
+    (7, None, None)
+    """
+    is_whole = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_whole else None
 
 
 def parse_size(text: str) -> int:
     """Bytes from a text such as `8`, `64K`, `1.5M` or `2GiB`.
 
-    Raises UsageError if the text is no size or not a whole number of bytes.
+    Raises UsageError if the text is no size, not a whole number of bytes, or beyond MAX_SIZE_BYTES.
 
     >>> parse_size("64K"), parse_size("1.5M"), parse_size("8")
     (65536, 1572864, 8)
@@ -26,13 +41,25 @@ def parse_size(text: str) -> int:
             f"'{text}' is not a size",
             "write bytes with an optional suffix K, M, G or T (powers of 1024): 8, 64K, 1.5M",
         )
-    size_bytes = float(match[1]) * _SUFFIXES[match[2].upper()]
-    if size_bytes != int(size_bytes):
+    whole, decimals, suffix = match[1], match[2] or "0", match[3].upper()
+    if len(whole) > _MOST_SIZE_DIGITS:
+        raise _too_large(text)
+    is_short = len(decimals) <= _MOST_SIZE_DIGITS
+    size_bytes = Fraction(f"{whole}.{decimals if is_short else 0}") * _SUFFIXES[suffix]
+    if size_bytes > MAX_SIZE_BYTES:
+        raise _too_large(text)
+    if size_bytes.denominator != 1 or not is_short:
         raise UsageError(
             f"'{text}' is not a whole number of bytes",
             "write whole bytes, for example 1536 or 1.5K",
         )
     return int(size_bytes)
+
+
+def _too_large(text: str) -> UsageError:
+    return UsageError(
+        f"'{text}' is more than {format_size(MAX_SIZE_BYTES)}", "give a size that memory can have"
+    )
 
 
 def format_size(size_bytes: int) -> str:

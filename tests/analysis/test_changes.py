@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from collbench.analysis.changes import Changes, compare, unlike
+from collbench.analysis.join import together
 from collbench.cli import run
 from collbench.report.tables.changes import lines
 from collbench.results.record import COLUMNS
@@ -298,6 +299,25 @@ def test_rows_measured_twice_are_taken_together() -> None:
     assert any("50 rows" in said for said in found.remarks)
     once = compare(new, base)
     assert not once.remarks
+
+
+@pytest.mark.parametrize(
+    ("statuses", "kept"),
+    [
+        (("wrong", "ok"), "ok"),
+        (("ok", "wrong"), "wrong"),
+        (("wrong", "waived"), "wrong"),
+        (("error", "waived"), "waived"),
+    ],
+)
+def test_the_last_row_that_was_measured_says_whether_it_is_right(
+    statuses: tuple[str, ...], kept: str
+) -> None:
+    one = sweep(Noise(), 1)[:1]
+    frame, again = together(
+        pd.concat([one.assign(status=status) for status in statuses], ignore_index=True)
+    )
+    assert (list(frame["status"]), again) == ([kept], 1)
 
 
 def test_what_differs_stands_beside() -> None:

@@ -131,7 +131,7 @@ def test_help_names_every_registered_part() -> None:
         ),
         ("--buffsize", "4K,0K", "'0K' has no room for data"),
         ("--chunk", "-5", "'-5' is not a size Hint: write bytes with an optional suffix"),
-        ("--slots", "0", "'0' is not a whole number from 1 on"),
+        ("--slots", "0", "'0' is not a whole number from 1 to 1000000000"),
     ],
 )
 def test_what_is_no_knob_is_refused(

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from collbench.backends.cpu.interpreter import Runner
 from collbench.cli import run
 from collbench.machine.host import has_nvidia_gpus
-from collbench.results.record import read
+from collbench.results.record import KEY, Record, Status, header, read, to_line
 from tests.support.commands import MODEL, invoke
+from tests.support.corrupt import late
 
 
 def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -89,6 +91,53 @@ def test_resume_with_nothing_left_is_fine(
         code, _, _ = invoke(capfd, *MODEL, "--sizes", "64K", "--csv", str(file), "--resume")
         assert code == 0
     assert len(read(file)) == len({row.key for row in read(file)})
+
+
+@pytest.mark.parametrize(
+    "more", [["--backend", "model"], ["--backend", "cpu", "--hot", "-n", "1", "-m", "2"]]
+)
+@pytest.mark.parametrize("status", ["wrong", "waived", "error"])
+def test_resume_measures_again_what_did_not_succeed(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, status: Status, more: list[str]
+) -> None:
+    """And what can never run is asked again, but its row is not repeated."""
+    file = tmp_path / "out.csv"
+    words = ["sweep", *more, "--ranks", "2", "--repeats", "1", "--sizes", "1K,2K", "--algo"]
+    words += ["ring,twoshot", "--op", "allreduce,alltoall", "--csv", str(file)]
+    assert invoke(capfd, *words)[0] == 0
+    waived, rows = read(file)[:4], read(file)[4:]
+    assert [row.status for row in (*waived, *rows)] == ["waived"] * 4 + ["ok"] * 4
+    failed = Record(
+        **{name: getattr(rows[1], name) for name in KEY},
+        status=status,
+        reason="too few files",
+        notes=" ".join(rows[1].point[len(KEY) :]),  # type: ignore[arg-type]
+    )
+    file.write_text(header() + "".join(map(to_line, [*waived, rows[0], failed, *rows[2:]])))
+    before = file.read_bytes()
+    code, out, err = invoke(capfd, *words, "--resume")
+    assert code == 0
+    assert err.startswith(f"# 3 of 8 points are in {file} already\n")
+    assert "waived" in out
+    (again,) = read(file)[8:]
+    assert (again.point, again.status) == (rows[1].point, "ok")
+    assert file.read_bytes().startswith(before)
+    before = file.read_bytes()
+    assert invoke(capfd, *words, "--resume")[0] == 0
+    assert file.read_bytes() == before
+    assert "8 rows: 4 ok, 4 waived" in invoke(capfd, "compare", str(file))[1]
+
+
+def test_resume_of_what_was_all_waived_says_so_again(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.csv"
+    words = [*MODEL, "--sizes", "1K", "--op", "alltoall", "--algo", "ring", "--csv", str(file)]
+    for more in ([], ["--resume"]):
+        code, _, err = invoke(capfd, *words, *more)
+        assert code == 3
+        assert "every point was waived" in err
+    assert len(read(file)) == 1
 
 
 def test_resume_prices_another_machine_again(
@@ -350,28 +399,34 @@ def test_a_gpu_backend_without_gpus_is_waived(capfd: pytest.CaptureFixture[str])
     assert "every point was waived: this host has no NVIDIA GPU" in err
 
 
-def test_a_soak_needs_the_gpu_engine(capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, err = invoke(capfd, "sweep", "--backend", "cpu", "--sizes", "1K", "--soak", "5")
+def test_a_soak_needs_a_backend_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = invoke(capfd, "sweep", "--backend", "reference", "--sizes", "1K", "--soak", "5")
     assert code == 2
-    assert "--soak needs the cuda backend" in err
+    assert "--soak runs our own collectives, and no point of the sweep does" in err
+    assert "--backend cuda or cpu" in err
 
 
-def test_a_soak_without_gpus_ends_with_3_and_one_of_the_cpu_with_2(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    if not has_nvidia_gpus():
-        code, _, err = invoke(
-            capfd, "sweep", "--soak", "1", "--backend", "cuda", "--ranks", "2", "--sizes", "1K"
-        )
-        assert (code, err.splitlines()[0]) == (
-            3,
-            "Error: nothing to soak: this host has no NVIDIA GPU",
-        )
+@pytest.mark.skipif(has_nvidia_gpus(), reason="says that there are no GPUs")
+def test_a_soak_without_gpus_ends_with_3(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = invoke(
-        capfd, "sweep", "--soak", "1", "--backend", "cpu", "--ranks", "2", "--sizes", "1K"
+        capfd, "sweep", "--soak", "1", "--backend", "cuda", "--ranks", "2", "--sizes", "1K"
     )
-    assert code == 2
-    assert "--soak needs the cuda backend" in err
+    assert (code, err.splitlines()[0]) == (3, "Error: nothing to soak: this host has no NVIDIA GPU")
+
+
+@pytest.mark.parametrize("placement", ["out", "in"])
+def test_a_soak_of_cpus_compares_every_launch(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, placement: str
+) -> None:
+    soak = ("sweep", "--soak", "1", "--backend", "cpu", "--ranks", "2", "--sizes", "4K")
+    more = ("--op", "allreduce", "--proto", "simple", "--placement", placement)
+    code, out, err = invoke(capfd, *soak, *more)
+    assert (code, err) == (0, "")
+    assert out.endswith("; 0 bursts wrong\n")
+    monkeypatch.setattr(Runner, "launch", late)
+    code, out, _ = invoke(capfd, *soak, *more)
+    assert code == 1
+    assert "wrong: allreduce" in out
 
 
 def test_every_point_waived_when_the_gpus_are_opened_ends_a_soak(

@@ -171,7 +171,7 @@ def test_a_file_to_save_is_tried_before_anything_is_measured(
         raise HangError("measured")
 
     monkeypatch.setattr(_measure_pairs, "measure_pairs", measured)
-    for bad in (tmp_path / "no" / "a.json", tmp_path, tmp_path / ("x" * 300)):
+    for bad in (tmp_path / "no" / "a.json", tmp_path / ("x" * 300)):
         code, out, err = invoke(capfd, "--measure", "--save", str(bad))
         assert (code, out) == (3, "")
         assert f"cannot write {bad}: " in err

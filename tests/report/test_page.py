@@ -264,7 +264,9 @@ def test_the_same_file_gives_the_same_page(h200: str) -> None:
 def test_usage_and_files_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["compare", str(H200), "--html", str(tmp_path)]) == 3
+    assert run(["compare", str(H200), "--html", str(tmp_path)]) == 2
+    assert "is a directory" in capsys.readouterr().err
+    assert run(["compare", str(H200), "--html", str(tmp_path / "no" / "x.html")]) == 3
     assert "give another file with --html" in capsys.readouterr().err
     assert run(["compare", str(H200), "--html", "x.html", "--bands"]) == 2
     assert "--html stands alone" in capsys.readouterr().err

@@ -496,7 +496,7 @@ def test_the_drawing_escapes_what_a_file_says() -> None:
         notes=("a <note>",),
     )
     root = ElementTree.fromstring(svg(nasty))
-    assert root.findtext(f"{SVG}title") == '<script>&]]>"'
+    assert root.findtext(f"{SVG}title") == '<script>&\\x1b]]>"'
     assert "<script" not in svg(nasty)
 
 

@@ -2,21 +2,27 @@
 file.
 """
 
+import errno
+import fcntl
 import os
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from collbench.results.frame import read_frame
 from collbench.results.record import (
+    COLUMNS,
     KEY,
     SCHEMA,
     Record,
     Writer,
     columns_of,
     header,
-    known_keys,
+    parse,
     read,
     to_line,
 )
@@ -179,8 +185,105 @@ def test_a_reader_that_has_enough_ends_it_without_a_word() -> None:
     pipe.is_read = True
 
 
-def test_errors_are_measured_again_on_resume() -> None:
-    assert known_keys([ROW, replace(ROW, ranks=3, status="error")]) == {ROW.key}
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"precious":1}',
+        b"op,backend,mine",
+        header().encode()[:-1] + b",more",
+        b"\xef\xbb\xbf" + header().encode() + to_line(ROW).encode(),
+        b"\xef\xbb\xbf" + header().encode()[:20],
+        b"\0" * 4096,
+        b"\xff\xfe\x00",
+        b"notes\nwithout an end",
+        header().encode() + to_line(ROW).encode().replace(b"in-cache", b"\xff") + b"cut",
+        header().replace("\n", "\r").encode(),
+        b"\n",
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+@pytest.mark.parametrize("is_link", [False, True], ids=["file", "link"])
+def test_a_file_of_another_is_left_byte_for_byte(
+    tmp_path: Path, data: bytes, *, is_link: bool
+) -> None:
+    file = name = tmp_path / "notes"
+    file.write_bytes(data)
+    if is_link:
+        (name := tmp_path / "link").symlink_to(file)
+    before = file.stat()
+    with pytest.raises(UsageError):
+        Writer(name)
+    assert file.read_bytes() == data
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_crash_in_the_first_write_is_mended(tmp_path: Path) -> None:
+    for cut in range(len(header()) + 1):
+        file = tmp_path / "out.csv"
+        file.write_text(header()[:cut])
+        writer = Writer(file)
+        writer.write([ROW])
+        writer.close()
+        assert file.read_text() == header() + to_line(ROW)
+
+
+def test_a_link_to_nothing_and_a_pipe_are_written(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "rows.csv")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for file in (link, pipe):
+        writer = Writer(file)
+        writer.write([ROW])
+        writer.close()
+    assert read(tmp_path / "rows.csv") == [ROW]
+    assert os.read(reader, 1 << 16).decode() == header() + to_line(ROW)
+    os.close(reader)
+
+
+def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    writer = Writer(file)
+    writer.write([ROW])
+    child = os.fork()
+    if child == 0:  # another process, which does not inherit the lock
+        code = 9
+        try:
+            Writer(file)
+        except UnavailableError as error:
+            code = 0 if f"process {os.getppid()} is writing it" in error.message else 8
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.write([ROW])
+    writer.close()
+    assert read(file) == [ROW, ROW]
+
+
+def test_a_file_system_without_locks_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    writer = Writer(tmp_path / "out.csv")
+    writer.write([ROW])
+    writer.close()
+    assert read(tmp_path / "out.csv") == [ROW]
+
+
+def test_a_point_is_its_key_and_its_conditions() -> None:
+    assert replace(ROW, notes="noisy").point == ROW.key
+    assert replace(ROW, notes="stream in-cache hot").point == (*ROW.key, "hot", "stream")
+
+
+def test_a_row_waived_again_for_the_same_reason_says_nothing_new() -> None:
+    assert replace(WAIVED, run="later").repeats_refusal(WAIVED)
+    assert not replace(WAIVED, reason="another").repeats_refusal(WAIVED)
+    assert not WAIVED.repeats_refusal(replace(WAIVED, status="wrong"))
+    assert not WAIVED.repeats_refusal(None)
+    assert not ROW.repeats_refusal(ROW)
 
 
 def test_the_shipped_results_are_read() -> None:
@@ -189,3 +292,44 @@ def test_the_shipped_results_are_read() -> None:
     assert files
     for file in files:
         assert {record.status for record in read(file)} <= {"ok", "waived"}
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_rows_of_a_device_are_not_read(device: str) -> None:
+    with pytest.raises(UsageError, match="keeps no rows"):
+        read(Path(device))
+
+
+FREE_TEXTS = ("group", "limit", "reason", "notes", "run", "host", "device", "versions", "timestamp")
+
+
+@given(
+    text=st.one_of(
+        st.text(st.characters(exclude_categories=())),
+        st.sampled_from(["a\rb", "a\nb", "a\r\nb", "\udcff", "\0", "\x1b[31m", '"', "x" * 200_000]),
+    ),
+    name=st.sampled_from(FREE_TEXTS),
+)
+def test_any_text_in_any_column_is_read_back(text: str, name: str) -> None:
+    """By both readers: an environment variable may hold a line end, or megabytes."""
+    row = replace(ROW, **{name: text})  # type: ignore[arg-type]
+    data = header() + to_line(row)
+    assert list(parse("a.csv", data)) == [row]
+    frame = read_frame("a.csv", data.encode())
+    assert list(frame[name]) == [getattr(row, name)]
+    assert data.count("\n") == 2
+
+
+def test_line_ends_of_others_are_shown_as_escapes() -> None:
+    """By the fast reader, as by the other."""
+    data = (header() + to_line(ROW)).replace(",cpu,", ',"a\r\nb",', 1)
+    (row,) = parse("a.csv", data)
+    assert list(read_frame("a.csv", data.encode())["backend"]) == [row.backend] == [r"a\r\nb"]
+
+
+@pytest.mark.parametrize("bad", ["pub\rlished", "\0", '"', "a\r\nb"])
+def test_a_cell_that_is_none_is_refused_with_its_line(bad: str) -> None:
+    cells = ["x"] * len(COLUMNS)
+    text = header() + to_line(ROW) + ",".join([*cells[:-1], bad]) + "\n"
+    with pytest.raises(UsageError, match=r"a\.csv, line [234]"):
+        list(parse("a.csv", text))

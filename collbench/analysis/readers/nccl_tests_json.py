@@ -7,7 +7,6 @@ environment of the run, of which only NCCL_* is kept: the rest may be secret. So
 2.19.6 (util.cu).
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import TypedDict
@@ -25,16 +24,18 @@ from collbench.analysis.readers.nccl_tests import nccl_version
 from collbench.results.record import Record
 from collbench.spec.collectives import OpName
 from collbench.util.errors import UsageError
+from collbench.util.reading import parse_json
 
 # algbw and busbw have six digits after the point; each is rounded once more on its way
 HALF_UNIT = 1e-6
 MOST_INTEGER = 2**63 - 1
+_MOST_CHARS = 32 << 20
 _PARTS = (("out", "out_of_place"), ("in", "in_place"))
 
 
 def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
-    whole = _parse(text, name)
+    whole = parse_json(text, name, _MOST_CHARS)
     results = whole.get("results") if isinstance(whole, dict) else None
     if not isinstance(whole, dict) or not isinstance(results, list):
         raise UsageError(
@@ -60,19 +61,6 @@ def read(text: str, name: str) -> tuple[list[Record], tuple[str, ...]]:
     if isinstance(bounds, dict) and bounds.get("okay") == "false":
         remarks.append("nccl-tests calls this run failed: values out of bounds")
     return merged(rows, name), tuple(remarks)
-
-
-def _parse(text: str, name: str) -> object:
-    try:
-        whole: object = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{name}, line {error.lineno}, column {error.colno}: {error.msg}",
-            "the file is cut, or no JSON",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: {error}", "the file is no JSON of nccl-tests") from None
-    return whole
 
 
 def _op(whole: Mapping[str, object], name: str) -> OpName:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collbench.machine._json import parse_json
 from collbench.machine.discovery._codec import decode, encode
 from collbench.util.errors import UsageError
+from collbench.util.reading import parse_json
 
 FORMAT, VERSION = "collbench-recording", 1
 _MAX_CHARS = 64 << 20  # eight GPUs of 18 links take 0.2 MB

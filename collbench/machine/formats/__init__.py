@@ -13,6 +13,7 @@ from collbench.machine.formats import _xml
 from collbench.machine.topology.machines import has_links, machine_topology
 from collbench.machine.topology.model import Topology
 from collbench.util.errors import UsageError
+from collbench.util.reading import read_bytes
 from collbench.util.registry import Family
 
 FAMILY = Family(__name__, __path__, "format")
@@ -27,7 +28,11 @@ _OWN_JSON = re.compile(r'"format"\s{0,99}:\s{0,99}"(collbench-[a-z]{1,20})"')
 
 
 class IsRecording(Exception):  # noqa: N818 - no error: the file is fine, but not ours to read
-    """The file is a recording of a machine, which only discovery reads."""
+    """The file is a recording of a machine, which only discovery reads: from this text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
 
 def read(file: Path | str) -> Topology:
@@ -70,7 +75,7 @@ def detect(text: str, name: str) -> str:
     """
     own = _OWN_JSON.search(text) if text.lstrip().startswith("{") else None
     if own and own[1] == "collbench-recording":
-        raise IsRecording(name)
+        raise IsRecording(text)
     format_name = next((format_ for format_ in FAMILY if FAMILY.load(format_).is_mine(text)), None)
     if format_name is not None:
         return format_name
@@ -93,8 +98,7 @@ def detect(text: str, name: str) -> str:
 def _text_of(file: Path) -> str:
     """The whole text of a file. Raises UsageError if it cannot be one."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
+        data = read_bytes(file, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise UsageError(f"there is no file {file}") from None
     except IsADirectoryError:

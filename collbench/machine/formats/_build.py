@@ -26,17 +26,6 @@ _ARCH_OF_PART = (
 )
 
 
-def printable(text: str) -> str:
-    r"""The text without what could control a terminal.
-
-    >>> printable("a\x1b[2Jb"), printable("fine")
-    ('a\ufffd[2Jb', 'fine')
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else "\ufffd" for one in text)
-
-
 class Ids:
     """Ids of one topology: the kind and a number, the wanted one if it is free."""
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from collbench.machine.formats._build import printable
 from collbench.util.errors import UsageError
+from collbench.util.text import printable
 
 _MAX_DEPTH = 200  # the deepest real ones, hwloc's of nested PCIe switches, have less than 40
 _MAX_ELEMENTS = 500_000  # hwloc writes about 10 for a core

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from collbench.machine.formats._build import arch_of_name, printable
+from collbench.machine.formats._build import arch_of_name
 from collbench.machine.formats._smi_tree import Device, machine
 from collbench.machine.topology import rates
 from collbench.machine.topology.model import P2P, P2P_MEANINGS, Node, Topology, facts_of
 from collbench.util.errors import UsageError
+from collbench.util.text import printable
 
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])"

@@ -2,16 +2,16 @@
 a file is escaped here.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
+
+from collbench.util.text import printable
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 INK, FAINT = "#222222", "#666666"
 # of a letter, at most on average, in the fonts above: texts are cut to what surely fits
 _WIDE_EM = 0.62
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,9 @@ def clean(text: str) -> str:
     r"""A text as XML may hold it.
 
     >>> clean("a <b> & \x1b[4mc")
-    'a &lt;b&gt; &amp; [4mc'
+    'a &lt;b&gt; &amp; \\x1b[4mc'
     """
-    return escape(_NOT_XML.sub("", text), {'"': "&quot;"})
+    return escape(printable(text), {'"': "&quot;"})
 
 
 def number(value: float) -> str:

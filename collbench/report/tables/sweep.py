@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
-from collbench.report.tables.summary import busbw_text, doubt_lines, speedup_text
+from collbench.report.tables.summary import auto_text, busbw_text, doubt_lines, speedup_text
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.report.tables.text import table as columns_of
 from collbench.results.record import Record
@@ -194,7 +194,7 @@ def best_lines(
                 best_text(names, best.certainty, _LEADERS_SHOWN),
                 format_time_us(best.time_us),
                 busbw_text(best),
-                *[_excess_text(best)] * has_choice,
+                *[auto_text(best)] * has_choice,
                 *speedups,
             ]
         )
@@ -210,13 +210,8 @@ def _legend(every: Sequence[Best], *, has_choice: bool) -> list[str]:
     if any(not best.is_certain for best in every):
         lines.append("?: cannot tell; the row that was fastest, by chance or not.")
     if has_choice:
-        lines.append("auto: how much longer the tool's own choice takes.")
+        lines.append("auto: how much longer the tool's own choice takes (~: not separated).")
     return lines
-
-
-def _excess_text(best: Best) -> str:
-    """How much longer the tool's own choice takes, in percent."""
-    return "-" if best.excess is None else f"{100 * (best.excess.median - 1):+.1f}%"
 
 
 def _configuration(row: Row, knobs: Sequence[Knob]) -> str:

@@ -1,0 +1,43 @@
+"""Texts of files, of the environment and of people, as a terminal may see them."""
+
+import re
+
+# The colours of our own tables: those that click.style and report/ write.
+_COLOURS = re.compile(r"(\x1b\[(?:[012]|[39][1-7])m)")
+
+
+def printable(text: str, *, has_colours: bool = False) -> str:
+    r"""A text in which all that a terminal would obey or hide is spelled out: control characters,
+    escape sequences, marks of direction, half characters. Line ends and tabs stay; has_colours:
+    those of our own tables, too.
+
+    >>> print(printable("a\x1b[2J \u202eb\n\x1b[31mc"))
+    a\x1b[2J \u202eb
+    \x1b[31mc
+    >>> printable("\x1b[31mc\x1b[0m\x1b[2J", has_colours=True)
+    '\x1b[31mc\x1b[0m\\x1b[2J'
+    """
+    if has_colours and "\x1b" in text:
+        parts = _COLOURS.split(text)
+        return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
+    return escaped(text, kept="\n\t")
+
+
+def escaped(text: str, kept: str = "") -> str:
+    r"""A text with escapes for line ends, control characters and all else that cannot be printed,
+    also bytes that are no text; kept: characters that stay.
+
+    >>> print(escaped("a\rb \x1b[31m \udcff"))
+    a\rb \x1b[31m \udcff
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
+        for one in text
+    )
+
+
+def one_line(text: str) -> str:
+    """A text that a terminal may see, in one line."""
+    return " ".join(printable(text).split("\n"))

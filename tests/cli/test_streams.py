@@ -1,0 +1,134 @@
+"""What a shell may do to a process before it starts: streams that are closed or full, little
+memory, warnings as errors.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+from collbench.results.record import read
+from tests.support.tiers import tiered
+
+MODEL = "sweep --backend model --sizes 1K --ranks 2 --repeats 1 --algo ring"
+CPU = MODEL.replace("model", "cpu")
+ROWS = Path(__file__).parent.parent.parent / "profiles" / "results" / "h100-pciex2-published.csv"
+
+
+def shell(words: str, folder: Path, before: str = "", flags: str = "") -> tuple[int, str]:
+    """The exit code and stderr of a command line of bash, in a folder."""
+    done = subprocess.run(
+        ["bash", "-c", f"{before} exec {sys.executable} {flags} -m collbench {words}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def lines(err: str) -> list[str]:
+    return [line.partition(":")[0] for line in err.splitlines() if not line.startswith("# ")]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    tiered(
+        [
+            (f"{CPU} --csv rows.csv 2>&-", 0),
+            (f"{MODEL} >/dev/full 2>/dev/full", 3),
+            ("topo --machine pcie-4 2>/dev/full", 0),
+            ("nosuch 2>/dev/full", 2),
+            ("nosuch 2>&-", 2),
+            ("--version 2>&-", 0),
+            ("--help <&- 2>&-", 0),
+            ("--help >&- 2>&-", 3),
+            (f"compare {ROWS} <&- 2>&-", 0),
+        ],
+        [(f"{CPU} --csv rows.csv 2>&-", 0), ("topo --machine pcie-4 2>/dev/full", 0)],
+    ),
+)
+def test_stderr_that_takes_nothing_changes_no_exit_code(
+    tmp_path: Path, words: str, code: int
+) -> None:
+    assert shell(words, tmp_path) == (code, "")
+    file = tmp_path / "rows.csv"
+    assert not file.exists() or len(read(file)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "before"),
+    tiered(
+        [
+            (words, f"ulimit -v {limit};")
+            for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
+            for limit in (50_000, 100_000, 200_000, 262_143)
+        ],
+        [(CPU, "ulimit -v 50000;")],
+    ),
+)
+def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> None:
+    code, err = shell(words, tmp_path, before)
+    assert (code, lines(err)) == (3, ["Error", "Hint"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    tiered(
+        [
+            (CPU,),
+            (CPU.replace("cpu", "mpi"),),
+            (MODEL,),
+            ("topo --machine dgx-1v --svg x.svg",),
+            (f"compare {ROWS} --html x.html",),
+            (f"compare {ROWS} --plot x.svg",),
+        ],
+        [(CPU,)],
+    ),
+)
+def test_warnings_as_errors_break_nothing(tmp_path: Path, words: str) -> None:
+    code, err = shell(words, tmp_path, flags="-W error")
+    assert (code, [line for line in err.splitlines() if not line.startswith("# ")]) == (0, [])
+
+
+def test_a_mistake_of_ours_is_two_lines(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the place; the traceback is for those who ask for it."""
+    monkeypatch.setattr("collbench.cli._show_topology.matrix", None)
+    assert run(["topo", "--machine", "pcie-4"]) == 1
+    err = capfd.readouterr().err
+    assert lines(err) == ["Error", "Hint"]
+    assert "a mistake of collbench: TypeError" in err
+    assert "(in _show_views, _show_topology.py:" in err
+    monkeypatch.setenv("COLLBENCH_DEBUG", "1")
+    assert run(["topo", "--machine", "pcie-4"]) == 1
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_library_that_cannot_be_loaded_is_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        try:
+            raise ImportError("libblas.so: failed to map segment")
+        except ImportError as error:
+            raise ImportError("a long\nadvice") from error
+
+    monkeypatch.setattr("collbench.cli._show_topology.matrix", broken)
+    assert run(["topo", "--machine", "pcie-4"]) == 3
+    err = capfd.readouterr().err
+    assert "Error: a library cannot be loaded: libblas.so: failed to map segment\n" in err
+
+
+def test_a_message_is_cut_in_its_middle(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--sizes", "9" * 5000]) == 2
+    err = capfd.readouterr().err
+    assert len(err) < 2000
+    assert "9 [...] 9" in err
+    assert "more than 8192T" in err
