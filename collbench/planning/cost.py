@@ -7,12 +7,14 @@ longest chain one after the other, and the bytes of the fullest link.
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from collbench.machine.topology.ceiling import ceiling
 from collbench.machine.topology.model import Topology
 from collbench.machine.topology.paths import path
 from collbench.planning.plan import Plan
 from collbench.planning.tuning import LatencyTuning, gpu_tuning
+from collbench.schedules.ir import MAX_KEPT, Schedule
 from collbench.schedules.passes import pair_traffic, traffic
 from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE
@@ -81,8 +83,8 @@ def machine(name: str = DEFAULT_MACHINE) -> MachineCosts:
 
 
 def price(plan: Plan, on: MachineCosts) -> float:
-    """Seconds of one launch on CPU cores: the busiest rank's actions and bytes, times the ranks on
-    a core, plus the hops one after the other.
+    """Seconds of one launch on CPU cores: the busiest rank's actions and bytes, and the hops one
+    after the other, times the ranks on a core, each of which takes its turn in every hop.
 
     >>> from collbench.spec.case import Problem
     >>> from collbench.planning.plan import lay_out, registered
@@ -106,19 +108,32 @@ def price(plan: Plan, on: MachineCosts) -> float:
     loops = sum(1 for channel in range(plan.channels) for _ in plan.loops(channel))
     bytes_touched = 2 * float(moved.sent + moved.received) * size_bytes
     work_s = moved.messages * loops * on.step_us * 1e-6 + bytes_touched / (on.rank_gbs * 1e9)
-    return on.crowd(plan.n) * work_s + plan.proof.hops * on.hop_s(plan.n)
+    return on.crowd(plan.n) * (work_s + plan.proof.hops * on.hop_s(plan.n))
 
 
 def link_price(plan: Plan, topology: Topology) -> float:
     """Seconds of one launch on GPUs, rank r on the r-th GPU. Raises RefusedError if there are too
     few GPUs, or if a link on a path has no known rate.
     """
-    gpus = [gpu.id for gpu in topology.gpus[: plan.n]]
-    if len(gpus) < plan.n:
+    gbs, hop_us = _link_limits(plan.schedule, topology)
+    size_bytes = plan.problem.block_bytes * (
+        plan.n if collective(plan.problem.op).size_in_blocks else 1
+    )
+    launch_us = gpu_tuning().latency.launch_us
+    return (launch_us + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (gbs * 1e9)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _link_limits(schedule: Schedule, topology: Topology) -> tuple[float, float]:
+    """What does not depend on the size: the rate of S in GB/s, and the microseconds of the longest
+    hop. Raises RefusedError.
+    """
+    gpus = [gpu.id for gpu in topology.gpus[: schedule.n]]
+    if len(gpus) < schedule.n:
         raise RefusedError(
-            f"{topology.name} has {len(gpus)} GPUs, not {plan.n}", "use fewer --ranks"
+            f"{topology.name} has {len(gpus)} GPUs, not {schedule.n}", "use fewer --ranks"
         )
-    moved = pair_traffic(plan.schedule)
+    moved = pair_traffic(schedule)
     limit = ceiling(topology, gpus, moved)
     if limit is None:
         raise RefusedError(
@@ -129,10 +144,7 @@ def link_price(plan: Plan, topology: Topology) -> float:
     hop_us = max(
         latency.hop_us * _distance(path(topology, gpus[a], gpus[b]).kind, latency) for a, b in moved
     )
-    size_bytes = plan.problem.block_bytes * (
-        plan.n if collective(plan.problem.op).size_in_blocks else 1
-    )
-    return (latency.launch_us + plan.proof.hops * hop_us) * 1e-6 + size_bytes / (limit.gbs * 1e9)
+    return limit.gbs, hop_us
 
 
 def _distance(kind: str, latency: LatencyTuning) -> float:

@@ -402,7 +402,7 @@ def _cluster(channels: int, tracks: int, tuning: ClusterTuning) -> int:
 def hops_of(schedule: Schedule, in_place: bool) -> int:
     """Messages on the longest chain of one loop."""
     # Eight slots are enough for every schedule of one slice.
-    return proved(schedule, 8, 1, 1, in_place).hops
+    return proved(schedule, 8, 1, in_place).hops
 
 
 def is_pipelined(schedule: Schedule, in_place: bool) -> bool:

@@ -133,7 +133,7 @@ class _TrackLowering:
         number = self.received.get(edge, 0)
         self.received[edge] = number + 1
         return SlotSequence(
-            self.plan.numbers[self.channel, edge.peer, self.rank, edge.port], number
+            self.plan.number_of(self.channel, edge.peer, self.rank, edge.port), number
         )
 
     def next_sent(self, edge: Edge) -> SlotSequence:
@@ -141,7 +141,7 @@ class _TrackLowering:
         number = self.sent.get(edge, 0)
         self.sent[edge] = number + 1
         return SlotSequence(
-            self.plan.numbers[self.channel, self.rank, edge.peer, edge.port], number
+            self.plan.number_of(self.channel, self.rank, edge.peer, edge.port), number
         )
 
     def chunk_of(self, place: Place) -> int:
@@ -281,8 +281,9 @@ class _RoundSlice:
             if edge not in self.pulled:
                 slot = self._slot(sequence, self.shape.sent_index[s, edge], piece)
                 slots.append(slot)
-                end = slot.offset % self.plan.slot_bytes + slot.size
-                self.ends[edge] = max(self.ends.get(edge, 0), end)
+                if self.plan.is_remote(track.rank, edge.peer):
+                    end = slot.offset % self.plan.slot_bytes + slot.size
+                    self.ends[edge] = max(self.ends.get(edge, 0), end)
             self.to_send[edge] -= 1
             if self.to_send[edge]:
                 continue

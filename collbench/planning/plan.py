@@ -12,21 +12,24 @@ reads its work from a plan: as actions (lowering.py) or as the program of a kern
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, overload
 
 from collbench.planning.transports.net import Domains, label
 from collbench.schedules.algorithms import FAMILY, needs_hosts
-from collbench.schedules.ir import Operand, Schedule, build
+from collbench.schedules.ir import MAX_KEPT, Operand, Schedule, build
 from collbench.schedules.passes import (
     braid,
     home,
     landing,
     message_chunks,
+    operand_count,
     pull_zero_copy,
     reorder,
+    step_count,
     widest_message,
 )
 from collbench.schedules.verify.check import Proof, check
@@ -79,6 +82,15 @@ class Kernel:
         """How many slots the kernel gives back at a time: see device/flagged.cuh."""
         return 1 if self.proto == "simple" else max(1, slots // 2)
 
+    def sure_slots(self, slots: int) -> int:
+        """How many of a FIFO's slots its sender can count on, whatever the phase of the batches.
+
+        A receiver holds back fewer credits than a batch, so a sender never waits where it would not
+        with that many fewer slots and every credit at once. A schedule that ends with fewer slots
+        ends with more, whatever it sends in a loop.
+        """
+        return slots - (self.credit_batch(slots) - 1)
+
 
 class Carried(NamedTuple):
     """A message of a loop: whether it is zero-copy, and then where its chunks lie: in the
@@ -87,6 +99,77 @@ class Carried(NamedTuple):
 
     is_direct: bool
     places: tuple[Operand, ...]
+
+
+Port = tuple[int, int, str]  # source, destination, name
+
+
+class PortTable(NamedTuple):
+    """The connections of one channel: their ports in the order of their numbers, the number and the
+    messages of one loop of each, and how many FIFOs lie before its own (-1: it needs none).
+    """
+
+    ports: list[Port]
+    numbers: dict[Port, int]
+    messages: dict[Port, list[Carried]]
+    fifos_before: list[int]
+    fifo_count: int
+
+    @classmethod
+    def of(cls, messages: dict[Port, list[Carried]], domains: Domains) -> "PortTable":
+        """The table of ports with these messages."""
+        has_fifo = [
+            not all(message.is_direct for message in carried)
+            or (bool(domains) and domains[src] != domains[dst])
+            for (src, dst, _), carried in messages.items()
+        ]
+        places = [
+            number - 1 if own else -1
+            for own, number in zip(has_fifo, accumulate(has_fifo), strict=True)
+        ]
+        numbers = {port: number for number, port in enumerate(messages)}
+        return cls(list(messages), numbers, messages, places, sum(has_fifo))
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _port_table(schedule: Schedule, domains: Domains) -> PortTable:
+    return PortTable.of(_messages_of_port(schedule), domains)
+
+
+def _messages_of_port(schedule: Schedule) -> dict[Port, list[Carried]]:
+    """For each port, its messages in one loop, in order."""
+    sent: dict[Port, list[Carried]] = {}
+    received: dict[Port, list[Carried]] = {}
+    for rank in range(schedule.n):
+        for t, track in enumerate(schedule.program(rank)):
+            for r, steps in enumerate(track.rounds):
+                pulled, pushed = schedule.pulled_at(rank, t, r), schedule.pushed_at(rank, t, r)
+                out, into = message_chunks(steps)
+                for edge in out:
+                    is_pulled = edge in pulled
+                    homes = (home(step) for step in steps if is_pulled and edge in step.send)
+                    port = sent.setdefault((rank, edge.peer, edge.port), [])
+                    port.append(Carried(is_pulled, tuple(homes)))
+                for edge in into:
+                    places = landing(steps, edge) if edge in pushed else ()
+                    port = received.setdefault((edge.peer, rank, edge.port), [])
+                    port.append(Carried(edge in pushed, places))
+    return {
+        key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
+        for key, messages in sent.items()
+    }
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _digest(schedule: Schedule) -> str:
+    """A hash of the programs, and of what is pulled and pushed."""
+    pulled, pushed = (
+        sorted((at, sorted(edges)) for at, edges in table.items())
+        for table in (schedule.pulled, schedule.pushed)
+    )
+    ready = sorted((program, sorted(edges)) for program, edges in schedule.ready.items())
+    text = repr((schedule.op, schedule.name, schedule.programs, pulled, pushed, ready))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Loop(NamedTuple):
@@ -100,7 +183,7 @@ class Loop(NamedTuple):
     slices: int
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=MAX_KEPT)
 def registered(op: OpName, algo: str, world: World) -> Schedule:
     """The schedule of a registered algorithm. Raises ScheduleError if it does not serve the
     collective.
@@ -121,7 +204,7 @@ def registered(op: OpName, algo: str, world: World) -> Schedule:
     return reorder(build(op, algo, serves[op], positions), order)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MAX_KEPT)
 def along(
     op: OpName,
     algo: str,
@@ -150,13 +233,13 @@ def along(
     )
 
 
-@lru_cache(maxsize=512)
-def proved(schedule: Schedule, slots: int, slices: int, credit_batch: int, in_place: bool) -> Proof:
-    """The proof of a schedule as it will run. Raises ScheduleError."""
-    return check(schedule, slots=slots, slices=slices, credit_batch=credit_batch, in_place=in_place)
+@lru_cache(maxsize=MAX_KEPT)
+def proved(schedule: Schedule, slots: int, slices: int, in_place: bool) -> Proof:
+    """The proof of a schedule as it will run, with slots to count on. Raises ScheduleError."""
+    return check(schedule, slots=slots, slices=slices, in_place=in_place)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=MAX_KEPT)
 def made_direct(schedule: Schedule, p2p: P2p, in_place: bool, is_single: bool = False) -> Schedule:
     """The schedule with every message that needs no FIFO pulled or pushed zero-copy.
 
@@ -226,10 +309,9 @@ def lay_out(
         )
     if direct and domains:
         # Pulled zero-copy or not, a message between domains waits for a slot at its receiver.
-        proved(schedule, slots, slices, 1, problem.in_place)
-    proof = proved(
-        ready, slots, slices, kernel.credit_batch(slots) if kernel else 1, problem.in_place
-    )
+        proved(schedule, slots, slices, problem.in_place)
+    sure_slots = kernel.sure_slots(slots) if kernel else slots
+    proof = proved(ready, sure_slots, slices, problem.in_place)
     return Plan(
         problem=problem,
         schedule=ready,
@@ -278,6 +360,10 @@ class Plan:
     proto: str = "simple"
     domains: Domains = ()
 
+    def __getstate__(self) -> dict[str, object]:
+        """What other processes need: they find out for themselves what follows from it."""
+        return {field.name: vars(self)[field.name] for field in fields(self)}
+
     @property
     def n(self) -> int:
         return self.schedule.n
@@ -300,19 +386,9 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """A hash of everything that ranks must agree on."""
-        pulled, pushed = (
-            sorted((at, sorted(edges)) for at, edges in table.items())
-            for table in (self.schedule.pulled, self.schedule.pushed)
-        )
-        ready = sorted((program, sorted(edges)) for program, edges in self.schedule.ready.items())
         text = repr(
             (
-                self.schedule.op,
-                self.schedule.name,
-                self.schedule.programs,
-                pulled,
-                pushed,
-                ready,
+                _digest(self.schedule),
                 self.problem,
                 self.p2p,
                 self.channels,
@@ -377,71 +453,84 @@ class Plan:
         """Whether messages of MPI join two ranks, not memory."""
         return bool(self.domains) and self.domains[a] != self.domains[b]
 
-    @cached_property
+    @property
     def fifo_bytes(self) -> int:
         """All FIFOs together."""
-        return sum(
-            self.slots * self.slot_bytes
-            for connection in self.connections
-            if connection.fifo_offset >= 0
-        )
+        return self.channels * self.port_table.fifo_count * self.slots * self.slot_bytes
 
     @cached_property
-    def messages_of_port(self) -> dict[tuple[int, int, str], list[Carried]]:
+    def port_table(self) -> PortTable:
+        """The connections of a channel: those of every channel are the same."""
+        return _port_table(self.schedule, self.domains)
+
+    @property
+    def messages_of_port(self) -> dict[Port, list[Carried]]:
         """For each port, its messages in one loop, in order."""
-        schedule = self.schedule
-        sent: dict[tuple[int, int, str], list[Carried]] = {}
-        received: dict[tuple[int, int, str], list[Carried]] = {}
-        for rank in range(self.n):
-            for t, track in enumerate(schedule.program(rank)):
-                for r, steps in enumerate(track.rounds):
-                    pulled, pushed = schedule.pulled_at(rank, t, r), schedule.pushed_at(rank, t, r)
-                    out, into = message_chunks(steps)
-                    for edge in out:
-                        is_pulled = edge in pulled
-                        homes = (home(step) for step in steps if is_pulled and edge in step.send)
-                        port = sent.setdefault((rank, edge.peer, edge.port), [])
-                        port.append(Carried(is_pulled, tuple(homes)))
-                    for edge in into:
-                        places = landing(steps, edge) if edge in pushed else ()
-                        port = received.setdefault((edge.peer, rank, edge.port), [])
-                        port.append(Carried(edge in pushed, places))
-        return {
-            key: [a if a.is_direct else b for a, b in zip(messages, received[key], strict=True)]
-            for key, messages in sent.items()
-        }
+        return self.port_table.messages
 
     @cached_property
-    def connections(self) -> list[Connection]:
-        """Every connection of every channel, numbered by its place in the list."""
-        connections: list[Connection] = []
-        offset = 0
-        for channel in range(self.channels):
-            slices_a_message = sum(loop.slices for loop in self.loops(channel))
-            for (src, dst, port), messages in self.messages_of_port.items():
-                has_fifo = not all(message.is_direct for message in messages) or self.is_remote(
-                    src, dst
-                )
-                slices, fifo_offset = slices_a_message * len(messages), offset if has_fifo else -1
-                connections.append(Connection(src, dst, port, channel, slices, fifo_offset))
-                offset += self.slots * self.slot_bytes if has_fifo else 0
-        return connections
+    def slices_of_channel(self) -> list[int]:
+        """Slices of a message in one launch, all loops together, for each channel."""
+        return [
+            sum(loop.slices for loop in self.loops(channel)) for channel in range(self.channels)
+        ]
 
-    @cached_property
-    def numbers(self) -> dict[tuple[int, int, int, str], int]:
-        """The number of each connection by channel, source, destination and port."""
-        return {
-            (c.channel, c.src, c.dst, c.port): number for number, c in enumerate(self.connections)
-        }
+    @property
+    def most_slices(self) -> int:
+        """Slices that one launch sends along the busiest connection."""
+        messages = max(map(len, self.messages_of_port.values()), default=0)
+        return max(self.slices_of_channel) * messages
+
+    @property
+    def connections(self) -> "Connections":
+        """Every connection of every channel, numbered by its place in the sequence."""
+        return Connections(self)
+
+    def number_of(self, channel: int, src: int, dst: int, port: str) -> int:
+        """The number of a connection."""
+        table = self.port_table
+        return channel * len(table.ports) + table.numbers[src, dst, port]
 
     def action_count(self) -> int:
         """Actions of the busiest rank in one launch, counting last loops as full."""
+        return self._full_slices * step_count(self.schedule)
+
+    def operand_count(self) -> int:
+        """Operands of these actions."""
+        return self._full_slices * operand_count(self.schedule)
+
+    @property
+    def _full_slices(self) -> int:
+        """Slices of a message in one launch, counting last loops as full."""
         loop_bytes = self.parts * self.chunk_bytes
         ranges = [self.channel_range(channel)[1] for channel in range(self.channels)]
-        loops = sum(-(-size // loop_bytes) for size in ranges)
-        slices = loops * -(-self.chunk_bytes // self.piece_bytes)
-        steps = max(
-            sum(len(steps) for track in program for steps in track.rounds)
-            for program in self.schedule.programs
-        )
-        return slices * steps
+        return sum(-(-size // loop_bytes) for size in ranges) * self.slices
+
+
+class Connections(Sequence[Connection]):
+    """The connections of a plan, made when they are asked for: a rank of many uses few of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._table = plan, plan.port_table
+
+    def __len__(self) -> int:
+        return self._plan.channels * len(self._table.ports)
+
+    @overload
+    def __getitem__(self, number: int) -> Connection: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[Connection]: ...
+
+    def __getitem__(self, number: int | slice) -> Connection | list[Connection]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        plan, table = self._plan, self._table
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        channel, place = divmod(number, len(table.ports))
+        port, before = table.ports[place], table.fifos_before[place]
+        slices = plan.slices_of_channel[channel] * len(table.messages[port])
+        fifo = channel * table.fifo_count + before
+        offset = fifo * plan.slots * plan.slot_bytes if before >= 0 else -1
+        return Connection(*port, channel, slices, offset)

@@ -512,7 +512,7 @@ def _copy_knobs(
     """
     widest, pipelined = widest_message(ready), is_pipelined(schedule, case.in_place)
     # with one hop, no rank waits for a slice while another travels
-    has_hops = widest or proved(schedule, 8, 1, 1, case.in_place).hops > 1
+    has_hops = widest or proved(schedule, 8, 1, case.in_place).hops > 1
     is_sliced = case.size_bytes >= tuning.sliced_from and has_hops and not pipelined
     slices = case.slices or (tuning.slices if is_sliced else 1)
     slots = case.slots or max(2 if pipelined else 1, _fewest_slots(ready, slices, case.in_place))
@@ -556,7 +556,7 @@ def _fewest_slots(schedule: Schedule, slices: int, in_place: bool) -> int:
     """
     for slots in (slices, slices + 1, 2 * slices, 4 * slices):
         try:
-            proved(schedule, slots, slices, 1, in_place)
+            proved(schedule, slots, slices, in_place)
         except ScheduleError:
             continue
         return slots

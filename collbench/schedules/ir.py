@@ -20,6 +20,8 @@ from collbench.spec.collectives import OpName, collective
 from collbench.spec.world import World
 
 BufferName = Literal["in", "out", "tmp"]
+# Schedules of which results are kept: a sweep comes back to a shape for every size.
+MAX_KEPT = 4096
 
 
 class Operand(NamedTuple):

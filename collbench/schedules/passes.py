@@ -8,9 +8,11 @@ Each is a pure function of a schedule. No algorithm declares any of this itself.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.schedules.ir import (
+    MAX_KEPT,
     At,
     BufferName,
     Edge,
@@ -156,12 +158,8 @@ def pull_zero_copy(schedule: Schedule, *, in_place: bool, is_single: bool = Fals
 
 def _home(schedule: Schedule, rank: int, step: Step, in_place: bool) -> Operand | None:
     """Where in the rank's input or output the step leaves what it sends, or None."""
-    left = step.src[0] if is_copy(step) else step.dst
-    return (
-        None
-        if left is None or left.buffer == "tmp"
-        else cell(schedule, rank, left, in_place=in_place)
-    )
+    left = kept(step)
+    return None if left is None else cell(schedule, rank, left, in_place=in_place)
 
 
 def is_copy(step: Step) -> bool:
@@ -169,6 +167,12 @@ def is_copy(step: Step) -> bool:
     before it is copied anywhere.
     """
     return len(step.src) == 1 and not step.recv
+
+
+def kept(step: Step) -> Operand | None:
+    """The chunk of the input or output in which a step leaves what it sends, or None."""
+    left = step.src[0] if is_copy(step) else step.dst
+    return None if left is None or left.buffer == "tmp" else left
 
 
 def home(step: Step) -> Operand:
@@ -246,6 +250,7 @@ def direct_count(schedule: Schedule) -> int:
     return copies * sum(map(len, (*schedule.pulled.values(), *schedule.pushed.values())))
 
 
+@lru_cache(maxsize=MAX_KEPT)
 def widest_message(schedule: Schedule) -> int:
     """The most chunks that any one message through a FIFO carries; 0 if none goes through one."""
     widest = 0
@@ -259,6 +264,29 @@ def widest_message(schedule: Schedule) -> int:
             [widest, *(count for edge, count in chunks.items() if edge not in direct.get(at, ()))]
         )
     return widest
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def step_count(schedule: Schedule) -> int:
+    """The steps of the busiest rank in one loop."""
+    return max(
+        sum(len(steps) for track in program for steps in track.rounds)
+        for program in schedule.programs
+    )
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def operand_count(schedule: Schedule) -> int:
+    """The operands of the steps of the busiest rank in one loop, received ones included."""
+    return max(
+        sum(
+            len(step.src) + len(step.recv)
+            for track in program
+            for steps in track.rounds
+            for step in steps
+        )
+        for program in schedule.programs
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +308,7 @@ def _pieces(schedule: Schedule) -> int:
     return schedule.n if what.size_in_blocks else 1
 
 
+@lru_cache(maxsize=MAX_KEPT)
 def traffic(schedule: Schedule) -> Traffic:
     """Bytes and messages of the busiest rank.
 

@@ -59,14 +59,7 @@ def push_zero_copy(schedule: Schedule, *, in_place: bool) -> Schedule:
         findings = Findings()
         trial = replace(whole, pushed=_by_round(wanted), ready={})
         Execution(
-            trial,
-            _NO_LIMIT,
-            slices=1,
-            credit_batch=1,
-            in_place=in_place,
-            loops=1,
-            launches=1,
-            findings=findings,
+            trial, _NO_LIMIT, slices=1, in_place=in_place, loops=1, launches=1, findings=findings
         ).prove()
         if not findings.refused:
             break

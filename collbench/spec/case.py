@@ -86,13 +86,12 @@ class Case(Knobs):
         A size that has no element for every block stays, to be waived under its own name.
         """
         what = collective(self.op)
-        return replace(
-            self,
-            size_bytes=what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks)
-            or self.size_bytes,
-            root=self.root if what.is_rooted else 0,
-            redop=self.redop if what.is_reduction else "sum",
-        )
+        size_bytes = what.size_bytes(self.block_count, dtype(self.dtype).item_bytes, self.ranks)
+        root = self.root if what.is_rooted else 0
+        redop = self.redop if what.is_reduction else "sum"
+        if (size_bytes or self.size_bytes, root, redop) == (self.size_bytes, self.root, self.redop):
+            return self
+        return replace(self, size_bytes=size_bytes or self.size_bytes, root=root, redop=redop)
 
     @property
     def block_count(self) -> int:

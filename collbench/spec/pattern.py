@@ -117,16 +117,28 @@ def _tiles(buffer: "Array", table: "Array", phase: int) -> Iterator[tuple["Array
         start += size
 
 
-def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int) -> None:
-    """Write a rank's input; `buffer` is its whole input, in the element type."""
+@lru_cache(maxsize=256)
+def first_changed(name: DtypeName, redop: RedopName, n: int, rank: int) -> int:
+    """The first element of the period at which the reduction differs from that rank's input.
+
+    >>> first_changed("float32", "sum", 2, 0), first_changed("float32", "max", 2, 0)
+    (0, 1)
+    """
+    return int((_bits(inputs(name, redop, n, rank)) != _bits(reduced(name, redop, n))).argmax())
+
+
+def fill(buffer: "Array", op: OpName, redop: RedopName, n: int, rank: int, phase: int = 0) -> None:
+    """Write a rank's input; `buffer` is its whole input, in the element type. Here and below, phase
+    is the element of the period with which every input begins.
+    """
     name = _name_of(buffer)
     table = inputs(name, redop, n, rank, collective(op).is_reduction)
-    for part, values, _ in _tiles(buffer, table, 0):
+    for part, values, _ in _tiles(buffer, table, phase):
         part[...] = values
 
 
 def _expected(
-    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int
+    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int, phase: int
 ) -> Iterator[tuple["Array", "Array", int]]:
     """Pieces of a rank's output, their expected values, and the index at which each starts."""
     what, name = collective(op), _name_of(buffer)
@@ -139,22 +151,33 @@ def _expected(
             else inputs(name, redop, n, want.ranks[0], is_reduction=False)
         )
         block = buffer[want.out_block * count : (want.out_block + 1) * count]
-        for part, values, start in _tiles(block, table, want.in_block * count):
+        for part, values, start in _tiles(block, table, phase + want.in_block * count):
             yield part, values, want.out_block * count + start
 
 
-def poison(buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int) -> None:
-    """Overwrite a rank's output so that every bit is wrong. In place, do this before fill()."""
-    for part, values, _ in _expected(buffer, op, redop, n, root, rank):
-        np.invert(_bits(values), out=_bits(part))
+def poison(
+    buffer: "Array",
+    op: OpName,
+    redop: RedopName,
+    n: int,
+    root: int,
+    rank: int,
+    phase: int = 0,
+    step: int = 1,
+) -> None:
+    """Overwrite a rank's output, or about one element in `step` of it, so that every bit is wrong.
+    In place, do this before fill().
+    """
+    for part, values, _ in _expected(buffer, op, redop, n, root, rank, phase):
+        np.invert(_bits(values)[::step], out=_bits(part)[::step])
 
 
 def compare(
-    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int
+    buffer: "Array", op: OpName, redop: RedopName, n: int, root: int, rank: int, phase: int = 0
 ) -> Wrong | None:
     """Compare every element of a rank's output with the definition; None if all are right."""
     count, first = 0, None
-    for part, values, start in _expected(buffer, op, redop, n, root, rank):
+    for part, values, start in _expected(buffer, op, redop, n, root, rank, phase):
         differs = _bits(part) != _bits(values)
         if differs.any():
             count += int(differs.sum())

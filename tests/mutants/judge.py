@@ -1,22 +1,22 @@
-"""What a schedule does without its proof: on the reference, and with the reference's memory in
-other orders of events.
+"""What a schedule does without its proof: on the reference, and on an executor of its own in other
+orders of events.
 
-Sizes are multiples of everything, so that no action depends on what the proof knows of chunks.
+Without a proof, sizes are multiples of everything, so that no action depends on what the proof
+knows of chunks. What the check accepts runs with the sizes of real plans, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
 from random import Random
-from typing import Literal
 from unittest import mock
 
 from collbench.backends import reference
 from collbench.backends.base import compare_output, prepare_buffers, verify_in_process
 from collbench.backends.reference import ReferenceRun, reduce_step
 from collbench.planning.lowering import Action, TrackActions, actors, room_wanted
-from collbench.planning.plan import Carried, Plan, lay_out
+from collbench.planning.plan import Carried, Plan, PortTable, lay_out
 from collbench.schedules.ir import Edge
 from collbench.schedules.passes import home, message_chunks, rounds_of, shape_of
 from collbench.schedules.verify.check import check
@@ -25,9 +25,8 @@ from collbench.spec.case import Problem
 from collbench.spec.collectives import collective
 from collbench.util.errors import HangError, ScheduleError
 from tests.mutants.schedules import Subject
-from tests.support.adversary import Adversary
+from tests.support.adversary import Adversary, Verdict
 
-Verdict = Literal["right", "wrong", "hang"]
 ActorsOf = Callable[[Plan, int], list[TrackActions]]
 Event = Callable[[], bool]
 Events = Iterator[Event | None]  # of an actor: what it waits for before it goes on
@@ -35,7 +34,9 @@ CHUNK_BYTES = 192  # cut evenly by up to three slices of a multiple of 16 bytes
 LOOPS = 2
 POISON = 0xA5
 # what a broken plan raises: sizes that do not fit, connections that are not there
-BROKEN = (ValueError, IndexError, KeyError)
+BROKEN = (ValueError, IndexError, KeyError, AssertionError)
+# elements of a block, on so many channels: one, and primes, of which the last takes several loops
+REAL_SIZES = ((1, 1), (7, 1), (37, 2), (307, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ def judge(subject: Subject, seed: int, orders: int = 3) -> Judgement:
         plays: Iterator[Verdict] = (
             in_another_order(subject, seed + k) for k in range(8 * orders if refused else orders)
         )
-        if not refused and not subject.schedule.pushed:
+        if not refused:
             plays = chain(plays, map(on_reference, proved_plans(subject)))
         elsewhere = next((found for found in plays if found != "right"), "right")
     return Judgement(subject=subject, reference=first, elsewhere=elsewhere, refused=refused)
@@ -74,10 +75,9 @@ def judge(subject: Subject, seed: int, orders: int = 3) -> Judgement:
 
 def why_refused(subject: Subject) -> str:
     """What the check says against a schedule, "" for nothing."""
+    sure_slots = subject.slots - (subject.batch - 1)
     try:
-        check(
-            subject.schedule, slots=subject.slots, slices=subject.slices, in_place=subject.in_place
-        )
+        check(subject.schedule, slots=sure_slots, slices=subject.slices, in_place=subject.in_place)
     except ScheduleError as error:
         return error.message
     return ""
@@ -85,10 +85,10 @@ def why_refused(subject: Subject) -> str:
 
 def proved_plans(subject: Subject) -> Iterator[Plan]:
     """Plans of a schedule that the check accepts, as they are laid out: with short last chunks,
-    several channels and averages.
+    several channels and averages. What senders would write in place goes through slots.
     """
-    schedule = subject.schedule
-    for count, channels in ((1, 1), (37, 1), (301, 2)):
+    schedule = replace(subject.schedule, pushed={}, ready={})
+    for count, channels in REAL_SIZES:
         problem = Problem(
             op=schedule.op,
             n=schedule.n,
@@ -114,7 +114,7 @@ class Unproved(Plan):
     """
 
     @cached_property
-    def messages_of_port(self) -> dict[tuple[int, int, str], list[Carried]]:
+    def port_table(self) -> PortTable:
         schedule = self.schedule
         sent: dict[tuple[int, int, str], list[Carried]] = {}
         taken: dict[tuple[int, int, str], list[Carried]] = {}
@@ -134,7 +134,7 @@ class Unproved(Plan):
                         taken.setdefault((edge.peer, rank, edge.port), []).append(
                             Carried(False, ())
                         )
-        return {
+        messages = {
             key: [
                 a if a.is_direct else b
                 for a, b in zip_longest(
@@ -143,6 +143,7 @@ class Unproved(Plan):
             ]
             for key in sorted(sent.keys() | taken.keys())
         }
+        return PortTable.of(messages, self.domains)
 
 
 def plan_of(subject: Subject) -> Plan:
@@ -197,14 +198,20 @@ def on_reference(plan: Plan, actors_of: ActorsOf = actors) -> Verdict:
 
 
 def in_another_order(subject: Subject, seed: int) -> Verdict:
-    """One play; of direct writes, which the reference does not know, on the adversary's memory."""
-    if not subject.schedule.pushed:
-        return Play(plan_of(subject), seed).verdict()
+    """One play; of credits in batches, with as many loops as they have phases, and some more."""
     try:
-        wrong = Adversary(subject.schedule, in_place=subject.in_place, launches=2, seed=seed).play()
+        return Adversary(
+            subject.schedule,
+            in_place=subject.in_place,
+            launches=2,
+            loops=LOOPS if subject.batch == 1 else LOOPS + subject.batch,
+            slices=subject.slices,
+            slots=subject.slots,
+            batch=subject.batch,
+            seed=seed,
+        ).play()
     except BROKEN:
         return "wrong"
-    return "wrong" if wrong else "right"
 
 
 class Play(ReferenceRun):

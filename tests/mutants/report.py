@@ -1,21 +1,26 @@
 """What a number of mutants shows, as a table."""
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from random import Random
 
-from tests.mutants.judge import Judgement, judge
+from tests.mutants.judge import Judgement, judge, why_refused
 from tests.mutants.lowering import Found
 from tests.mutants.schedules import mutant, valid
 
 # Rules that a schedule must keep whatever it computes, by what the check says of one that does not.
 RULES = {
-    "writes to the input|has no .* buffer|without operands|goes nowhere|edge to rank": "its form",
+    "writes to the input|has no .* buffer|without operands|goes nowhere|edge to rank|does not exist"
+    "|chunks of the input|pulled and messages that are pushed": "its form",
+    "may be shorter": "chunks of a vector stay in their places",
     "one side|used by two tracks|edge twice|chunks from rank|stay in port": "its ports",
     "two steps write|another writes it": "a round is unordered",
     "adds |reduces nothing|before anything was written|stale": "a step with no meaning",
-    "while it is pulled|finish a pull": "pulls are waited for",
+    "cannot read what|cannot write what": "zero-copy messages lie in the input or output",
+    "while it is pulled|finish a pull|not under way": "pulls are waited for",
     "without knowing that the launch has begun": "a direct write is announced",
     "without an order": "tracks that touch one chunk are ordered",
     "deadlocks": "no deadlock with these slots, stage by stage",
@@ -26,6 +31,13 @@ def mutants(count: int, seed: int) -> Iterator[Judgement]:
     """Mutants and what was found of each; every kind of fault in turn."""
     for number in range(count):
         yield judge(mutant(Random(f"{seed} {number}"), number), number)
+
+
+def accepted(count: int, seed: int) -> Iterator[Judgement]:
+    """So many mutants that the check accepts, and what was found of each."""
+    drawn = ((number, mutant(Random(f"{seed} {number}"), number)) for number in itertools.count())
+    fine = ((number, subject) for number, subject in drawn if not why_refused(subject))
+    return (judge(subject, number) for number, subject in islice(fine, count))
 
 
 def unchanged(count: int, seed: int) -> Iterator[Judgement]:

@@ -5,17 +5,28 @@ A fault is a function that changes a draft of a schedule at a place that is draw
 it found one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from random import Random
 from typing import TypeVar
 
 from collbench.planning.plan import registered
-from collbench.schedules.ir import BufferName, Edge, Operand, Schedule, Step, Track, expanded
+from collbench.schedules.ir import (
+    At,
+    BufferName,
+    Edge,
+    Operand,
+    PendingPull,
+    Schedule,
+    Step,
+    Track,
+    expanded,
+)
 from collbench.schedules.passes import (
     braid,
-    is_copy,
+    kept,
     landing,
     message_chunks,
     pull_zero_copy,
@@ -26,7 +37,7 @@ from collbench.schedules.zero_copy import push_zero_copy
 from collbench.spec.collectives import collective
 from collbench.util.errors import ScheduleError
 from tests.support.batteries import PAIRS, placements, roots, world_of
-from tests.support.random_schedules import draw_allreduce, draw_blocks
+from tests.support.random_schedules import draw_allreduce, draw_blocks, draw_exchange
 
 Item = TypeVar("Item")
 RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
@@ -34,12 +45,16 @@ RANKS = (2, 3, 3, 4, 4, 5, 6, 7, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A schedule with what it runs with; `fault` names what was changed, "" if nothing was."""
+    """A schedule with what it runs with; `fault` names what was changed, "" if nothing was.
+
+    batch: how many slots a receiver gives back at a time.
+    """
 
     schedule: Schedule
     in_place: bool = False
     slots: int = 4
     slices: int = 1
+    batch: int = 1
     fault: str = ""
 
 
@@ -164,6 +179,15 @@ class Draft:
         count = self.schedule.chunks[at.buffer]
         return Operand(at.buffer, (at.chunk + self.chance.randrange(1, max(2, count))) % count)
 
+    def any_chunk(self, buffers: Sequence[BufferName]) -> Operand:
+        """Any chunk of one of the buffers, or new scratch memory."""
+        buffer = self.chance.choice(buffers)
+        count = self.schedule.chunks[buffer]
+        if count:
+            return Operand(buffer, self.chance.randrange(count))
+        self.schedule = replace(self.schedule, chunks={**self.schedule.chunks, "tmp": 1})
+        return Operand("tmp", 0)
+
     def without(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
         """One item fewer."""
         k = self.chance.randrange(len(items))
@@ -246,6 +270,44 @@ def split_track(draft: Draft) -> bool:
     return True
 
 
+def join_tracks(draft: Draft) -> bool:
+    """Two tracks of a rank run one after the other, or their rounds in turn."""
+    programs = [program for program in draft.programs if len(program) > 1]
+    if not programs:
+        return False
+    program = draft.chance.choice(programs)
+    a, b = draft.chance.sample(range(len(program)), 2)
+    (name, first), (_, second) = program[a], program[b]
+    joined = [*first, *second]
+    if draft.chance.random() < 0.5:
+        joined = [steps for pair in zip_longest(first, second) for steps in pair if steps]
+    program[a] = (name, joined)
+    del program[b]
+    return True
+
+
+def split_round(draft: Draft) -> bool:
+    """Some steps of a round are a round of their own, before or after the others."""
+    rounds = draft.track()
+    found = [k for k, steps in enumerate(rounds) if len(steps) > 1]
+    if not found:
+        return False
+    k = draft.chance.choice(found)
+    first = [step for step in rounds[k] if draft.chance.random() < 0.5]
+    rounds[k : k + 1] = [first, [step for step in rounds[k] if step not in first]]
+    return True
+
+
+def move_step_to_another_round(draft: Draft) -> bool:
+    rounds = draft.track(2)
+    if not rounds:
+        return False
+    source, target = draft.chance.sample(rounds, 2)
+    step = source.pop(draft.chance.randrange(len(source)))
+    target.insert(draft.chance.randrange(len(target) + 1), step)
+    return True
+
+
 def cyclic_wait(draft: Draft) -> bool:
     """A rank receives what it needs for later before it sends what others wait for."""
     found = [
@@ -314,6 +376,43 @@ def wrong_target_chunk(draft: Draft) -> bool:
         lambda step: step.dst and draft.schedule.chunks[step.dst.buffer] > 1,
         lambda step: replace(step, dst=step.dst and draft.other_chunk(step.dst)),
     )
+
+
+def detour(draft: Draft) -> bool:
+    """What a step writes is written to another chunk of the output, or to scratch, and copied."""
+    found = [
+        (rounds, r, s)
+        for program in draft.programs
+        for _, rounds in program
+        for r, steps in enumerate(rounds)
+        for s, step in enumerate(steps)
+        if step.dst is not None
+    ]
+    if not found:
+        return False
+    rounds, r, s = draft.chance.choice(found)
+    target = rounds[r][s].dst
+    assert target is not None
+    park = draft.any_chunk(("out", "out", "tmp"))
+    rounds[r][s] = replace(rounds[r][s], dst=park)
+    rounds.insert(r + 1, [Step(src=(park,), dst=target)])
+    return True
+
+
+def needless_copy_to_the_output(draft: Draft) -> bool:
+    """What is only sent is kept in some chunk of the output, too, which a later step may write."""
+    return draft.edit(
+        lambda step: step.dst is None, lambda step: replace(step, dst=draft.any_chunk(("out",)))
+    )
+
+
+def cut_otherwise(draft: Draft) -> bool:
+    """A buffer has one chunk more or less."""
+    chunks = draft.schedule.chunks
+    buffer = draft.chance.choice(sorted(chunks))
+    count = max(0, chunks[buffer] + draft.chance.choice((-1, 1)))
+    draft.schedule = replace(draft.schedule, chunks={**chunks, buffer: count})
+    return True
 
 
 def missing_operand(draft: Draft) -> bool:
@@ -408,14 +507,8 @@ def needless_copy(draft: Draft) -> bool:
     )
 
 
-def _is_kept(step: Step) -> bool:
-    """Whether the rank's input or output has what the step sends."""
-    kept = step.src[0] if is_copy(step) else step.dst
-    return kept is not None and kept.buffer != "tmp"
-
-
-def lend_too_much(draft: Draft) -> bool:
-    """A message is pulled that the rank may overwrite, or whose bytes it does not keep."""
+def _pull(draft: Draft, wanted: Callable[[list[Step]], bool]) -> bool:
+    """One more message is pulled, of which the steps that send it are as wanted."""
     if draft.pushed:
         return False
     found = [
@@ -423,7 +516,7 @@ def lend_too_much(draft: Draft) -> bool:
         for at, steps in rounds_of(draft.schedule)
         for edge in message_chunks(steps)[0]
         if edge not in draft.pulled.get(at, ())
-        and all(_is_kept(step) for step in steps if edge in step.send)
+        and wanted([step for step in steps if edge in step.send])
     ]
     if found:
         at, edge = draft.chance.choice(found)
@@ -431,7 +524,26 @@ def lend_too_much(draft: Draft) -> bool:
     return bool(found)
 
 
-def forget_a_loan(draft: Draft) -> bool:
+def pull_too_much(draft: Draft) -> bool:
+    """A message is pulled that the rank may overwrite."""
+    return _pull(draft, lambda steps: all(kept(step) is not None for step in steps))
+
+
+def pull_what_is_not_kept(draft: Draft) -> bool:
+    """A message is pulled of which no step leaves some chunk in the input or output."""
+    return _pull(draft, lambda steps: any(kept(step) is None for step in steps))
+
+
+def pull_less(draft: Draft) -> bool:
+    """A message goes through its FIFO; waits for its pull may stay."""
+    if not draft.pulled:
+        return False
+    at = draft.chance.choice(sorted(draft.pulled))
+    draft.pulled[at] -= {draft.chance.choice(sorted(draft.pulled[at]))}
+    return True
+
+
+def forget_a_pull(draft: Draft) -> bool:
     """A step does not wait for a pull that it overwrites."""
     if draft.pending_pulls:
         del draft.pending_pulls[draft.chance.choice(sorted(draft.pending_pulls))]
@@ -439,7 +551,28 @@ def forget_a_loan(draft: Draft) -> bool:
     return False
 
 
-def place_too_much(draft: Draft) -> bool:
+def wait_for_another_pull(draft: Draft) -> bool:
+    """A step waits for the pull of another round, or by another peer; or another step waits."""
+    if not draft.pending_pulls:
+        return False
+    at = draft.chance.choice(sorted(draft.pending_pulls))
+    due = dict(draft.pending_pulls[at])
+    s = draft.chance.choice(sorted(due))
+    pulls = due.pop(s)
+    if draft.chance.random() < 0.5:
+        others = [other for other, edges in draft.pulled.items() if edges and other[:2] == at[:2]]
+        other: At = draft.chance.choice(others or [at])
+        edges = sorted(draft.pulled.get(other, ()))
+        edge = draft.chance.choice(edges or [pulls[0].edge])
+        due[s] = draft.swapped_in(pulls, lambda _: PendingPull(other.round, edge))
+    else:
+        count = len(draft.programs[at.program][at.track][1][at.round])
+        due[draft.chance.randrange(count)] = pulls
+    draft.pending_pulls[at] = due
+    return True
+
+
+def push_too_much(draft: Draft) -> bool:
     """A message is written into an output that its rank may still use, or not use yet."""
     found = [
         (at, edge)
@@ -453,12 +586,38 @@ def place_too_much(draft: Draft) -> bool:
     return bool(found)
 
 
-def forget_a_handshake(draft: Draft) -> bool:
+def push_less(draft: Draft) -> bool:
+    """A message goes through its FIFO: right, unless others rely on its order."""
+    if not draft.pushed:
+        return False
+    at = draft.chance.choice(sorted(draft.pushed))
+    draft.pushed[at] -= {draft.chance.choice(sorted(draft.pushed[at]))}
+    return True
+
+
+def forget_a_ready_signal(draft: Draft) -> bool:
     """A rank does not say that it has begun the launch."""
     if not draft.ready:
         return False
     rank = draft.chance.choice(sorted(draft.ready))
     draft.ready[rank] -= {draft.chance.choice(sorted(draft.ready[rank]))}
+    return True
+
+
+def redirect_a_ready_signal(draft: Draft) -> bool:
+    """A rank says it to another peer, or on another port."""
+    if not draft.ready:
+        return False
+    rank = draft.chance.choice(sorted(draft.ready))
+    edges = {
+        edge
+        for at, steps in rounds_of(draft.schedule)
+        for edge in message_chunks(steps)[1]
+        if at.program == rank
+    }
+    others = sorted(edges - draft.ready[rank])
+    draft.ready[rank] -= {draft.chance.choice(sorted(draft.ready[rank]))}
+    draft.ready[rank] |= set(draft.chance.sample(others, min(1, len(others))))
     return True
 
 
@@ -470,6 +629,9 @@ FAULTS: tuple[Callable[[Draft], bool], ...] = (
     merge_rounds,
     move_round_to_another_track,
     split_track,
+    join_tracks,
+    split_round,
+    move_step_to_another_round,
     cyclic_wait,
     redirect_to_another_peer,
     redirect_to_another_port,
@@ -483,14 +645,29 @@ FAULTS: tuple[Callable[[Draft], bool], ...] = (
     order_of_operands,
     order_of_steps,
     needless_copy,
-    lend_too_much,
-    forget_a_loan,
-    place_too_much,
-    forget_a_handshake,
+    needless_copy_to_the_output,
+    detour,
+    cut_otherwise,
+    pull_too_much,
+    pull_what_is_not_kept,
+    pull_less,
+    forget_a_pull,
+    wait_for_another_pull,
+    push_too_much,
+    push_less,
+    forget_a_ready_signal,
+    redirect_a_ready_signal,
 )
-PULLED = (lend_too_much, forget_a_loan)
+PULL_FAULTS = (
+    pull_too_much,
+    pull_what_is_not_kept,
+    pull_less,
+    forget_a_pull,
+    wait_for_another_pull,
+)
+PUSH_FAULTS = (push_too_much, push_less, forget_a_ready_signal, redirect_a_ready_signal)
 # no zero-copy messages are laid over these
-OF_A_WAY = frozenset({*PULLED, place_too_much, forget_a_handshake})
+OF_A_WAY = frozenset({*PULL_FAULTS, *PUSH_FAULTS})
 
 
 def too_few_slots(subject: Subject, chance: Random) -> Subject:
@@ -500,23 +677,52 @@ def too_few_slots(subject: Subject, chance: Random) -> Subject:
     )
 
 
+def late_credits(chance: Random) -> Subject:
+    """FIFOs of few slots, some of which their receivers give back late, as ll and ll128 do."""
+    subject = plain(chance)
+    if chance.random() < 0.7:
+        subject = Subject(schedule=draw_exchange(chance))
+    slots = chance.randint(2, 14)
+    batch = chance.choice((slots // 2, chance.randint(1, slots)))
+    return replace(subject, slots=slots, slices=1, batch=batch, fault="late_credits")
+
+
+def two_faults(chance: Random) -> Subject:
+    """Two faults that both find their place."""
+    while True:
+        subject = with_some_way(plain(chance), chance)
+        draft = Draft(subject.schedule, chance)
+        first, second = chance.sample(FAULTS, 2)
+        if not first(draft):
+            continue
+        draft = Draft(draft.made(), chance)
+        if second(draft) and not _same(made := draft.made(), subject.schedule):
+            return replace(subject, schedule=made, fault="two_faults")
+
+
+KINDS = len(FAULTS) + 3
+
+
 def mutant(chance: Random, number: int) -> Subject:
-    """A valid schedule with one fault, which its number picks in turn."""
-    kind = number % (len(FAULTS) + 1)
-    if kind == len(FAULTS):
-        return too_few_slots(valid(chance), chance)
+    """A valid schedule with a fault, which its number picks in turn."""
+    kind = number % KINDS
+    if kind >= len(FAULTS):
+        others = (
+            lambda: too_few_slots(valid(chance), chance),
+            lambda: late_credits(chance),
+            lambda: two_faults(chance),
+        )
+        return others[kind - len(FAULTS)]()
     fault = FAULTS[kind]
     while True:
         subject = plain(chance)
-        if fault in PULLED and chance.random() < 0.7:
+        if fault in PULL_FAULTS and chance.random() < 0.7:
             subject = pulled(subject)
-        if fault in (place_too_much, forget_a_handshake):
-            # in one slice, as the adversary plays them; see test_mutants for what two slices hide
-            subject = replace(subject, slices=1)
-        if fault is forget_a_handshake:
+        if fault in PUSH_FAULTS[1:]:
             subject = pushed(subject)
         draft = Draft(subject.schedule, chance)
-        if not fault(draft) or _same(made := draft.made(), draft.schedule):
+        before = draft.schedule
+        if not fault(draft) or _same(made := draft.made(), before):
             continue
         subject = replace(subject, schedule=made, fault=fault.__name__)
         return subject if fault in OF_A_WAY else with_some_way(subject, chance)

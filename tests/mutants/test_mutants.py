@@ -1,6 +1,7 @@
 """The check refuses every broken schedule that shows itself, and no valid one."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +11,12 @@ from collbench.spec.world import World
 from collbench.util.errors import ScheduleError
 from tests.mutants.judge import Judgement
 from tests.mutants.lowering import action_mutant, program_mutant
-from tests.mutants.report import RULES, lowered, mutants, rule_of, unchanged
-from tests.mutants.schedules import FAULTS
+from tests.mutants.report import RULES, accepted, lowered, mutants, rule_of, unchanged
+from tests.mutants.schedules import FAULTS, KINDS
 from tests.support.adversary import Adversary
 from tests.support.tiers import tiered
 
-KINDS = len(FAULTS) + 1
-MANY = 5000
+SOME = 1000
 # what a fault in an action shows in one launch, whatever the order of events
 ALWAYS_SHOWN = (
     "drop a signal of data",
@@ -31,14 +31,14 @@ def told(found: Judgement) -> str:
     return f"{found.subject.fault}: {schedule.op} {schedule.name}, {schedule.n} ranks"
 
 
-@pytest.mark.parametrize("count", tiered([(4 * KINDS,), (MANY,)], [(4 * KINDS,)]))
+@pytest.mark.parametrize("count", tiered([(3 * KINDS,), (SOME,)], [(3 * KINDS,)]))
 def test_what_shows_itself_is_refused(count: int) -> None:
     """And what is refused though it was right in all orders that were tried breaks a rule that
     schedules must keep.
     """
     judged = list(mutants(count, seed=1))
     assert [told(found) for found in judged if found.is_bad and not found.refused] == []
-    assert len([found for found in judged if found.is_bad]) > count / 2
+    assert len([found for found in judged if found.is_bad]) > count / 3
     assert {found.subject.fault for found in judged if found.refused} >= {
         fault.__name__ for fault in FAULTS[:4]
     }
@@ -46,13 +46,28 @@ def test_what_shows_itself_is_refused(count: int) -> None:
     assert {rule_of(found.refused) for found in harmless} <= set(RULES.values())
 
 
-@pytest.mark.parametrize("count", tiered([(30,), (MANY // 10,)], [(30,)]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(2, 7))
+def test_what_is_accepted_is_right(seed: int) -> None:
+    """With real sizes on the reference, and in other orders of events with every phase of credits:
+    five thousand in all.
+    """
+    judged = accepted(SOME, seed)
+    assert [told(found) for found in judged if found.is_bad] == []
+
+
+def test_the_page_about_the_proof_tells_every_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/proof.md").read_text()
+    assert [rule for rule in RULES.values() if f"| {rule} |" not in page] == []
+
+
+@pytest.mark.parametrize("count", tiered([(30,), (SOME // 2,)], [(30,)]))
 def test_valid_schedules_are_accepted_and_right(count: int) -> None:
     judged = list(unchanged(count, seed=1))
     assert [(told(found), found.refused) for found in judged if found.is_bad or found.refused] == []
 
 
-@pytest.mark.parametrize("count", tiered([(56,), (MANY // 10,)], [(56,)]))
+@pytest.mark.parametrize("count", tiered([(56,), (SOME // 2,)], [(56,)]))
 def test_broken_actions_show_on_the_reference(count: int) -> None:
     unnoticed = {
         line[:58].strip() for line in lowered(action_mutant, count, 1) if "nothing" in line
@@ -60,7 +75,7 @@ def test_broken_actions_show_on_the_reference(count: int) -> None:
     assert unnoticed.isdisjoint(ALWAYS_SHOWN)
 
 
-@pytest.mark.parametrize("count", tiered([(16,), (MANY // 25,)], [(16,)]))
+@pytest.mark.parametrize("count", tiered([(16,), (SOME // 5,)], [(16,)]))
 def test_broken_programs_show_on_gpus_of_numpy_arrays(count: int) -> None:
     unnoticed = {
         line[:58].strip() for line in lowered(program_mutant, count, 1) if "nothing" in line
@@ -94,17 +109,12 @@ def known_by_a_second_slice() -> Schedule:
 
 
 def test_a_write_that_a_second_slice_announces_is_wrong_with_one() -> None:
+    """A proof for two slices refuses it, too, because a short loop may send one."""
     schedule = known_by_a_second_slice()
-    with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
-        check(schedule, slots=8, slices=1)
-    plays = (
+    for slices in (1, 2):
+        with pytest.raises(ScheduleError, match="without knowing that the launch has begun"):
+            check(schedule, slots=8, slices=slices)
+    plays = [
         Adversary(schedule, in_place=False, launches=2, seed=seed).play() for seed in range(40)
-    )
-    assert any(plays)
-
-
-@pytest.mark.xfail(reason="short loops send fewer slices than the check is asked for")
-def test_a_proof_for_two_slices_holds_for_a_short_loop() -> None:
-    """push_zero_copy does not place such a message: it tries messages of one slice."""
-    with pytest.raises(ScheduleError):
-        check(known_by_a_second_slice(), slots=8, slices=2)
+    ]
+    assert "wrong" in plays

@@ -85,13 +85,12 @@ def test_oneshot_in_place_lends_nothing() -> None:
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_slices_and_late_credits(op: OpName, algo: str) -> None:
+def test_slices(op: OpName, algo: str) -> None:
     for n in (2, 5, 8):
         schedule = registered(op, algo, world_of(algo, n, n - 1 if collective(op).is_rooted else 0))
         for slices in (2, 3):
             check(schedule, slots=2 * slices, slices=slices, loops=3)
-        check(schedule, slots=8, credit_batch=4)
-        check(pull_zero_copy(schedule, in_place=False), slots=8, credit_batch=2, slices=2)
+        check(pull_zero_copy(schedule, in_place=False), slots=8, slices=2)
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)

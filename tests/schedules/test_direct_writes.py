@@ -81,9 +81,9 @@ def test_every_registered_pair(op: OpName, algo: str, n: int) -> None:
 
 
 @pytest.mark.parametrize(("op", "algo"), PAIRS)
-def test_slices_loops_and_late_credits(op: OpName, algo: str) -> None:
+def test_slices_and_loops(op: OpName, algo: str) -> None:
     pushed = push_zero_copy(registered(op, algo, World(n=5)), in_place=False)
-    check(pushed, slots=8, slices=3, credit_batch=2, loops=3, launches=3)
+    check(pushed, slots=8, slices=3, loops=3, launches=3)
 
 
 @settings(deadline=None, max_examples=80)
@@ -94,9 +94,9 @@ def test_random_schedules(schedule: Schedule) -> None:
 
 
 def plays(schedule: Schedule, *, in_place: bool, seeds: int) -> int:
-    """Wrong outputs in so many random plays."""
+    """How many of so many random plays go wrong."""
     return sum(
-        Adversary(schedule, in_place=in_place, launches=3, seed=seed).play()
+        Adversary(schedule, in_place=in_place, launches=3, seed=seed).play() != "right"
         for seed in range(seeds)
     )
 

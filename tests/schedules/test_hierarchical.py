@@ -89,7 +89,7 @@ def test_proved_and_right(op: OpName, hosts: Hosts) -> None:
         schedule = schedule_of(op, hosts, root)
         for in_place in placements(op):
             check(schedule, slots=2, in_place=in_place)
-            check(schedule, slots=8, slices=2, credit_batch=2, in_place=in_place)
+            check(schedule, slots=8, slices=2, in_place=in_place)
             what = problem(op, n, root=root, count=4 * n + 3, in_place=in_place)
             for direct in (False, True):
                 assert_right(

@@ -116,6 +116,28 @@ def draw_blocks(chance: Random, ranks: int = 0) -> Schedule:
     return build(op, "random", program, World(n=n))
 
 
+def draw_exchange(chance: Random) -> Schedule:
+    """An allreduce in which all ranks send each other all chunks, each some of them ahead of what
+    it receives.
+    """
+    n, chunks = chance.randint(2, 3), chance.randint(1, 9)
+    ahead = [chance.randint(0, chunks) for _ in range(n)]
+
+    def program(world: World, rank: int) -> tuple[Track, ...]:
+        edges = tuple(Edge(peer, "x") for peer in range(n) if peer != rank)
+        sends = [(Step(src=(Operand("in", c),), send=edges),) for c in range(chunks)]
+        takes = [
+            (Step(src=(Operand("in", c),), recv=edges, dst=Operand("out", c)),)
+            for c in range(chunks)
+        ]
+        rounds = sends[: ahead[rank]]
+        for c in range(chunks):
+            rounds += [*sends[ahead[rank] + c : ahead[rank] + c + 1], takes[c]]
+        return (Track(name="main", rounds=tuple(rounds)),)
+
+    return build("allreduce", "random", program, World(n=n))
+
+
 def random_allreduce(ranks: int = 0) -> st.SearchStrategy[Schedule]:
     """Schedules of draw_allreduce."""
     return st.randoms(use_true_random=False).map(lambda chance: draw_allreduce(chance, ranks))

@@ -3,13 +3,18 @@ collective asks for.
 
 The unit is the contribution (rank, input chunk): a value is a set of ranks that gave one input
 chunk, kept as a bit mask, so that a rank added twice is an overlap and an error. Several launches
-of several loops run back to back over FIFOs of `slots` slots, each message being `slices` of them,
-credits coming back in batches; ranks run as far ahead as the credits let them. Found here: wrong,
-missing or doubled contributions; deadlocks; ports that do not pair; slots left full; a chunk
-overwritten before its last read (in place, too); tracks that touch one chunk in no order; pulled
-messages overwritten before they were read; pushed messages into an output that its rank still uses,
-in this launch or, because the writer cannot know that it has begun, in the one before. Backends
-execute a round's steps in the order assumed here.
+of several loops run back to back over FIFOs of `slots` slots, each message being `slices` of them;
+ranks run as far ahead as the slots let them. Found here: wrong, missing or doubled contributions;
+deadlocks; ports that do not pair; slots left full; a chunk overwritten before its last read (in
+place, too); a value in an output chunk that may be shorter; tracks that touch one chunk in no
+order; pulled messages overwritten before they were read; pushed messages into an output that its
+rank still uses, in this launch or, because the writer cannot know that it has begun, in the one
+before. Backends execute a round's steps in the order assumed here.
+
+Two loops of two launches stand for any number. A port carries as many messages in every loop, so a
+cycle of waits for data and slots that spans loops would need a slot of a later loop, and nothing
+waits for one: a deadlock shows within one loop. What one loop leaves to the next, and one launch to
+the next, the second of each shows.
 
 A symmetric schedule is run for rank 0 alone: what rank q sends is what rank 0 sends, shifted by q,
 and all ranks move in step. Bounded FIFO networks are determinate, so a deadlock in one order of
@@ -18,9 +23,10 @@ a symmetric schedule that has some is expanded.
 """
 
 from functools import lru_cache
+from itertools import chain
 
 from collbench.schedules.ir import At, Edge, Operand, Round, Schedule, Step, expanded
-from collbench.schedules.passes import cell, landing, rounds_of
+from collbench.schedules.passes import cell, kept, landing, rounds_of
 from collbench.schedules.verify.clocks import Clock, learn
 from collbench.schedules.verify.proof import Key, Place, Proof, name_of, where
 from collbench.schedules.verify.symbolic import Execution
@@ -35,15 +41,17 @@ def check(
     *,
     slots: int = 8,
     slices: int = 1,
-    credit_batch: int = 1,
     in_place: bool = False,
     loops: int = 2,
     launches: int = 2,
 ) -> Proof:
-    """Prove a schedule for FIFOs of that many slots and messages of that many slices.
+    """Prove a schedule for FIFOs of that many slots and messages of at most that many slices.
 
-    Raises ScheduleError saying rank, track, round and what is wrong. Cost: every step of every rank
-    (of rank 0 alone if symmetric and without pushed messages) loops x launches x slices times.
+    slots: those that a sender can count on (plan.Kernel.sure_slots). Where accesses are ordered by
+    messages, the order is proved with one slice, too, because short loops send fewer slices: the
+    slices of one number run as in a loop that has no others. Raises ScheduleError saying rank,
+    track, round and what is wrong. Cost: every step of every rank (of rank 0 alone if symmetric and
+    without pushed messages) loops x launches x slices times.
 
     >>> from collbench.schedules.algorithms import ring
     >>> from collbench.schedules.ir import build
@@ -64,15 +72,17 @@ def check(
             "give every rank its own program",
         )
     _check_shape(schedule, in_place)
-    if not (schedule.pushed and schedule.is_symmetric):
-        return Execution(schedule, slots, slices, credit_batch, in_place, loops, launches).prove()
-    whole = Execution(
-        expanded(schedule), slots, slices, credit_batch, in_place, loops, launches
-    ).prove()
+    whole = expanded(schedule) if schedule.pushed else schedule
+    run = Execution(whole, slots, slices, in_place, loops, launches)
+    proof = run.prove()
+    if run.has_clocks and slices > 1:
+        Execution(whole, slots, 1, in_place, loops, launches).prove()
+    if whole is schedule:
+        return proof
     return Proof(
-        complete=frozenset(place for place in whole.complete if place.program == 0),
-        chunks={place: chunk for place, chunk in whole.chunks.items() if place.program == 0},
-        hops=whole.hops,
+        complete=frozenset(place for place in proof.complete if place.program == 0),
+        chunks={place: chunk for place, chunk in proof.chunks.items() if place.program == 0},
+        hops=proof.hops,
     )
 
 
@@ -94,14 +104,7 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
     """
     whole = expanded(schedule)
     run = Execution(
-        whole,
-        slots=1 << 30,
-        slices=1,
-        credit_batch=1,
-        in_place=False,
-        loops=1,
-        launches=1,
-        findings=None,
+        whole, slots=1 << 30, slices=1, in_place=False, loops=1, launches=1, findings=None
     )
     run.has_clocks = True
     run.prove()
@@ -122,9 +125,11 @@ def ends_after_peers_begin(schedule: Schedule) -> bool:
 
 
 def _check_shape(schedule: Schedule, in_place: bool) -> None:
-    """Refuse what can be seen without running: operands that do not exist, ports without a
-    partner, steps of one round that touch the same memory.
+    """Refuse what can be seen without running: buffers of other chunks than the collective's,
+    operands that do not exist, ports without a partner, steps of one round that touch the same
+    memory, tables of zero-copy messages that do not fit the rounds.
     """
+    _check_chunks(schedule)
     if schedule.pulled and schedule.pushed:
         raise ScheduleError(
             f"{name_of(schedule)} has messages that are pulled and messages that are pushed",
@@ -133,13 +138,7 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
     senders: dict[Key, tuple[int, int]] = {}
     receivers: dict[Key, tuple[int, int]] = {}
     for at, steps in rounds_of(schedule):
-        for edge in schedule.pushed.get(at, ()):
-            if not landing(steps, edge):
-                raise _error(
-                    schedule,
-                    at,
-                    f"rank {edge.peer} cannot write what is not just copied to the output",
-                )
+        _check_zero_copy(schedule, at, steps)
         written: dict[Operand, int] = {}
         for s, step in enumerate(steps):
             _check_operands(schedule, at, step)
@@ -166,6 +165,45 @@ def _check_shape(schedule: Schedule, in_place: bool) -> None:
 
 def _error(schedule: Schedule, at: At, problem: str) -> ScheduleError:
     return ScheduleError(f"{name_of(schedule)}: {where(schedule, at)}: {problem}")
+
+
+def _check_chunks(schedule: Schedule) -> None:
+    """Refuse buffers that are cut otherwise than those of a plan will be."""
+    what, chunks = collective(schedule.op), schedule.chunks
+    if what.is_interleaved:
+        fits = chunks["in"] == chunks["out"] > 0
+    else:
+        fits = (chunks["in"], chunks["out"]) == tuple(
+            schedule.n if count == "n" else 1 for count, _ in (what.inputs, what.outputs)
+        )
+    if not fits:
+        raise ScheduleError(
+            f"{name_of(schedule)}: {chunks['in']} chunks of the input and {chunks['out']} of the"
+            " output"
+        )
+
+
+def _check_zero_copy(schedule: Schedule, at: At, steps: Round) -> None:
+    """Refuse messages that their sender cannot write, or their receiver cannot read, in place, and
+    waits for pulls that are not under way.
+    """
+    for edge in schedule.pushed.get(at, ()):
+        if not landing(steps, edge):
+            raise _error(
+                schedule, at, f"rank {edge.peer} cannot write what is not just copied to the output"
+            )
+    for edge in schedule.pulled.get(at, ()):
+        senders = [step for step in steps if edge in step.send]
+        if not senders or any(kept(step) is None for step in senders):
+            raise _error(
+                schedule, at, f"rank {edge.peer} cannot read what the input or output does not keep"
+            )
+    for pull in chain.from_iterable(schedule.pending_pulls.get(at, {}).values()):
+        sent = schedule.pulled.get(at._replace(round=pull.round), ())
+        if pull.round >= at.round or pull.edge not in sent:
+            raise _error(
+                schedule, at, f"a wait for a pull by rank {pull.edge.peer} that is not under way"
+            )
 
 
 def _check_operands(schedule: Schedule, at: At, step: Step) -> None:

@@ -42,29 +42,20 @@ class Findings:
 
 @dataclass(slots=True)
 class _Fifo:
-    """Slots between two tracks. `freed` counts slots emptied, `credited` those that the sender
-    knows of.
-    """
+    """Slots between two tracks; `freed` counts those that were emptied."""
 
     tokens: deque[_Token] = field(default_factory=deque)
     sent: int = 0
     freed: int = 0
-    credited: int = 0
 
     def has_data(self) -> bool:
         return bool(self.tokens)
 
     def has_room(self, slots: int) -> bool:
-        return self.sent - self.credited < slots
+        return self.sent - self.freed < slots
 
     def has_back(self, ordinal: int) -> bool:
-        return self.credited >= ordinal
-
-    def free(self, batch: int) -> None:
-        """Empty a slot; the sender learns of `batch` of them at a time."""
-        self.freed += 1
-        if self.freed - self.credited >= batch:
-            self.credited = self.freed
+        return self.freed >= ordinal
 
 
 class _Placed(NamedTuple):
@@ -102,19 +93,13 @@ class Execution:
         schedule: Schedule,
         slots: int,
         slices: int,
-        credit_batch: int,
         in_place: bool,
         loops: int,
         launches: int,
         findings: Findings | None = None,
     ) -> None:
         self.schedule, self.what = schedule, collective(schedule.op)
-        self.slots, self.slices, self.credit_batch, self.in_place = (
-            slots,
-            slices,
-            credit_batch,
-            in_place,
-        )
+        self.slots, self.slices, self.in_place = slots, slices, in_place
         self.loops, self.launches = loops, launches
         self.fifos: dict[Key, _Fifo] = {}
         self.memory: list[dict[tuple[Operand, int], Value]] = [{} for _ in schedule.programs]
@@ -194,7 +179,8 @@ class Execution:
         )
         return ScheduleError(
             f"{name_of(self.schedule)} deadlocks with {slots}: {stuck}",
-            "slots must outnumber the slices that a rank sends before it receives",
+            "slots must outnumber the slices that a rank sends before it receives; of the slots of"
+            " ll and ll128 half and one count, because credits for the others may come late",
         )
 
     def _check_end(self) -> None:
@@ -253,7 +239,6 @@ class _Actor:
     def steps(self) -> Iterator[str]:
         run, schedule = self.run, self.run.schedule
         rounds = schedule.programs[self.rank][self.track].rounds
-        received = {edge for shape in self.shapes for edge in shape.received}
         pulled = {
             edge
             for r in range(len(rounds))
@@ -266,9 +251,6 @@ class _Actor:
                 for r, steps in enumerate(rounds):
                     for number in range(run.slices):
                         yield from self._round(At(self.rank, self.track, r), steps, loop, number)
-            for edge in received:  # credits held back are given at the end of a launch
-                fifo = self.into[edge]
-                fifo.credited = fifo.freed
             for edge in pulled:
                 fifo = self.out[edge]
                 yield from self._wait(
@@ -374,7 +356,7 @@ class _Actor:
                         freed.append(self.into[edge])
                 depth = max(depth, hops)
             for fifo in freed:
-                fifo.free(run.credit_batch)
+                fifo.freed += 1
             for edge in filled:
                 fifo = self.out[edge]
                 fifo.sent += 1
@@ -463,10 +445,21 @@ class _Actor:
             result = Value(piece, result.chunk, result.mask | value.mask)
         if result.piece != piece:
             raise run.fail(place, f"uses stale data: {tell(result)} in piece {piece}")
+        self._check_size(step, result, place)
         run.chunks[place] = result.chunk
         if len(values) > 1 and result.mask == run.full:
             run.complete.add(place)
         return result
+
+    def _check_size(self, step: Step, value: Value, place: Place) -> None:
+        """Refuse a value in an output chunk that may be shorter, as a vector's last ones are."""
+        if not self.run.what.is_interleaved or step.dst is None or step.dst.buffer != "out":
+            return
+        if step.dst.chunk != value.chunk:
+            raise self.run.fail(
+                place,
+                f"writes input chunk {value.chunk} to out[{step.dst.chunk}], which may be shorter",
+            )
 
     def _index(self, operand: Operand, piece: int) -> int:
         return (
