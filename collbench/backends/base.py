@@ -16,8 +16,9 @@ from collbench.machine.host import last_level_cache_bytes
 from collbench.planning.limits import Limits
 from collbench.planning.plan import Plan
 from collbench.spec.case import BUFFER_GRAIN_BYTES, Case, Problem
+from collbench.spec.collectives import collective
 from collbench.spec.options import DEFAULT_MACHINE, LaunchMode, NetMemory
-from collbench.spec.pattern import Wrong, compare, fill, poison
+from collbench.spec.pattern import PERIOD, Wrong, compare, fill, first_changed, poison
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -26,6 +27,8 @@ Job_contra = TypeVar("Job_contra", contravariant=True)
 Key_contra = TypeVar("Key_contra", contravariant=True)
 CACHES_TO_PASS = 2  # buffers rotate over this many times the last-level cache
 MAX_ROTATIONS = 256  # small buffers come back after this many launches
+SET_PHASE = 4099  # elements between the phases of two sets' data, so that no two sets hold the same
+WARM_STEP_BYTES = 4096  # between two poisoned elements of an output that must stay in the cache
 MAX_LOADED_PLANS = 64  # that ranks keep at a time
 ANSWER_S = 5.0  # beyond a rank's own deadline, until its answer must be here
 # a machine that writes and compares test data slower than this is not waited for
@@ -116,7 +119,7 @@ class Session(SessionFacts, Protocol[Job_contra]):
 
     @abstractmethod
     def run(self, job: Job_contra, batch: Batch) -> Samples:
-        """One repeat: run and compare, warm up, time."""
+        """One repeat: run and compare, poison, warm up, time, compare again."""
 
     def close(self) -> None:
         """End the ranks."""
@@ -215,23 +218,91 @@ def sets_to_pass(cache_bytes: int, set_bytes: int, most: int) -> int:
 
 
 def rotations(problem: Problem, *, hot: bool) -> int:
-    """Sets of user buffers that launches take in turn: enough to pass the last-level cache, one if
-    hot.
+    """Sets of user buffers: enough to pass the last-level cache by taking them in turn, one if hot;
+    and one for the last launch where results accumulate.
     """
     set_bytes = stride_bytes(problem) * problem.n
-    return 1 if hot else sets_to_pass(last_level_cache_bytes(), set_bytes, MAX_ROTATIONS)
+    turning = 1 if hot else sets_to_pass(last_level_cache_bytes(), set_bytes, MAX_ROTATIONS)
+    return turning + accumulates(problem)
 
 
-def prepare_buffers(problem: Problem, rank: int, source: "Array", target: "Array") -> None:
-    """Write the rank's input and poison its output (in place, what is input stays)."""
-    poison(target, problem.op, problem.redop, problem.n, problem.root, rank)
+def accumulates(problem: Problem) -> bool:
+    """Whether launches on the same buffers give other results than the first: reductions in place,
+    but for min and max.
+    """
+    is_reduction = collective(problem.op).is_reduction
+    return problem.in_place and is_reduction and problem.redop not in ("min", "max")
+
+
+def sets_in_turn(problem: Problem, sets: int, launches: int) -> list[int]:
+    """The set of each of so many launches: all in turn, but set 0 where results accumulate."""
+    first = int(accumulates(problem))
+    return [first + number % (sets - first) for number in range(launches)]
+
+
+def timed_sets(problem: Problem, sets: int, launches: int) -> list[int]:
+    """The set of each launch of a timed batch. Where results accumulate, the definition says only
+    what the first launch on a set leaves: the last launch, and no other, is on set 0.
+    """
+    order = sets_in_turn(problem, sets, launches)
+    return [*order[:-1], 0] if accumulates(problem) else order
+
+
+def checked_sets(problem: Problem, sets: int, launches: int) -> range:
+    """The sets that are poisoned before a timed batch and compared after it: all that it uses of
+    which the definition says what they hold then.
+    """
+    return range(1 if accumulates(problem) else min(sets, launches))
+
+
+def phase(problem: Problem, number: int) -> int:
+    """The element of the pattern with which the inputs of a set begin.
+
+    In place there is no poison where the output is input: the first element of set 0 is one that a
+    reduction changes, so that a launch that does nothing is noticed at any size.
+    """
+    what, start = collective(problem.op), 0
+    if problem.in_place and what.is_reduction:
+        rank = problem.root if what.is_rooted else 0
+        start = first_changed(problem.dtype, problem.redop, problem.n, rank)
+    return (start + number * SET_PHASE) % PERIOD
+
+
+def prepare_buffers(
+    problem: Problem, rank: int, source: "Array", target: "Array", number: int = 0
+) -> None:
+    """Write the rank's input of a set and poison its output (in place, what is input stays)."""
+    at = phase(problem, number)
+    poison(target, problem.op, problem.redop, problem.n, problem.root, rank, at)
     if len(source):
-        fill(source, problem.op, problem.redop, problem.n, rank)
+        fill(source, problem.op, problem.redop, problem.n, rank, at)
 
 
-def compare_output(problem: Problem, rank: int, target: "Array") -> Wrong | None:
-    """The wrong elements of the rank's output."""
-    return compare(target, problem.op, problem.redop, problem.n, problem.root, rank)
+def poison_again(
+    problem: Problem,
+    rank: int,
+    source: "Array",
+    target: "Array",
+    number: int,
+    *,
+    is_warm: bool = False,
+) -> None:
+    """Poison the rank's output of a set that launches have written; in place write its input, too.
+
+    is_warm: the set is what the caches hold when the clock starts, and should stay that: poison one
+    element in WARM_STEP_BYTES. In place that would leave input that is not the pattern.
+    """
+    if problem.in_place:
+        prepare_buffers(problem, rank, source, target, number)
+        return
+    at, step = phase(problem, number), WARM_STEP_BYTES // problem.item_bytes if is_warm else 1
+    poison(target, problem.op, problem.redop, problem.n, problem.root, rank, at, step)
+
+
+def compare_output(problem: Problem, rank: int, target: "Array", number: int = 0) -> Wrong | None:
+    """The wrong elements of the rank's output of a set."""
+    at = phase(problem, number)
+    return compare(target, problem.op, problem.redop, problem.n, problem.root, rank, at)
 
 
 def verify_in_process(
@@ -261,11 +332,13 @@ class CpuTimedRank(Rank, Protocol[Key_contra]):
 
     @abstractmethod
     def prepare(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Write inputs and poison, run every set of buffers once, compare, warm up."""
+        """Write inputs and poison, run every set of buffers once, compare, poison, warm up."""
 
     @abstractmethod
     def timed(self, key: Key_contra, hot: bool, batch: Batch) -> RankTiming:
-        """Time the batch's launches behind a barrier, and compare what they left."""
+        """Poison what the warm-up wrote, time the batch's launches behind a barrier, and compare
+        what they left.
+        """
 
 
 def samples_of(
@@ -300,7 +373,7 @@ def repeat_on_cpus(
     sets: int,
 ) -> Samples:
     """One repeat of ranks that the CPU's clock times: run every set of buffers once and compare,
-    warm up, time, compare again.
+    poison, warm up, time, compare again.
     """
     data_bytes = sets * stride_bytes(problem) * problem.n
     batch = replace(batch, deadline_s=batch.deadline_s + data_bytes / SLOWEST_FILL_BYTES_S)

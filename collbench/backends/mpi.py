@@ -21,17 +21,22 @@ from collbench.backends.base import (
     Samples,
     Session,
     SessionOptions,
+    checked_sets,
     compare_output,
+    poison_again,
     prepare_buffers,
     repeat_on_cpus,
     rotations,
+    sets_in_turn,
     stride_bytes,
+    timed_sets,
 )
 from collbench.launch.group import Group, RankContext
 from collbench.launch.launcher import INSTALL_HINT, described_library
 from collbench.machine.host import cpu_name
 from collbench.spec.case import Case, Problem
 from collbench.spec.dtypes import dtype
+from collbench.spec.pattern import Wrong
 
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
@@ -62,6 +67,10 @@ class _Prepared:
     inputs: list["Array"]
     outputs: list["Array"]
     calls: list[MpiCall]
+
+    def buffers(self) -> list[tuple["Array", "Array"]]:
+        """Input and output of each set."""
+        return list(zip(self.inputs, self.outputs, strict=True))
 
 
 class MpiRank(CpuTimedRank[Problem]):
@@ -136,37 +145,45 @@ class MpiRank(CpuTimedRank[Problem]):
         target[...] = source
 
     def prepare(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        """Write inputs and poison, run every set of buffers once, compare, warm up."""
+        """Write inputs and poison, run every set of buffers once, compare, poison, warm up."""
         busy = time.process_time()
         if self.prepared is None or self.prepared.problem != problem:
             self.prepared = None  # the old buffers go before the new ones come
             self.prepared = self._prepared(problem, hot)
-        ready, wrong = self.prepared, None
+        ready, sets, wrong = self.prepared, len(self.prepared.calls), None
         with self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s):
-            for source, target in zip(ready.inputs, ready.outputs, strict=True):
-                prepare_buffers(problem, self.rank, source, target)
+            for number, (source, target) in enumerate(ready.buffers()):
+                prepare_buffers(problem, self.rank, source, target, number)
             self.comm.Barrier()
             for function, args in ready.calls:
                 function(*args)
-            for target in ready.outputs if batch.is_checked else ():
-                wrong = wrong or compare_output(problem, self.rank, target)
+            if batch.is_checked:
+                wrong = self._compare(ready, range(sets))
+                for number, (source, target) in enumerate(ready.buffers()):
+                    poison_again(problem, self.rank, source, target, number)
             self.comm.Barrier()
             start = time.perf_counter()
-            for launch in range(max(batch.warmup, 1)):
-                function, args = ready.calls[launch % len(ready.calls)]
+            for number in sets_in_turn(problem, sets, max(batch.warmup, 1)):
+                function, args = ready.calls[number]
                 function(*args)
             seconds = (time.perf_counter() - start) / max(batch.warmup, 1)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
     def timed(self, problem: Problem, hot: bool, batch: Batch) -> RankTiming:
-        """Time calls behind a barrier; out of place, compare what the last of them left."""
+        """Poison what the warm-up wrote, time calls behind a barrier, compare what they left."""
         assert self.prepared is not None
-        busy, ready, wrong = time.process_time(), self.prepared, None
-        calls = [
-            ready.calls[number % len(ready.calls)]
-            for number in range(batch.iterations * batch.aggregate)
-        ]
+        busy, ready, launches = (
+            time.process_time(),
+            self.prepared,
+            batch.iterations * batch.aggregate,
+        )
+        of = problem, len(ready.calls), launches
+        calls = [ready.calls[number] for number in timed_sets(*of)]
+        checked = checked_sets(*of) if batch.is_checked else range(0)
         with self.watchdog.limit(f"the library's {problem.op}", batch.deadline_s):
+            for number in set(checked).intersection(sets_in_turn(*of[:2], max(batch.warmup, 1))):
+                source, target = ready.buffers()[number]
+                poison_again(problem, self.rank, source, target, number, is_warm=True)
             self.comm.Barrier()
             start = time.perf_counter()
             for number, (function, args) in enumerate(calls, start=1):
@@ -175,9 +192,16 @@ class MpiRank(CpuTimedRank[Problem]):
                     self.comm.Barrier()
             seconds = (time.perf_counter() - start) / len(calls)
             self.comm.Barrier()
-        for target in ready.outputs if batch.is_checked and not problem.in_place else ():
-            wrong = wrong or compare_output(problem, self.rank, target)
+        wrong = self._compare(ready, checked)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def _compare(self, ready: _Prepared, sets: range) -> Wrong | None:
+        """The wrong elements of the first of some sets of buffers that has any."""
+        wrong = (
+            compare_output(ready.problem, self.rank, ready.outputs[number], number)
+            for number in sets
+        )
+        return next((one for one in wrong if one is not None), None)
 
 
 class MpiSession(Session[Case]):

@@ -24,6 +24,7 @@ from collbench.launch.group import Group
 from collbench.planning.lowering import Action, Region, actors
 from collbench.planning.plan import Plan
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
+from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError
 
 if TYPE_CHECKING:
@@ -135,21 +136,25 @@ class ReferenceSession(Session[Plan]):
     version = f"numpy {np.__version__}"
 
     def run(self, plan: Plan, batch: Batch) -> Samples:
-        """Time whole launches; every rank is given the time of all of them, because one process
-        does all the work.
+        """Time whole launches behind an untimed one, and verify each; every rank is given the time
+        of all of them, because one process does all the work.
         """
-        machine = ReferenceRun(plan)
-        wrong = (
-            verify_in_process(plan.problem, machine.buffer, machine.launch)
-            if batch.is_checked
-            else ()
-        )
-        iterations = batch.iterations or 1
-        start = time.perf_counter()
-        for _ in range(iterations):
+        machine, iterations = ReferenceRun(plan), batch.iterations or 1
+        times: list[float] = []
+        wrong: list[Wrong] = []
+
+        def launch() -> None:
+            start = time.perf_counter()
             machine.launch()
-        seconds = (time.perf_counter() - start) / iterations
-        return Samples(seconds=(seconds,) * plan.n, iterations=iterations, wrong=wrong)
+            times.append(time.perf_counter() - start)
+
+        for _ in range(1 + iterations):
+            if batch.is_checked:
+                wrong += verify_in_process(plan.problem, machine.buffer, launch)
+            else:
+                launch()
+        seconds = sum(times[1:]) / iterations
+        return Samples(seconds=(seconds,) * plan.n, iterations=iterations, wrong=tuple(wrong))
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

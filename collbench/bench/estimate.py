@@ -7,6 +7,7 @@ were fitted to default sweeps on 4 x H200. The model backend costs only the time
 
 from collbench.backends import FAMILY
 from collbench.backends.base import GPU_BATCH, REPLAYS, auto_iterations, rotations
+from collbench.backends.cpu.backend import sets_of
 from collbench.planning.cost import MachineCosts, price
 from collbench.planning.plan import Plan
 from collbench.spec.case import Case
@@ -18,6 +19,8 @@ _GPU_REPEAT_S = 0.015  # of calls, fills, the capture of a graph, and comparison
 # A simulation of CPUs at hundreds of MiB takes tens of times as long.
 _MODEL_REPEAT_S = 0.004
 _FILL_BYTES_S = 2e9  # of user data that a CPU writes and compares
+_CALL_S = 0.005  # of a rank, to be told what to do and to answer
+_BIND_S = 4e-5  # of a rank, to bind one operand of an action
 
 
 def launch_s(case: Case, plan: Plan | None, on: MachineCosts) -> float:
@@ -42,9 +45,12 @@ def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings
         launches = (REPLAYS + 1) * (iterations or auto_iterations(once_s, GPU_BATCH)) * aggregate
         return _GPU_REPEAT_S + launches * once_s
     launches = (iterations or auto_iterations(once_s)) * aggregate + settings.warmup
-    sets = rotations(case.problem(), hot=settings.hot)
-    data_s = sets * case.ranks * case.size_bytes * 4 / _FILL_BYTES_S
-    return 0.005 + (launches + sets) * once_s + (data_s if settings.is_checked else 0)
+    sets, load_s = rotations(case.problem(), hot=settings.hot), 0.0
+    if plan is not None:
+        sets = sets_of(plan, hot=settings.hot)
+        load_s = sets * plan.operand_count() * _BIND_S / settings.repeats
+    data_s = sets * case.ranks * case.size_bytes * 4 / _FILL_BYTES_S if settings.is_checked else 0
+    return on.crowd(case.ranks) * (_CALL_S + load_s) + (launches + sets) * once_s + data_s
 
 
 def is_gpu(case: Case) -> bool:

@@ -34,7 +34,7 @@ from collbench.bench.ceilings import Ceilings, is_far_below
 from collbench.bench.estimate import is_gpu, repeat_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
-from collbench.machine.host import busy_seconds, memory_left_bytes
+from collbench.machine.host import busy_seconds, memory_left_bytes, usable_cores
 from collbench.planning.cost import MachineCosts, machine
 from collbench.planning.limits import Limits
 from collbench.planning.lowering import writer_of
@@ -52,6 +52,10 @@ from collbench.util.errors import CollbenchError, RefusedError, ScheduleError, U
 from collbench.util.units import rate_gbs, to_us
 
 STRIDE = 24  # points between two repeats of one point, in a sweep long enough
+# The seconds between them that suffice to see drift: slow points need fewer others in between, and
+# their rows come sooner.
+SPREAD_S = 5.0
+SHARING = 8  # ranks that may share a core without more patience
 # The share of a core that other processes took, above which the row of a point is noisy.
 FOREIGN_SHARE = 0.25
 FOREIGN_MIN_S = 0.05  # and at least this much, because the kernel counts in steps of 0.01 s
@@ -99,18 +103,21 @@ def plan_points(
     orders: Callable[[Case], tuple[tuple[int, ...], ...]] = lambda case: (),
     algorithm: Callable[[Case], str] = lambda case: "auto",
     hosts: Callable[[Case], tuple[int, ...]] = lambda case: (),
+    progress: Callable[[int], None] = lambda begun: None,
 ) -> list[SweepPoint]:
     """Resolve and lay out every case. A case that cannot run is waived with its reason; cases that
     resolve to the same are measured once.
 
     orders(case): ring orders chosen from the topology. algorithm(case): what auto means where the
     links decide that. hosts(case): the hosts of its ranks, if not those of the group.
+    progress(number): called before each case with how many were planned.
     """
     refused: dict[str, str] = {}
     limits: dict[str, Limits] = {}
     points: dict[tuple[Case, str], SweepPoint] = {}
     here = host_numbers(group.hosts)
-    for case in cases:
+    for number, case in enumerate(cases):
+        progress(number)
         backend = FAMILY.load(case.backend)
         if case.backend not in refused:
             refused[case.backend] = backend.why_not(group)
@@ -163,20 +170,18 @@ def _planned(
 
 
 def estimate_s(point: SweepPoint, settings: Settings, on: MachineCosts) -> float:
-    """Seconds that all repeats of a point should take, with the preparation of its data."""
-    if point.waived:
-        return 0.0
-    return settings.repeats * repeat_s(point.case, point.plan, on, settings)
+    """Seconds that one repeat of a point should take, with the preparation of its data."""
+    return 0.0 if point.waived else repeat_s(point.case, point.plan, on, settings)
 
 
-def order(points: int, repeats: int) -> Iterator[tuple[int, int]]:
+def order(points: int, repeats: int, stride: int = STRIDE) -> Iterator[tuple[int, int]]:
     """(point, repeat) in the order of measurement: each repeat of a point follows `stride` points
     after the one before.
 
     >>> list(order(3, 2))
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     """
-    stride = max(1, min(STRIDE, points))
+    stride = max(1, min(stride, points))
     for turn in range(points + stride * (repeats - 1)):
         for repeat in range(repeats):
             point = turn - repeat * stride
@@ -197,23 +202,22 @@ class Measurement:
     def __init__(self, points: Sequence[SweepPoint], group: Group, settings: Settings) -> None:
         self.points, self.group, self.settings = points, group, settings
         self.progress: Callable[[float], None] = lambda done_s: None
-        self.machine = machine()
+        self.machine = replace(machine(), cores=cores_of(group))
         self.ceilings: Callable[[Case], Ceilings | None] = lambda case: None
         self.sessions: dict[SessionKey, Session[Job]] = {}
         self.run_id = new_run()
 
     def key_of(self, point: SweepPoint) -> tuple[object, ...]:
-        """The key that the row of the point will have, with the conditions of the settings; a
-        waived row has no conditions.
-        """
-        key = self._record(point, error=CollbenchError("")).key
-        return key if point.waived else (*key, *sorted(self._conditions(point)))
+        """Record.point of the row that the point will have."""
+        return self._record(point, error=CollbenchError("")).point
 
     def _conditions(self, point: SweepPoint) -> list[str]:
         """Notes that distinguish rows of one key that measured different things: the settings that
         the backend of the point heeds.
         """
         settings, on_gpus = self.settings, is_gpu(point.case)
+        if FAMILY.load(point.case.backend).wants_machine:  # it measures nothing
+            return []
         conditions = ["hot"] if settings.hot else []
         if not settings.is_checked:
             conditions.append("unchecked")
@@ -240,6 +244,13 @@ class Measurement:
         for key, points in self._by_session().items():
             if not is_forced(key):
                 self._open(key, points)
+
+    def estimate_s(self) -> float:
+        """Seconds that all repeats of all points should take."""
+        return self.settings.repeats * sum(map(self._repeat_s, self.points))
+
+    def _repeat_s(self, point: SweepPoint) -> float:
+        return estimate_s(point, self.settings, self.machine)
 
     def _by_session(self) -> dict[SessionKey, list[SweepPoint]]:
         points: dict[SessionKey, list[SweepPoint]] = {}
@@ -300,7 +311,9 @@ class Measurement:
 
     def _measured(self, live: Sequence[SweepPoint]) -> Iterator[Record]:
         """The rows of points whose sessions are open."""
-        for index, repeat in order(len(live), self.settings.repeats):
+        total_s = sum(map(self._repeat_s, live))
+        stride = round(SPREAD_S * len(live) / total_s) if total_s else STRIDE
+        for index, repeat in order(len(live), self.settings.repeats, min(stride, STRIDE)):
             point = live[index]
             if point.waived:
                 continue
@@ -313,7 +326,7 @@ class Measurement:
             except CollbenchError as error:
                 yield self._record(point, error=error)
                 raise
-            self.progress(estimate_s(point, self.settings, self.machine) / self.settings.repeats)
+            self.progress(self._repeat_s(point))
             if repeat == self.settings.repeats - 1:
                 yield self._record(point)
                 point.plan = None  # its lowered actions take much memory
@@ -321,14 +334,14 @@ class Measurement:
     def _repeat(self, point: SweepPoint) -> None:
         settings, session = self.settings, self.sessions[point.session]
         iterations = point.repeats[0].iterations if point.repeats else settings.iterations
-        expected_s = estimate_s(point, settings, self.machine) / settings.repeats
+        expected_s = self._repeat_s(point)
         batch = Batch(
             warmup=settings.warmup,
             iterations=iterations,
             is_checked=settings.is_checked,
             aggregate=settings.aggregate,
             blocking=settings.blocking,
-            deadline_s=settings.timeout_s + expected_s,
+            deadline_s=self._patience(point.case) * settings.timeout_s + expected_s,
         )
         start, busy, own = time.monotonic(), busy_seconds(), time.process_time()
         samples = session.run(point.job, batch)
@@ -340,11 +353,17 @@ class Measurement:
                 0.0, busy_seconds() - busy - (time.process_time() - own) - samples.busy_s
             )
 
+    def _patience(self, case: Case) -> float:
+        """How many timeouts a rank waits for another: more than one where many ranks share a core,
+        because each also waits for the turns of all others.
+        """
+        return 1.0 if is_gpu(case) else max(1.0, self.machine.crowd(case.ranks) / SHARING)
+
     def _record(self, point: SweepPoint, error: CollbenchError | None = None) -> Record:
         case = point.case
         session = self.sessions.get(point.session)
         row = unmeasured_row(case, group=self.group, session=session, run=self.run_id)
-        row = replace(row, ctas=ctas_of(point))
+        row = replace(row, ctas=ctas_of(point), notes=" ".join(self._conditions(point)))
         if point.waived:
             return replace(row, status="waived", reason=point.waived)
         if error is not None:
@@ -369,11 +388,7 @@ class Measurement:
 
     def _notes(self, point: SweepPoint, times: Sequence[float]) -> list[str]:
         notes = list(dict.fromkeys(note for samples in point.repeats for note in samples.notes))
-        notes += [
-            condition
-            for condition in self._conditions(point)
-            if condition not in notes and not is_modelled(point)
-        ]
+        notes += [condition for condition in self._conditions(point) if condition not in notes]
         is_busy = point.foreign_s > max(FOREIGN_MIN_S, FOREIGN_SHARE * point.elapsed_s)
         if (len(times) > 1 and is_noisy(times)) or is_busy:
             notes.append("noisy")
@@ -386,6 +401,13 @@ class Measurement:
         for session in self.sessions.values():
             session.close()
         self.sessions.clear()
+
+
+def cores_of(group: Group) -> int:
+    """The cores that all ranks have together; a launcher may have pinned this one to some."""
+    if group.kind == "local":
+        return usable_cores()
+    return (os.cpu_count() or 1) * len(set(group.hosts))
 
 
 def new_run() -> str:
@@ -403,6 +425,8 @@ def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, ru
     session: None if there is none.
     """
     versions = [f"collbench {__version__}", f"python {platform.python_version()}"]
+    versions += [session.version] if session else []
+    versions += [group.library] if group.library not in "; ".join(versions) else []
     return Record(
         **{of.name: getattr(case, of.name) for of in fields(Case)},
         ctas=0,
@@ -413,7 +437,7 @@ def unmeasured_row(case: Case, *, group: Group, session: SessionFacts | None, ru
         run=run,
         host=(session.host if session else "") or socket.gethostname(),
         device=session.device if session else "",
-        versions="; ".join([*versions, *([session.version] if session else [])]),
+        versions="; ".join(versions),
         timestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 

@@ -16,15 +16,18 @@ from collbench.planning.plan import Plan
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import RefusedError, ScheduleError
 
+BACKENDS = ("cuda", "cpu")  # whose sessions can be stressed
 LAUNCHES = 48  # queued before the host compares
 PAUSES_NS = (0, 3_000, 30_000, 300_000)  # the longest pause of a rank before a launch
 
 
 class StressSession(Protocol):
-    """A session that can queue launches of several sizes."""
+    """A session that can run launches of other sizes than a plan's."""
 
     def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
-        """Queue launches of these block counts with random pauses; what was wrong."""
+        """As many launches with random pauses, on GPUs each of its own of these block counts, on
+        CPUs all of the first; what was wrong.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ def stress(
     again. Raises the errors of a session except ScheduleError and RefusedError, which say that a
     plan cannot run here.
 
-    sessions: those of the CUDA backend, by (backend, ranks).
+    sessions: those of BACKENDS, by (backend, ranks).
     """
     chance = random.Random(seed)
     end = time.monotonic() + seconds

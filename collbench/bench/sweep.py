@@ -1,11 +1,12 @@
 """A sweep: lists of values for every axis and knob, and the cases of their product."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
 from collbench.spec.case import Case
-from collbench.spec.collectives import OpName
+from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Placement, Value
 from collbench.util.errors import UsageError
@@ -58,16 +59,27 @@ def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) ->
             f"the factor between sizes is {factor:g}",
             "give -f above 1, or an additive step with -i",
         )
-    sizes: list[int] = []
+    if step > 0:
+        number = (last - first) // step + 1
+    else:
+        # below `dense` a factor leads to every whole number, above it to ever fewer
+        dense = min(max(first, 1 / (factor - 1)), last)
+        number = int(dense - first + math.log(last / dense) / math.log(factor)) + 1
+    if number > MAX_POINTS:
+        raise UsageError(
+            f"about {number} sizes from {format_size(first)} to {format_size(last)}",
+            f"at most {MAX_POINTS} points: give a larger "
+            + ("step with -i" if step > 0 else "factor with -f"),
+        )
+    if step > 0:
+        return tuple(range(first, last + 1, step))
+    sizes = [first]
     size = float(first)
     while size <= last:
-        if not sizes or int(size) > sizes[-1]:
+        if int(size) > sizes[-1]:
             sizes.append(int(size))
-        size = size + step if step > 0 else size * factor
-        if len(sizes) > MAX_POINTS:
-            raise UsageError(
-                f"more than {MAX_POINTS} sizes", "give a larger step with -i or factor with -f"
-            )
+        # as often as the next whole number needs: a factor close to 1 would need years
+        size *= factor ** max(1, int(math.log((sizes[-1] + 1) / size) / math.log(factor)))
     return tuple(sizes)
 
 
@@ -85,32 +97,50 @@ def cases(sweep: Sweep, peers: Mapping[str, Forcible], *, has_hosts: bool = True
     each combination of their values. Without several hosts, algorithms that need them are left out
     unless they are named. Raises UsageError if there are too many cases.
     """
-    points = dict.fromkeys(_cases(sweep, peers, has_hosts))
-    if len(points) > MAX_POINTS:
-        raise UsageError(f"{len(points)} points", f"at most {MAX_POINTS}: give fewer values")
-    return list(points)
+    number = _count(sweep, peers, has_hosts)
+    if number > MAX_POINTS:
+        raise UsageError(
+            f"{number} points: {len(sweep.sizes)} sizes, {number // len(sweep.sizes)} of each",
+            f"at most {MAX_POINTS}: give fewer --sizes (a larger -f or -i) or fewer other values",
+        )
+    return list(dict.fromkeys(_cases(sweep, peers, has_hosts)))
+
+
+def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
+    """The combinations of values that mean something, of which some may still be the same case."""
+    others = math.prod(len(sweep.values(one.name)) for one in KNOBS if one.name != "algo")
+    number = 0
+    for op in sweep.op:
+        what = collective(op)
+        problems = len(sweep.redop) if what.is_reduction else 1
+        problems *= len(sweep.root) if what.is_rooted else 1
+        for backend in sweep.backend:
+            number += problems * (
+                sum(1 for _ in _of_library(sweep, peers[backend]))
+                if backend in peers
+                else others * len(_algorithms(sweep, op, has_hosts))
+            )
+    axes = sweep.ranks, sweep.dtype, sweep.placement, sweep.sizes
+    return number * math.prod(map(len, axes))
+
+
+def _algorithms(sweep: Sweep, op: OpName, has_hosts: bool) -> tuple[Value, ...]:
+    from collbench.planning.selection import algorithms_of
+
+    return sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
 
 
 def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iterator[Case]:
-    from collbench.planning.selection import algorithms_of
-
     outer = product(
         sweep.ranks, sweep.op, sweep.dtype, sweep.redop, sweep.root, sweep.placement, sweep.sizes
     )
-    count = 0
     for ranks, op, dtype, redop, root, placement, size in outer:
-        algos: tuple[Value, ...] = sweep.knobs.get("algo") or algorithms_of(op, has_hosts=has_hosts)
+        algos = _algorithms(sweep, op, has_hosts)
         for backend in sweep.backend:
             ours = product(
                 *(algos if one.name == "algo" else sweep.values(one.name) for one in KNOBS)
             )
             for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
-                count += 1
-                if count > 10 * MAX_POINTS:
-                    raise UsageError(
-                        f"more than {count - 1} combinations",
-                        f"at most {MAX_POINTS} points: give fewer values",
-                    )
                 knobs = {one.name: value for one, value in zip(KNOBS, chosen, strict=True)}
                 yield Case(
                     op=op,

@@ -7,9 +7,11 @@ every source of this folder, because a kernel may include any of them.
 
 import hashlib
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +32,8 @@ from collbench.spec.dtypes import REDOPS, dtype
 from collbench.util.errors import CollbenchError, UnavailableError
 
 SOURCES = Path(__file__).parent
+_DIGEST_BYTES = hashlib.sha256().digest_size  # before the code in a file of the cache
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 DTYPE_NUMBER = {
     "int8": 0,
     "uint8": 1,
@@ -175,12 +179,10 @@ def cubin(source: Source, arch: int) -> bytes:
     UnavailableError without CuPy.
     """
     file = _cache_folder() / f"{_key(source, arch)}.cubin"
-    try:
-        return file.read_bytes()
-    except OSError:
-        pass
-    code, _ = compile_source(source, arch)
-    _keep(file, code)
+    code = _kept(file)
+    if code is None:
+        code, _ = compile_source(source, arch)
+        _keep(file, code)
     return code
 
 
@@ -246,14 +248,37 @@ def _cache_folder() -> Path:
     return Path(base) / "collbench" / "kernels"
 
 
+def _kept(file: Path) -> bytes | None:
+    """What was kept in a file of this user that nobody else can write, if it is whole; else None:
+    a GPU runs it.
+    """
+    try:
+        with open(file, "rb", opener=_no_link) as opened:
+            status = os.fstat(opened.fileno())
+            if status.st_uid != os.getuid() or status.st_mode & _WRITABLE_BY_OTHERS:
+                return None
+            digest, code = opened.read(_DIGEST_BYTES), opened.read()
+    except OSError:
+        return None
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
 def _keep(file: Path, content: bytes) -> None:
     """Write the whole file or nothing, because other processes read it concurrently. A cache that
     cannot be written is not an error.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # of which only this user can read and write
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
-            draft.write(content)
-        Path(draft.name).replace(file)
-    except OSError:
-        return
+            try:
+                draft.write(hashlib.sha256(content).digest() + content)
+                draft.flush()
+                Path(draft.name).replace(file)
+            except BaseException:
+                Path(draft.name).unlink(missing_ok=True)
+                raise

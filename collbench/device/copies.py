@@ -21,7 +21,7 @@ _ANY_KIND = 4  # cudaMemcpyDefault: addresses determine where memory is
 _PIECE_BYTES = 8 << 20  # through the host: one piece arrives while the previous one leaves
 _ROUNDS, _REPEATS = 4, 3
 _DEADLINE_S = 20.0
-_PATTERN = 0x5A
+_WARM_UP, _PATTERN = 0xA5, 0x5A  # what every byte of the copies is, untimed and timed
 _PORTABLE = 1  # cudaHostAllocPortable: pinned for all GPUs
 
 
@@ -82,11 +82,11 @@ class _Direction:
                     int(runtime.eventCreateWithFlags(runtime.eventDisableTiming)) for _ in range(2)
                 ]
 
-    def fill(self) -> None:
-        """Write a pattern at the source and poison at the target."""
-        for device, word in ((self.source, _PATTERN), (self.target, ~_PATTERN & 0xFF)):
+    def fill(self, word: int) -> None:
+        """Write a byte everywhere at the source, and another at the target."""
+        for device, value in ((self.source, word), (self.target, ~word & 0xFF)):
             self.runtime.setDevice(device)
-            self.runtime.memset(self.memory[device], word, self.size)
+            self.runtime.memset(self.memory[device], value, self.size)
             self.runtime.deviceSynchronize()
 
     def by_engine(self) -> None:
@@ -167,9 +167,11 @@ def copy_rate(a: int, b: int, size_bytes: int, *, is_both: bool, through_host: b
     try:
         for direction in directions:
             direction.open(through_host=through_host)
-            direction.fill()
         queue = _Direction.by_host if through_host else _Direction.by_engine
-        _, *times = (_timed(directions, queue) for _ in range(1 + _REPEATS))  # the first warms up
+        for word, repeats in ((_WARM_UP, 1), (_PATTERN, _REPEATS)):
+            for direction in directions:
+                direction.fill(word)
+            times = [_timed(directions, queue) for _ in range(repeats)]
         wrong = sum(direction.wrong(cupy) for direction in directions)
         return CopyRate(seconds=median(times), size_bytes=size_bytes, wrong=wrong)
     # CuPy's own allocations raise a MemoryError

@@ -3,7 +3,7 @@
 // of a range is table[(i + phase) mod period].
 //
 // Launch: any grid of CTAs of any size. Row y of the grid works on set y of the user buffers; sets
-// are `set` bytes apart. ITEM is the width of an element.
+// are `set` bytes apart, and their phases `shift` elements. ITEM is the width of an element.
 #include "memory.cuh"
 
 #if ITEM == 1
@@ -16,12 +16,14 @@ typedef u32 Item;
 typedef u64 Item;
 #endif
 
-// flip inverts every bit: the poison differs from the expected output in every element.
+// Writes every step-th element. flip inverts every bit: the poison differs from the expected output
+// in every element that it writes.
 extern "C" __global__ void collbench_fill(Item* to, const Item* table, u64 count, u64 phase,
-        u64 set, u32 period, u32 flip) {
+        u64 set, u64 shift, u64 step, u32 period, u32 flip) {
     to = (Item*)((char*)to + blockIdx.y * set);
-    const u64 stride = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    phase += blockIdx.y * shift;
+    const u64 stride = gridDim.x * blockDim.x * step;
+    for (u64 i = (blockIdx.x * blockDim.x + threadIdx.x) * step; i < count; i += stride) {
         const Item value = table[(i + phase) % period];
         to[i] = flip ? (Item)~value : value;
     }
@@ -30,8 +32,9 @@ extern "C" __global__ void collbench_fill(Item* to, const Item* table, u64 count
 // found[0] is the number of elements that differ, found[1] the index of the first of them, counted
 // from `first`. The caller sets them to 0 and to all ones before the launch.
 extern "C" __global__ void collbench_compare(const Item* of, const Item* table, u64 count,
-        u64 phase, u64 set, u64 first, u64* found, u32 period) {
+        u64 phase, u64 set, u64 shift, u64 first, u64* found, u32 period) {
     of = (const Item*)((const char*)of + blockIdx.y * set);
+    phase += blockIdx.y * shift;
     const u64 stride = (u64)gridDim.x * blockDim.x;
     u64 wrong = 0, least = ~0ull;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)

@@ -373,7 +373,7 @@ def launches_counted(plan: Plan) -> int:
     """Launches after which the number of a connection's slices exceeds 32 bits, so that FIFOs must
     be cleared.
     """
-    return ((1 << 32) - 1) // max(1, *(connection.slices for connection in plan.connections))
+    return ((1 << 32) - 1) // max(1, plan.most_slices)
 
 
 def tables_of(program: Program) -> list[Sequence[object]]:

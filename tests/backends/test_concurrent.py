@@ -57,7 +57,12 @@ def lane_on(card: Any, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
     gpu.gemm = cast(Gemm, FakeProduct(card, 64))
     monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.work(COMM, 5e-3))
     monkeypatch.setattr(
-        gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1, 2] else None
+        gpu, "compare", lambda problem, sets: WRONG if list(sets) == [0, 1] else None
+    )
+    monkeypatch.setattr(
+        gpu,
+        "prepare",
+        lambda problem, sets, stride, is_warm: card.log.append(("poison", COMM, sets)),
     )
     return gpu
 
@@ -75,9 +80,10 @@ def test_both_begin_behind_the_meeting_and_are_waited_for(monkeypatch: pytest.Mo
     assert found.launches == pytest.approx((0.0, 1e-3, 2e-3, 3e-3))
     assert found.wrong is WRONG
     assert waits == [7.0]
-    begun = card.log[1]
+    poison, _, begun, waited = card.log[:4]
+    assert poison == ("poison", COMM, range(2)), "a replay has launches on two sets"
     assert begun[:2] == ("record", COMM)
-    assert card.log[2] == ("wait", COMPUTE, begun[2])
+    assert waited == ("wait", COMPUTE, begun[2])
     assert card.log[-1][:2] == ("wait", COMM), (
         "the stream that is waited for ends behind the last product"
     )

@@ -35,13 +35,13 @@ class Pair:
     """Two ranks in this process, which take turns: rank 0 sends, then rank 1 receives."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.at = plan, cpu.layout(plan, True)
+        self.plan, self.at = plan, cpu.layout(plan, 1)
         self.memory = np.zeros(self.at.total, np.uint8)
         self.ranks = [
             cpu.CpuRank(RankContext(rank=rank, n=2, arena=self.memory.data)) for rank in range(2)
         ]
         for rank in self.ranks:
-            rank.load(plan, True, False)
+            rank.load(plan, True, 1, False)
 
     def launch(self, rank: int, limit_s: float = 10.0) -> None:
         loaded = self.ranks[rank].loaded[self.plan.digest, True]

@@ -149,7 +149,7 @@ def run(
         rank = cpu.CpuRank(RankContext(rank=number, n=plan.n))
         rank.data_comm = DataComm(FakeComm(world, number), OSError)
         rank.reserve(cpu.own_bytes(plan, hot=True))
-        rank.load(plan, True, False)
+        rank.load(plan, True, 1, False)
         try:
             for answer in (
                 rank.prepare(plan.digest, True, Batch(warmup=3, deadline_s=deadline_s)),
@@ -236,7 +236,7 @@ def test_a_rank_whose_own_messages_do_not_leave_says_so() -> None:
         SimpleNamespace(comm=None, fault=OSError, barrier=lambda *args: [1], calm=lambda: None),
     )
     rank.reserve(cpu.own_bytes(plan, hot=True))
-    rank.load(plan, True, False)
+    rank.load(plan, True, 1, False)
     with pytest.raises(HangError, match="the messages of rank 1 do not leave"):
         rank.prepare(plan.digest, True, Batch(deadline_s=1.0))
 
@@ -269,7 +269,7 @@ def test_plans_of_both_roads_take_the_room_of_the_same_ranks(
         def _call(self, method: str, args: Any, timeout_s: float) -> list[object]:
             if method != "load":
                 return ["An MPI"] * 2
-            plan, _, is_full = args
+            plan, *_, is_full = args
             if is_full:
                 loaded.clear()
             loaded[plan.digest] = None

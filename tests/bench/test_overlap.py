@@ -21,7 +21,7 @@ from collbench.planning.limits import Limits
 from collbench.report.tables.overlap import advice
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.results.record import COLUMNS as SWEEP
-from collbench.results.record import Record
+from collbench.results.record import KEY, TEXTS, Record
 from collbench.spec.options import OverlapSettings
 from collbench.spec.pattern import Wrong
 from collbench.util.errors import HangError, ScheduleError, UnavailableError
@@ -31,9 +31,7 @@ SETTINGS = OverlapSettings()
 
 
 def record(**more: Any) -> Record:
-    knobs = dict.fromkeys(SWEEP[: SWEEP.index("count") + 1], 0) | dict.fromkeys(
-        ("algo", "proto", "backend"), ""
-    )
+    knobs = dict.fromkeys(KEY, 0) | dict.fromkeys(TEXTS, "")
     return Record(
         **{
             **knobs,

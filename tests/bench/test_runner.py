@@ -1,6 +1,7 @@
 """Case to record: order of repeats, waivers, wrong data, noise."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def measured(
     group = LocalGroup()
     measurement = Measurement(plan_points(cases, group), group, Settings(**settings))
     session = Scripted(script)
-    measurement.sessions = {("model", 2): session}
+    measurement.sessions = {(case.backend, 2): session for case in cases}
     return list(measurement.records()), session
 
 
@@ -123,9 +124,8 @@ def test_a_plan_that_cannot_run_is_waived_once() -> None:
 
 
 def test_unchecked_and_blocking_rows_say_so() -> None:
-    (row,), _ = measured(
-        [samples(1e-6, 1e-6)], CASES[:1], repeats=1, is_checked=False, blocking=True
-    )
+    case = replace(CASES[0], backend="reference")
+    (row,), _ = measured([samples(1e-6, 1e-6)], [case], repeats=1, is_checked=False, blocking=True)
     assert row.notes == "unchecked blocking"
     assert row.wrong is None
 

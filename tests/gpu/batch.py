@@ -361,11 +361,12 @@ def main(name: str, *more: str) -> int:
     """Run a batch on this process's group; returns the exit code."""
     if name == "compile":
         return compile_all(int(more[0]), int(more[1]))
-    if launcher() is None:
+    started = launcher()
+    if started is None:
         return drive(LocalGroup(), name, device_count(), *more)
     from collbench.launch.mpi import MpiGroup
 
-    group = MpiGroup()
+    group = MpiGroup(started)
     if group.rank == 0:
         return drive(group, name, group.ranks, *more)
     if name == "spoiled":

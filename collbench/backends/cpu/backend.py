@@ -9,11 +9,11 @@ flags (ll, ll128: see lines.py).
 """
 
 import mmap
-import os
 import platform
+import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from collbench.backends.base import (
     ANSWER_S,
     CPU_BATCH,
     MAX_LOADED_PLANS,
+    SLOWEST_FILL_BYTES_S,
     Backend,
     Batch,
     CpuTimedRank,
@@ -31,13 +32,18 @@ from collbench.backends.base import (
     Samples,
     Session,
     SessionOptions,
+    accumulates,
+    checked_sets,
     compare_output,
+    poison_again,
     prepare_buffers,
     repeat_on_cpus,
     rotations,
+    sets_in_turn,
     stride_bytes,
+    timed_sets,
 )
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, flag_words, patience
+from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, crowd, flag_words, patience
 from collbench.backends.cpu.interpreter import Bound, Runner, bind
 from collbench.backends.cpu.lines import Binder, fifo_wire_bytes, refuse_repeats
 from collbench.backends.net.proxy import Proxy, data_comm_of, ends
@@ -56,7 +62,8 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 LINE_BYTES = LINE_WORDS * 8
-# actions bound for all sets of buffers of a plan together: a few seconds of work
+# operands bound for all sets of buffers of a plan, by all ranks of a core together: a few seconds
+# of work
 MAX_BOUND = 50_000
 # to bind the actions of one slice: many times what it takes
 SLOWEST_LOAD_S = 1e-3
@@ -67,6 +74,8 @@ _TRANSPORTS = {
     "shm+net": "shared memory inside a host, messages of MPI between hosts",
 }
 _ORDERED = ("x86_64", "amd64")
+# Plans by their hash that ranks are about to be forked with: none of them travels to any rank.
+_INHERITED: dict[str, Plan] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +97,21 @@ class CpuLayout:
     net: int
 
 
+def sets_of(plan: Plan, *, hot: bool) -> int:
+    """Sets of user buffers that launches take in turn: enough to pass the cache, but no more than
+    the ranks of a core can bind. The driver decides it for all ranks, which may see other cores.
+    """
+    bound = crowd(plan) * plan.operand_count()
+    least = 1 + accumulates(plan.problem)
+    return min(rotations(plan.problem, hot=hot), max(least, MAX_BOUND // bound))
+
+
 @lru_cache(maxsize=256)
-def layout(plan: Plan, hot: bool) -> CpuLayout:
+def layout(plan: Plan, sets: int) -> CpuLayout:
     """Control words, flags, FIFOs, scratch memory, user buffers, each from a cache line of its
     own.
     """
     ranks, stride = max(seats(plan.domains, plan.n)) + 1, stride_bytes(plan.problem)
-    sets = min(rotations(plan.problem, hot=hot), max(1, MAX_BOUND // plan.action_count()))
     flags = (plan.n + 1) * LINE_BYTES
     fifos = _aligned(flags + flag_words(plan) * 8)
     tmp = _aligned(
@@ -182,13 +199,14 @@ class CpuRank(CpuTimedRank[str]):
         self.loaded.clear()
         self.own = np.frombuffer(own_pages(max(own_bytes, mmap.PAGESIZE), MAP_NORESERVE), np.uint8)
 
-    def load(self, plan: Plan, hot: bool, is_full: bool) -> str:
-        """Bind a plan, in the place of all others if it is full; returns its hash, which must be
-        the same on every rank.
+    def load(self, asked: Plan | str, hot: bool, sets: int, is_full: bool) -> str:
+        """Bind a plan, or the inherited one of that hash, in the place of all others if it is full;
+        returns its hash, which must be the same on every rank.
         """
+        plan = _INHERITED[asked] if isinstance(asked, str) else asked
         if is_full:
             self.loaded.clear()
-        where = layout(plan, hot)
+        where = layout(plan, sets)
         is_own = is_all_net(plan)
         memory = self.own if is_own else self.arena
         if where.total > len(memory):
@@ -267,6 +285,10 @@ class CpuRank(CpuTimedRank[str]):
         base = self._user(loaded, rotation, self.rank) + offset
         return loaded.memory[base : base + size].view(dtype(loaded.plan.problem.dtype).numpy())
 
+    def _buffers(self, loaded: LoadedCpuPlan, rotation: int) -> tuple["Array", "Array"]:
+        """The rank's input and output in a set."""
+        return self._buffer(loaded, rotation, "in"), self._buffer(loaded, rotation, "out")
+
     def _barrier(self, loaded: LoadedCpuPlan, limit_s: float) -> None:
         """All ranks are here. Rank r's epoch is the word of line r + 1. Raises HangError if one is
         not after limit_s.
@@ -288,7 +310,7 @@ class CpuRank(CpuTimedRank[str]):
             while words[(rank + 1) * LINE_WORDS] < self.epoch:
                 polls += 1
                 if polls > patience(self.n):
-                    os.sched_yield()
+                    loaded.runner.offer_core()
                     if polls % YIELDS_A_LOOK == 0 and (
                         time.monotonic() > deadline or self.is_aborted()
                     ):
@@ -308,47 +330,52 @@ class CpuRank(CpuTimedRank[str]):
             loaded.proxy.expect(launches)
 
     def prepare(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, warm
-        up.
+        """Clear the FIFOs, write inputs and poison, run every set of buffers once, compare, poison
+        again, warm up.
         """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
         plan, sets, warmup = loaded.plan, loaded.layout.rotations, max(batch.warmup, 1)
         self._clear(loaded, sets + warmup, deadline_s)
         for rotation in range(sets):
-            prepare_buffers(
-                plan.problem,
-                self.rank,
-                self._buffer(loaded, rotation, "in"),
-                self._buffer(loaded, rotation, "out"),
-            )
+            prepare_buffers(plan.problem, self.rank, *self._buffers(loaded, rotation), rotation)
         self._barrier(loaded, deadline_s)
         for programs in loaded.programs:
             loaded.runner.launch(programs, deadline_s)
-        wrong = self._compare(loaded) if batch.is_checked else None
+        wrong = None
+        if batch.is_checked:
+            wrong = self._compare(loaded, range(sets))
+            for rotation in range(sets):
+                poison_again(plan.problem, self.rank, *self._buffers(loaded, rotation), rotation)
         self._barrier(loaded, deadline_s)
         start = time.perf_counter()
-        for launch in range(warmup):
-            loaded.runner.launch(loaded.programs[launch % sets], deadline_s)
+        for rotation in sets_in_turn(plan.problem, sets, warmup):
+            loaded.runner.launch(loaded.programs[rotation], deadline_s)
         seconds = (time.perf_counter() - start) / warmup
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
 
-    def _compare(self, loaded: LoadedCpuPlan) -> Wrong | None:
-        """The wrong elements of the first set of user buffers that has any."""
+    def _compare(self, loaded: LoadedCpuPlan, sets: range) -> Wrong | None:
+        """The wrong elements of the first of some sets of user buffers that has any."""
+        problem = loaded.plan.problem
         wrong = (
-            compare_output(loaded.plan.problem, self.rank, self._buffer(loaded, rotation, "out"))
-            for rotation in range(loaded.layout.rotations)
+            compare_output(problem, self.rank, self._buffer(loaded, rotation, "out"), rotation)
+            for rotation in sets
         )
         return next((one for one in wrong if one is not None), None)
 
     def timed(self, digest: str, hot: bool, batch: Batch) -> RankTiming:
-        """Time launches behind a barrier; out of place, compare what the last of them left."""
+        """Poison what the warm-up wrote, time launches behind a barrier, and compare what they
+        left.
+        """
         busy = time.process_time()
         loaded, deadline_s = self.loaded[digest, hot], batch.deadline_s
-        sets, launch = loaded.layout.rotations, loaded.runner.launch
-        order = [
-            loaded.programs[number % sets] for number in range(batch.iterations * batch.aggregate)
-        ]
+        problem, launch = loaded.plan.problem, loaded.runner.launch
+        of, launches = (problem, loaded.layout.rotations), batch.iterations * batch.aggregate
+        order = [loaded.programs[rotation] for rotation in timed_sets(*of, launches)]
+        checked = checked_sets(*of, launches) if batch.is_checked else range(0)
+        for rotation in set(checked).intersection(sets_in_turn(*of, max(batch.warmup, 1))):
+            buffers = self._buffers(loaded, rotation)
+            poison_again(problem, self.rank, *buffers, rotation, is_warm=True)
         if loaded.proxy is not None:
             loaded.proxy.expect(len(order))
         self._barrier(loaded, deadline_s)
@@ -359,9 +386,28 @@ class CpuRank(CpuTimedRank[str]):
                 self._barrier(loaded, deadline_s)
         seconds = (time.perf_counter() - start) / len(order)
         self._barrier(loaded, deadline_s)
-        is_compared = batch.is_checked and not loaded.plan.problem.in_place
-        wrong = self._compare(loaded) if is_compared else None
+        wrong = self._compare(loaded, checked)
         return RankTiming(wrong=wrong, seconds=seconds, busy_s=time.process_time() - busy)
+
+    def stress(
+        self, digest: str, hot: bool, launches: int, pause_s: float, seed: int, deadline_s: float
+    ) -> Wrong | None:
+        """Launches back to back, each after a random pause on every rank, and compared; the first
+        that was wrong.
+        """
+        loaded, chance = self.loaded[digest, hot], random.Random(f"{seed} {self.rank}")
+        self._clear(loaded, launches, deadline_s)
+        self._barrier(loaded, deadline_s)
+        wrong = None
+        for number in range(launches):
+            rotation = number % loaded.layout.rotations
+            problem, buffers = loaded.plan.problem, self._buffers(loaded, rotation)
+            prepare_buffers(problem, self.rank, *buffers, rotation)
+            time.sleep(chance.uniform(0, pause_s))
+            loaded.runner.launch(loaded.programs[rotation], deadline_s)
+            wrong = wrong or self._compare(loaded, range(rotation, rotation + 1))
+        self._barrier(loaded, deadline_s)
+        return wrong
 
     def once(self, digest: str, inputs: Sequence["Array"], deadline_s: float) -> "Array":
         """One launch on given inputs; returns this rank's output."""
@@ -376,12 +422,12 @@ class CpuRank(CpuTimedRank[str]):
 
 def shared_bytes(plan: Plan, *, hot: bool) -> int:
     """Shared memory that a plan needs on each host."""
-    return 0 if is_all_net(plan) else layout(plan, hot).total
+    return 0 if is_all_net(plan) else layout(plan, sets_of(plan, hot=hot)).total
 
 
 def own_bytes(plan: Plan, *, hot: bool) -> int:
     """Memory of its own that a rank needs for a plan."""
-    where = layout(plan, hot)
+    where = layout(plan, sets_of(plan, hot=hot))
     return where.net + (_aligned(where.total, mmap.PAGESIZE) if is_all_net(plan) else 0)
 
 
@@ -399,9 +445,19 @@ class CpuSession(Session[Plan]):
             WorkerGroup[CpuRank], set[tuple[str, bool]]
         ] = {}  # one worker group may serve both transports
         self._worker_groups: dict[bool, WorkerGroup[CpuRank]] = {}
+        self._inherited: frozenset[str] = frozenset()
         arena_bytes = max(shared_bytes(plan, hot=hot) for plan in plans)
         if arena_bytes:
-            self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
+            is_forked = group.kind == "local"
+            if is_forked:
+                for plan in plans:
+                    plan.port_table  # noqa: B018  # made once, before the ranks are forked
+                    _INHERITED[plan.digest] = plan
+            self._inherited = frozenset(_INHERITED)
+            try:
+                self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
+            finally:
+                _INHERITED.clear()
         own = [own_bytes(plan, hot=hot) for plan in plans if plan.domains]
         if own:
             self._worker_groups[True] = (
@@ -425,20 +481,24 @@ class CpuSession(Session[Plan]):
     def _workers(self, plan: Plan) -> WorkerGroup[CpuRank]:
         return self._worker_groups[bool(plan.domains)]
 
-    def _load(self, plan: Plan, hot: bool, timeout_s: float) -> None:
+    def _load(self, plan: Plan, hot: bool, timeout_s: float, sets: int = 0) -> None:
+        """Have a plan on all ranks, with so many sets of user buffers, 0: as it needs."""
         workers = self._workers(plan)
         known = self._known.setdefault(workers, set())
         if (plan.digest, hot) in known:
             return
         if is_full := len(known) >= MAX_LOADED_PLANS:
             known.clear()
-        slices = sum(connection.slices for connection in plan.connections)
+        sets = sets or sets_of(plan, hot=hot)
+        slices = sum(plan.slices_of_channel) * sum(map(len, plan.messages_of_port.values()))
+        is_inherited = not plan.domains and plan.digest in self._inherited
         digests = workers.call(
             CpuRank.load,
-            plan,
+            plan.digest if is_inherited else plan,
             hot,
+            sets,
             is_full,
-            timeout_s=timeout_s + layout(plan, hot).rotations * slices * SLOWEST_LOAD_S,
+            timeout_s=timeout_s + sets * slices * SLOWEST_LOAD_S,
         )
         if len(set(digests)) > 1:
             raise CollbenchError(
@@ -451,7 +511,7 @@ class CpuSession(Session[Plan]):
         """One repeat: prepare, check, time. Raises ScheduleError if there are more launches than
         flags can count.
         """
-        sets = layout(plan, self.hot).rotations
+        sets = sets_of(plan, hot=self.hot)
         if has_lines(plan):
             refuse_repeats(
                 plan,
@@ -463,6 +523,29 @@ class CpuSession(Session[Plan]):
         return repeat_on_cpus(
             self._workers(plan), plan.digest, plan.problem, batch, hot=self.hot, sets=sets
         )
+
+    def stress(self, plan: Plan, counts: Sequence[int], delay_ns: int) -> tuple[Wrong, ...]:
+        """Launches of the first of those block counts back to back, each delayed at random on every
+        rank and compared; what was wrong.
+        """
+        sets, launches = sets_of(plan, hot=self.hot), len(counts)
+        plan = replace(plan, problem=replace(plan.problem, block_count=counts[0]))
+        if has_lines(plan):
+            refuse_repeats(plan, launches)
+        data_bytes = launches * stride_bytes(plan.problem) * plan.n
+        deadline_s = _ONCE_S + data_bytes / SLOWEST_FILL_BYTES_S + launches * delay_ns * 1e-9
+        self._load(plan, self.hot, _ONCE_LOAD_S + ANSWER_S, sets)
+        found = self._workers(plan).call(
+            CpuRank.stress,
+            plan.digest,
+            self.hot,
+            launches,
+            delay_ns * 1e-9,
+            counts[-1],
+            deadline_s,
+            timeout_s=deadline_s + ANSWER_S,
+        )
+        return tuple(wrong for wrong in found if wrong is not None)
 
     def once(self, plan: Plan, inputs: Sequence["Array"]) -> list["Array"]:
         """One launch on given inputs, one array a rank; returns every rank's output."""

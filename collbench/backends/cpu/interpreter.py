@@ -6,14 +6,20 @@ relies on x86's total store order (see cpu.why_not). Where data carries flags of
 `filled` (see lines.py).
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.backends.cpu.flags import LINE_WORDS, YIELDS_A_LOOK, filled, freed, patience
+from collbench.backends.cpu.flags import (
+    LINE_WORDS,
+    YIELDS_A_LOOK,
+    core_offer,
+    filled,
+    freed,
+    patience,
+)
 from collbench.planning.lowering import Action, Region, TrackActions, room_wanted
 from collbench.planning.plan import Plan
 from collbench.spec.dtypes import divide, dtype, saturate, ufunc
@@ -197,7 +203,7 @@ class Runner:
     ) -> None:
         self.plan, self.actors, self.flags = plan, actors, flags
         self.is_aborted, self.turn = is_aborted, turn
-        self.polls = patience(plan.n)
+        self.polls, self.offer_core = patience(plan.n), core_offer(plan)
         self.launches = 0
 
     def launch(self, programs: Sequence[Sequence[Bound]], limit_s: float) -> None:
@@ -236,7 +242,7 @@ class Runner:
             if turn is not None:
                 turn()
             if polls > self.polls and running:
-                os.sched_yield()
+                self.offer_core()
                 if polls == self.polls + 1:
                     blocked_since = time.monotonic()
                 if polls % YIELDS_A_LOOK == 0 and (

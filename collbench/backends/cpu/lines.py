@@ -127,7 +127,7 @@ def fifo_wire_bytes(plan: Plan) -> int:
 def refuse_repeats(plan: Plan, launches: int) -> None:
     """Raise ScheduleError if a flag would come back, so many launches after FIFOs were cleared."""
     flag_bytes = PROTOCOLS.load(plan.proto).FLAG_BYTES
-    most = max((connection.slices for connection in plan.connections), default=0)
+    most = plan.most_slices
     if most * launches >= 1 << 8 * flag_bytes:
         raise ScheduleError(
             f"{launches} launches of {most} slices: flags of {plan.proto} count them in"

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.group import Group, Rank, RankContext, RankT, WorkerGroup
-from collbench.launch.launcher import without_launcher
+from collbench.launch.launcher import INTERRUPTIONS, without_launcher
 from collbench.launch.server import Reply, die_with_parent, rank_class, rank_name, serve
 from collbench.spec.peers import Variables
 from collbench.util.errors import HangError, RankLostError
@@ -123,7 +123,8 @@ class ChildWorkerGroup(WorkerGroup[RankT]):
 
 def main(descriptor: str, parent: str, rank: str, number: str, n: str, local_rank: str) -> None:
     """Serve one rank for the process that holds the other end of the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for interruption in INTERRUPTIONS:
+        signal.signal(interruption, signal.SIG_IGN)
     die_with_parent(int(parent))
     context = RankContext(rank=int(number), n=int(n), local_rank=int(local_rank), is_process=True)
     serve(Connection(int(descriptor)), rank_class(rank)(context))

@@ -61,13 +61,17 @@ class ConcurrentRepeat:
 
 
 def run(launches: Launches, work: Work) -> EventTimes:
-    """A rank's part: queue the work behind a barrier, wait for it, compare what launches left."""
+    """A rank's part: poison outputs, queue the work behind a barrier, wait for it, compare
+    what launches left.
+    """
     gpu = launches.gpu
     card, runtime, gemm = gpu.card, gpu.card.runtime, gpu.gemm
     assert gemm is not None
-    replay = launches.graph(work.launches) if work.replays else None
+    replay = launches.graph(launches.in_turn(work.launches)) if work.replays else None
+    checked = launches.checked(work.launches) if work.replays else range(0)
     begun, *events = gpu.events(1 + work.turns + work.replays)
     computed, launched = events[: work.turns], events[work.turns :]
+    launches.poison(checked)
     gpu.barrier()
     card.record(begun)
     if computed:
@@ -86,7 +90,7 @@ def run(launches: Launches, work: Work) -> EventTimes:
     return EventTimes(
         computing=_times(gpu, begun, computed),
         launches=_times(gpu, begun, launched),
-        wrong=launches.compare(launches.sets) if launched else None,
+        wrong=launches.compare(checked),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from collbench.backends.base import GpuOptions
+from collbench.backends.gpu.concurrent import EventTimes, Work
 from collbench.backends.gpu.rank import ExportedMemory, Graphs, Launches, stride_bytes
 from collbench.backends.gpu.session import GpuRank, GpuSession, repeat_limit_s, why_no_gpus
 from collbench.device.copies import CopyKernel, queue_copy
@@ -79,6 +80,15 @@ class CopyRank(GpuRank[CopyKey]):
             wait=partial(self._wait, key),
             graphs=self.graphs.setdefault(case, {}),
         )
+
+    def run_concurrently(self, key: CopyKey, work: Work) -> EventTimes:
+        """Copies concurrent with matrix multiplications. What earlier ones left in host memory
+        goes, so that it is not copied on in the place of what these should.
+        """
+        case, _ = key
+        if case.algo == "host":
+            self.gpu.card.clear(self._host_memory, case.size_bytes)
+        return super().run_concurrently(key, work)
 
     def close(self) -> None:
         """Give memory back."""

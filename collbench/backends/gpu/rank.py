@@ -6,7 +6,7 @@ is, this module does not know.
 """
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,8 +52,11 @@ def stride_bytes(problem: Problem) -> int:
 
 
 def sets_of(problem: Problem, cache_bytes: int, *, hot: bool) -> int:
-    """Sets of user buffers that launches take in turn: enough to pass the cache, one if hot."""
-    return 1 if hot else base.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
+    """Sets of user buffers: enough to pass the cache by taking them in turn, one if hot; and one
+    for the last launch where results accumulate.
+    """
+    turning = 1 if hot else base.sets_to_pass(cache_bytes, stride_bytes(problem), MAX_SETS)
+    return turning + base.accumulates(problem)
 
 
 class DeviceRank:
@@ -228,18 +231,20 @@ class DeviceRank:
         size = at.in_bytes if is_in else at.out_bytes
         return self.user + number * (stride or stride_bytes(problem)) + offset, size
 
-    def _expected_blocks(self, problem: Problem) -> list[tuple[int, int, int, int]]:
-        """(first element in the output, elements, table, phase) of every block that must come
-        out.
+    def _expected_blocks(self, problem: Problem, number: int) -> list[tuple[int, int, int, int]]:
+        """(first element in the output, elements, table, phase) of every block that must come out
+        in a set.
         """
         what, count, blocks = collective(problem.op), problem.block_count, []
+        start = base.phase(problem, number)
         for want in what.wants(problem.n, problem.root, self.rank):
             if what.is_reduction:
                 of = problem.dtype, problem.redop, problem.n
                 table = self.keep(("reduced", *of), reduced(*of).tobytes())
             else:
                 table = self._input_table(problem, want.ranks[0])
-            blocks.append((want.out_block * count, count, table, want.in_block * count % PERIOD))
+            phase = (start + want.in_block * count) % PERIOD
+            blocks.append((want.out_block * count, count, table, phase))
         return blocks
 
     def _input_table(self, problem: Problem, rank: int) -> int:
@@ -255,19 +260,22 @@ class DeviceRank:
             self.card.stream
         )
 
-    def prepare(self, problem: Problem, sets: range, stride: int) -> None:
+    def prepare(self, problem: Problem, sets: range, stride: int, *, is_warm: bool = False) -> None:
         """Queue poison for the outputs of some sets, then their inputs, which in place are part of
-        them.
+        them. is_warm: poison so little that the cache stays as it is (see base.poison_again).
         """
         item = problem.item_bytes
+        step = base.WARM_STEP_BYTES // item if is_warm else 1
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._expected_blocks(problem):
-            args = struct.pack("<5QI", out + first * item, table, count, phase, stride, 1)
-            self._pattern(item, 0, count, len(sets), args)
+        for first, count, table, phase in self._expected_blocks(problem, sets.start):
+            apart = phase, stride, base.SET_PHASE, step
+            args = struct.pack("<7QI", out + first * item, table, count, *apart, 1)
+            self._pattern(item, 0, -(-count // step), len(sets), args)
         address, size = self.buffer(problem, "in", sets.start, stride)
-        if size:
+        if size and not is_warm:
             count, table = size // item, self._input_table(problem, self.rank)
-            args = struct.pack("<5QI", address, table, count, 0, stride, 0)
+            apart = base.phase(problem, sets.start), stride, base.SET_PHASE, 1
+            args = struct.pack("<7QI", address, table, count, *apart, 0)
             self._pattern(item, 0, count, len(sets), args)
 
     def clear_mismatches(self) -> None:
@@ -279,9 +287,9 @@ class DeviceRank:
         up.
         """
         out, _ = self.buffer(problem, "out", sets.start, stride)
-        for first, count, table, phase in self._expected_blocks(problem):
-            start = out + first * problem.item_bytes
-            args = struct.pack("<7Q", start, table, count, phase, stride, first, self._mismatches)
+        for first, count, table, phase in self._expected_blocks(problem, sets.start):
+            start, apart = out + first * problem.item_bytes, (phase, stride, base.SET_PHASE)
+            args = struct.pack("<8Q", start, table, count, *apart, first, self._mismatches)
             self._pattern(problem.item_bytes, 1, count, len(sets), args)
 
     def mismatches(self) -> tuple[int, int]:
@@ -310,7 +318,7 @@ class DeviceRank:
     ) -> tuple[str, str] | None:
         """What stands at an index of a set's output and what should, if they differ."""
         out, _ = self.buffer(problem, "out", number)
-        for first, count, table, phase in self._expected_blocks(problem):
+        for first, count, table, phase in self._expected_blocks(problem, number):
             if first <= index < first + count:
                 item, wanted_index = problem.item_bytes, (index - first + phase) % PERIOD
                 got = self.card.download(out + index * item, item)
@@ -359,7 +367,7 @@ class DeviceRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """What a rank launches, on how many sets of user buffers in turn, and the graphs of it so far.
+    """What a rank launches, on how many sets of user buffers, and the graphs of it so far.
 
     queue: queues one launch. wait: waits until the stream is empty, for so many seconds of work
     beyond the deadline.
@@ -372,14 +380,26 @@ class Launches:
     wait: Callable[[float], None]
     graphs: Graphs
 
-    def each(self, count: int, stream: int) -> None:
-        """Queue so many launches one by one, on the sets in turn."""
-        for number in range(count):
-            self.queue(number % self.sets, stream)
+    def in_turn(self, count: int) -> list[int]:
+        """The sets of so many launches whose results are not compared one by one."""
+        return base.sets_in_turn(self.problem, self.sets, count)
 
-    def graph(self, count: int) -> Callable[[], None]:
-        """So many launches as one graph: what queues it in the stream."""
-        return self.captured((self.sets, count), partial(self.each, count))
+    def timed(self, count: int) -> list[int]:
+        """The sets of a timed batch of so many launches."""
+        return base.timed_sets(self.problem, self.sets, count)
+
+    def checked(self, count: int) -> range:
+        """The sets that are poisoned before such a batch and compared after it."""
+        return base.checked_sets(self.problem, self.sets, count)
+
+    def each(self, numbers: Iterable[int], stream: int) -> None:
+        """Queue launches one by one, on those sets."""
+        for number in numbers:
+            self.queue(number, stream)
+
+    def graph(self, numbers: Sequence[int]) -> Callable[[], None]:
+        """Launches on those sets as one graph: what queues it in the stream."""
+        return self.captured(tuple(numbers), partial(self.each, numbers))
 
     def captured(self, key: tuple[object, ...], body: Callable[[int], None]) -> Callable[[], None]:
         """What queues the graph of that key in the stream; captured from the body once."""
@@ -388,6 +408,14 @@ class Launches:
             self.graphs[key] = card.capture(body)
         return partial(self.graphs[key].launch, card.as_cupy(card.stream))
 
-    def compare(self, sets: int) -> Wrong | None:
-        """Compare the outputs of the first sets with the definition."""
-        return self.gpu.compare(self.problem, range(sets))
+    def poison(self, sets: range) -> None:
+        """Queue poison for the outputs of some sets that launches have written (see
+        base.poison_again).
+        """
+        if sets:
+            stride, is_warm = stride_bytes(self.problem), not self.problem.in_place
+            self.gpu.prepare(self.problem, sets, stride, is_warm=is_warm)
+
+    def compare(self, sets: range) -> Wrong | None:
+        """Compare the outputs of some sets with the definition."""
+        return self.gpu.compare(self.problem, sets) if sets else None

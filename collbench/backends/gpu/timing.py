@@ -20,26 +20,25 @@ def first(launches: Launches, *, is_checked: bool) -> RankTiming:
     gpu.barrier()
     gpu.card.record(start)
     gpu.expect(sets)
-    launches.each(sets, gpu.card.stream)
+    launches.each(range(sets), gpu.card.stream)
     gpu.card.record(stop)
     launches.wait(0.0)
-    wrong = launches.compare(sets) if is_checked else None
+    wrong = launches.compare(range(sets)) if is_checked else None
     return RankTiming(wrong=wrong, seconds=gpu.card.elapsed_s(start, stop) / sets)
 
 
 def timed(launches: Launches, batch: Batch, options: GpuOptions, work_s: float) -> RankTiming:
-    """Time a batch, which should take work_s seconds; out of place, compare what the last launches
-    left in every set that they used.
+    """Time a batch, which should take work_s seconds, on poisoned outputs, and compare what its
+    last launches left.
     """
-    if options.isolated:
-        count = batch.iterations
-        seconds = _time_isolated(launches, count, work_s)
-    else:
-        count = batch.iterations * batch.aggregate
-        seconds = _time_together(launches, count, options, work_s)
-    is_compared = batch.is_checked and not launches.problem.in_place
-    wrong = launches.compare(min(launches.sets, count)) if is_compared else None
-    return RankTiming(wrong=wrong, seconds=seconds)
+    count = batch.iterations if options.isolated else batch.iterations * batch.aggregate
+    checked = launches.checked(count) if batch.is_checked else range(0)
+    seconds = (
+        _time_isolated(launches, count, checked, work_s)
+        if options.isolated
+        else _time_together(launches, count, checked, options, work_s)
+    )
+    return RankTiming(wrong=launches.compare(checked), seconds=seconds)
 
 
 def burst_sizes(launches: int) -> list[int]:
@@ -52,35 +51,43 @@ def burst_sizes(launches: int) -> list[int]:
     return [BURST] * full + [rest] * bool(rest)
 
 
-def _time_together(launches: Launches, count: int, options: GpuOptions, work_s: float) -> float:
-    """Mean seconds of a launch on this rank, launches following each other."""
-    gpu = launches.gpu
+def _time_together(
+    launches: Launches, count: int, checked: range, options: GpuOptions, work_s: float
+) -> float:
+    """Mean seconds of a launch on this rank, launches following each other. The checked sets are
+    poisoned before each replay, which so finds the caches as the one before did.
+    """
+    gpu, order = launches.gpu, launches.timed(count)
     events = gpu.events(_EVENTS_A_TIME * (REPLAYS + 1))
     pairs = list(zip(events[::2], events[1::2], strict=True))
     times: list[float] = []
     if gpu.outside is not None:
-        times = [_time_bursts(launches, count, options, work_s, *pair) for pair in pairs]
+        for pair in pairs:
+            launches.poison(checked)
+            times.append(_time_bursts(launches, count, options, work_s, *pair))
     elif options.launch == "graph":
         start, stop = pairs[0]
 
         def body(stream: int) -> None:
             gpu.barrier(hold_ns=0)
             gpu.card.record_by_graph(start)
-            launches.each(count, stream)
+            launches.each(order, stream)
             gpu.card.record_by_graph(stop)
 
         # The graph has all in it: the barrier, which then need not wait for any host, the launches
         # and the events. Otherwise the time would include the start of a graph.
-        replay = launches.captured((launches.sets, count, "timed"), body)
+        replay = launches.captured(("timed", *order), body)
         for _ in pairs:
+            launches.poison(checked)
             replay()
             launches.wait(work_s)
             times.append(gpu.card.elapsed_s(start, stop))
     else:
         for start, stop in pairs:
+            launches.poison(checked)
             gpu.barrier()
             gpu.card.record(start)
-            launches.each(count, gpu.card.stream)
+            launches.each(order, gpu.card.stream)
             gpu.card.record(stop)
         launches.wait(work_s)
         times = [gpu.card.elapsed_s(*pair) for pair in pairs]
@@ -93,15 +100,15 @@ def _time_bursts(
     """Seconds of so many launches behind a barrier that the host ends, never more of them at once
     than the host can queue without being blocked.
     """
-    gpu = launches.gpu
-    bursts = burst_sizes(count)
+    gpu, bursts = launches.gpu, burst_sizes(count)
+    orders = [*map(launches.in_turn, bursts[:-1]), launches.timed(bursts[-1])]
     runs = [
         (
-            launches.graph(size)
+            launches.graph(order)
             if options.launch == "graph"
-            else partial(launches.each, size, gpu.card.stream)
+            else partial(launches.each, order, gpu.card.stream)
         )
-        for size in bursts
+        for order in orders
     ]
     gpu.barrier()
     gpu.card.record(start)
@@ -115,16 +122,17 @@ def _time_bursts(
     return gpu.card.elapsed_s(start, stop)
 
 
-def _time_isolated(launches: Launches, count: int, work_s: float) -> float:
+def _time_isolated(launches: Launches, count: int, checked: range, work_s: float) -> float:
     """Mean seconds of a launch on this rank, each behind a barrier of its own."""
     gpu = launches.gpu
     events = gpu.events(_EVENTS_A_TIME * count)
     pairs = list(zip(events[::2], events[1::2], strict=True))
-    for number, (start, stop) in enumerate(pairs):
+    launches.poison(checked)
+    for number, (start, stop) in zip(launches.timed(count), pairs, strict=True):
         gpu.barrier()
         gpu.card.record(start)
         gpu.expect(1)
-        launches.queue(number % launches.sets, gpu.card.stream)
+        launches.queue(number, gpu.card.stream)
         gpu.card.record(stop)
         if gpu.outside is not None:
             launches.wait(work_s)

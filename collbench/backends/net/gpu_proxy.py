@@ -218,7 +218,7 @@ class GpuProxy(SlotProxy[_GpuSendConnector | _GpuRecvConnector]):
             wire = _GpuEnd(
                 comm=data_comm.comm,
                 peer=peer,
-                tag=FIRST_TAG + plan.numbers[channel, src, dst, end.port],
+                tag=FIRST_TAG + plan.number_of(channel, src, dst, end.port),
                 word=word,
                 kernel_word=word + FLAG_LINE_BYTES // _WORD,
                 slots=plan.slots,

@@ -1,0 +1,359 @@
+"""Launches that do nothing while they are timed: every backend sees it by its outputs, which are
+poisoned after the first check. tests/mpi and tests/gpu have MPI, CUDA and NCCL themselves.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from collbench.backends import base, reference
+from collbench.backends.base import Batch, GpuOptions, checked_sets, phase, timed_sets
+from collbench.backends.cpu import backend as cpu
+from collbench.backends.gpu import copies, timing
+from collbench.backends.gpu import rank as gpu_rank
+from collbench.backends.gpu.concurrent import Work
+from collbench.backends.gpu.rank import DeviceRank, stride_bytes
+from collbench.backends.gpu.session import GpuRank
+from collbench.launch.group import RankContext
+from collbench.launch.local import LocalGroup
+from collbench.planning.plan import Plan
+from collbench.planning.planner import resolve
+from collbench.spec.case import Case, Problem
+from collbench.spec.collectives import OPS, OpName, collective
+from collbench.spec.dtypes import DTYPES, REDOPS, DtypeName, RedopName, dtype, ufunc
+from collbench.spec.knobs import Placement
+from collbench.spec.options import LaunchMode
+from collbench.spec.pattern import PERIOD, Wrong, fill, inputs, reduced
+from tests.support import corrupt
+from tests.support.gpu_session import launches
+from tests.support.tiers import tiered
+
+PLACES: tuple[Placement, ...] = ("out", "in")
+PLACED = [
+    (op, place) for op in OPS for place in PLACES if place == "out" or collective(op).has_in_place
+]
+
+
+def case(op: OpName, place: Placement, **more: Any) -> Case:
+    given = {"backend": "cpu", "algo": "auto", "ranks": 2, "size_bytes": 4096, **more}
+    return Case(op=op, placement=place, **given)
+
+
+# Which sets are poisoned and compared
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3, 7, 8, 100])
+@pytest.mark.parametrize(("op", "place"), PLACED)
+def test_what_is_compared_was_launched_and_is_known(
+    op: OpName, place: Placement, launches: int
+) -> None:
+    """Where the definition only knows the first launch on a set, there is exactly one."""
+    for redop, hot in product(("sum", "max"), (False, True)):
+        problem = case(op, place, redop=redop, size_bytes=1 << 22).problem()
+        sets = base.rotations(problem, hot=hot)
+        order, checked = timed_sets(problem, sets, launches), checked_sets(problem, sets, launches)
+        assert len(order) == launches
+        assert max(order) < sets
+        assert set(checked) <= set(order)
+        if base.accumulates(problem):
+            assert [number for number in order if number in checked] == [order[-1]]
+        else:
+            assert set(checked) == set(order)
+
+
+@pytest.mark.parametrize("redop", REDOPS)
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_first_element_is_one_that_a_reduction_in_place_changes(
+    name: DtypeName, redop: RedopName
+) -> None:
+    """Its size may be one element."""
+    for n, op in product((2, 3, 8, 33), OPS):
+        what = collective(op)
+        if what.is_reduction:
+            given = {
+                "dtype": name,
+                "redop": redop,
+                "ranks": n,
+                "root": n - 1 if what.is_rooted else 0,
+            }
+            problem = case(op, "in", **given, size_bytes=dtype(name).item_bytes * n).problem()
+            values = inputs(name, redop, n, problem.root), reduced(name, redop, n)
+            first, last = (table[phase(problem, 0)].tobytes() for table in values)
+            assert first != last
+
+
+def test_no_two_sets_hold_the_same() -> None:
+    problem = case("allreduce", "out").problem()
+    assert len({phase(problem, number) for number in range(base.MAX_ROTATIONS + 1)}) == 257
+    source, target = (np.empty(problem.block_count, np.float32) for _ in range(2))
+    fill(target, "broadcast", "sum", 2, 0, phase(problem, 0))
+    broadcast = case("broadcast", "out").problem()
+    assert base.compare_output(broadcast, 1, target, 0) is None
+    assert base.compare_output(broadcast, 1, target, 1) is not None
+    base.prepare_buffers(problem, 0, source, target, 3)
+    assert source[0] == inputs("float32", "sum", 2, 0)[3 * base.SET_PHASE % PERIOD]
+
+
+# CPUs and the reference
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_idle_cpus_are_noticed(monkeypatch: pytest.MonkeyPatch, hot: bool) -> None:
+    plans = [
+        resolve(case(op, place, proto=proto, redop=redop, size_bytes=size)).plan
+        for number, (op, place) in enumerate(PLACED)
+        for proto, redop in (
+            (("simple", "ll", "ll128")[number % 3], "sum"),
+            ("simple", "max" if place == "in" else "sum"),
+        )
+        for size in (8, 4096)
+    ]
+    monkeypatch.setattr(base, "MAX_ROTATIONS", 3)
+    right = run_all(plans, hot)
+    assert not [plan.problem for plan, wrong in zip(plans, right, strict=True) if wrong]
+    monkeypatch.setattr(cpu.CpuRank, "timed", corrupt.idle_on_cpu)
+    idle = run_all(plans, hot)
+    assert not [plan.problem for plan, wrong in zip(plans, idle, strict=True) if not wrong]
+
+
+def run_all(plans: list[Plan], hot: bool) -> list[tuple[Wrong, ...]]:
+    session = cpu.CpuSession(LocalGroup(), plans, hot=hot)
+    batches = (Batch(iterations=3), Batch(iterations=4, aggregate=2, blocking=True))
+    try:
+        return [session.run(plan, batches[number % 2]).wrong for number, plan in enumerate(plans)]
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_idle_reference_is_noticed(monkeypatch: pytest.MonkeyPatch, place: Placement) -> None:
+    plan = resolve(case("allreduce", place, backend="reference")).plan
+    launch, count = reference.ReferenceRun.launch, 0
+
+    def first_alone(machine: reference.ReferenceRun) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            launch(machine)
+
+    assert not reference.ReferenceSession().run(plan, Batch(iterations=3)).wrong
+    monkeypatch.setattr(reference.ReferenceRun, "launch", first_alone)
+    assert reference.ReferenceSession().run(plan, Batch(iterations=1)).wrong
+
+
+# GPUs: the kernels of pattern.cu, launches and graphs are made of NumPy
+
+
+class Card:
+    """Memory, and a stream that does what it is asked to at once, or as often as a graph is
+    launched. log: what was done.
+    """
+
+    def __init__(self) -> None:
+        self.memory, self.end = np.zeros(1 << 26, np.uint8), 4096
+        self.stream, self.log = 1, list[str]()
+        self._captured: list[tuple[str, Callable[[], None]]] | None = None
+
+    def do(self, what: str, work: Callable[[], None]) -> None:
+        if self._captured is not None:
+            self._captured.append((what, work))
+        else:
+            self.log.append(what)
+            work()
+
+    def view(self, address: int, size: int) -> np.ndarray:
+        return self.memory[address : address + size]
+
+    def allocate(self, size: int) -> int:
+        self.end += -(-size // 4096) * 4096
+        return self.end - size // 4096 * 4096 - (4096 if size % 4096 else 0)
+
+    def upload(self, address: int, data: bytes) -> None:
+        self.view(address, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def download(self, address: int, size: int) -> bytes:
+        return self.view(address, size).tobytes()
+
+    def capture(self, body: Callable[[int], None]) -> Any:
+        self._captured = []
+        body(self.stream)
+        works, self._captured = self._captured, None
+
+        def launch(stream: int) -> None:
+            for work in works or ():
+                self.do(*work)
+
+        return SimpleNamespace(launch=launch)
+
+    def clear(self, address: int, size: int) -> None:
+        self.do("clear", partial(self.view(address, size).fill, 0))
+
+    def record(self, event: int) -> None:
+        self.do("record", lambda: None)
+
+    record_by_graph = record
+
+    def as_cupy(self, stream: int) -> int:
+        return stream
+
+    def wait(self, deadline_s: float) -> None: ...
+
+    def event(self) -> int:
+        return 0
+
+    def elapsed_s(self, start: int, stop: int) -> float:
+        return 1e-6
+
+
+class Kernel:
+    """A launch of a kernel of pattern.cu: its arguments are what the kernel's are."""
+
+    def __init__(self, card: Card, function: Any, grid: Any, block: int, args: list[bytes]) -> None:
+        self.card, (self.name, self.item), self.sets = card, function, grid[1]
+        self.args = [int.from_bytes(arg, "little") for arg in args]
+
+    def __call__(self, stream: int) -> None:
+        for number in range(self.sets):
+            self.card.do(self.name, partial(self._row, number))
+
+    def _row(self, number: int) -> None:
+        address, table, count, phase, stride, shift, *more = self.args
+        period = more[-2] if self.name == "fill" else more[-1]
+        kind = f"u{self.item}"
+        values = self.card.view(table, period * self.item).view(kind)
+        wanted = values[(np.arange(count) + phase + number * shift) % period]
+        data = self.card.view(address + number * stride, count * self.item).view(kind)
+        if self.name == "fill":
+            step, _, flip = more
+            data[::step] = ~wanted[::step] if flip else wanted[::step]
+        else:
+            first, found = more[0], self.card.view(more[1], 16).view("u8")
+            wrong = np.flatnonzero(data != wanted)
+            found[0] += len(wrong)
+            found[1] = min([found[1], *(first + wrong[:1].astype("u8"))])
+
+
+def gpu_on(card: Card, rank: int, n: int, monkeypatch: pytest.MonkeyPatch) -> DeviceRank:
+    gpu = DeviceRank(rank, n, cast(Any, card), is_alone=True)
+    monkeypatch.setattr(gpu_rank, "Launch", Kernel)
+    monkeypatch.setattr(gpu_rank, "POOL_BYTES", 1 << 22)
+    monkeypatch.setattr(gpu, "barrier", lambda hold_ns=0: card.do("barrier", lambda: None))
+    patterns: Any = {item: (("fill", item), ("compare", item)) for item in (1, 2, 4, 8)}
+    gpu._patterns, gpu.user = patterns, card.allocate(1 << 22)
+    gpu._mismatches = gpu.keep("mismatches", bytes(16))
+    return gpu
+
+
+def launch(gpu: DeviceRank, problem: Problem, number: int, stream: int) -> None:
+    """What the rank has after a launch: of its own input, and the others' as they were filled."""
+
+    def work() -> None:
+        card, count = cast(Card, gpu.card), problem.block_count
+        what, kind = collective(problem.op), dtype(problem.dtype).numpy()
+        own, out = (
+            card.view(*gpu.buffer(problem, which, number)).view(kind) for which in ("in", "out")
+        )
+        given = {gpu.rank: own.copy()}
+        for rank in set(range(problem.n)) - {gpu.rank}:
+            given[rank] = np.empty(what.blocks("in", problem.n, problem.root, rank) * count, kind)
+            fill(given[rank], problem.op, problem.redop, problem.n, rank, phase(problem, number))
+        for want in what.wants(problem.n, problem.root, gpu.rank):
+            parts = [given[rank][want.in_block * count :][:count] for rank in want.ranks]
+            total = parts[0].copy()
+            for part in parts[1:]:
+                ufunc(problem.redop)(total, part, total)
+            out[want.out_block * count :][:count] = total
+
+    cast(Card, gpu.card).do("launch", work)
+
+
+MODES: list[tuple[LaunchMode, bool, bool]] = [
+    ("graph", False, False),
+    ("stream", False, False),
+    ("stream", True, False),
+    ("graph", False, True),
+    ("stream", False, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "place", "mode", "isolated", "is_outside"),
+    tiered(
+        [(*placed, *mode) for placed in PLACED for mode in MODES],
+        [(*placed, *MODES[number % len(MODES)]) for number, placed in enumerate(PLACED)],
+    ),
+)
+def test_idle_gpus_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    op: OpName,
+    place: Placement,
+    mode: LaunchMode,
+    isolated: bool,
+    is_outside: bool,
+) -> None:
+    """And what is right is right. Nothing but launches is between two events."""
+    for redop, hot, count in (("sum", False, 70), ("sum", True, 2), ("max", True, 65)):
+        card = Card()
+        root = int(op in ("reduce", "gather"))
+        problem = case(op, place, redop=redop, root=root, size_bytes=1024, ranks=3).problem()
+        gpu = gpu_on(card, 1, 3, monkeypatch)
+        gpu.outside = cast(Any, SimpleNamespace(proxy=None)) if is_outside else None
+        sets = gpu_rank.sets_of(problem, 3 * stride_bytes(problem) // 2, hot=hot)
+        assert sets == (1 if hot else 3) + base.accumulates(problem)
+        gpu.prepare(problem, range(sets), stride_bytes(problem))
+        queue = partial(launch, gpu, problem)
+        real = launches(gpu, problem, queue, sets, lambda work_s: None)
+        options = GpuOptions(launch=mode, isolated=isolated)
+        batch = Batch(iterations=count)
+        assert timing.first(real, is_checked=True).wrong is None
+        card.log.clear()
+        assert timing.timed(real, batch, options, 0.0).wrong is None
+        timed = list(between_events(card.log))
+        assert set(timed) <= {"launch"} or (mode == "graph" and is_outside)
+        assert len(timed) == count * (1 if isolated else base.REPLAYS + 1)
+        assert corrupt.idle_on_gpu(real, batch, options, 0.0).wrong is not None
+        unchecked = Batch(iterations=count, is_checked=False)
+        assert corrupt.idle_on_gpu(real, unchecked, options, 0.0).wrong is None
+
+
+def between_events(log: list[str]) -> Iterator[str]:
+    is_timed = False
+    for what in log:
+        if what == "record":
+            is_timed = not is_timed
+        elif is_timed:
+            yield what
+
+
+@pytest.mark.parametrize("algo", copies.COPY_ALGOS)
+def test_idle_copies_are_noticed(monkeypatch: pytest.MonkeyPatch, algo: str) -> None:
+    """Also those to host memory, from which the data of earlier ones could be copied on."""
+    card = Card()
+    rank = copies.CopyRank(RankContext(rank=0, n=1))
+    rank._gpu = gpu = gpu_on(card, 0, 1, monkeypatch)
+    gpu.gemm, gpu.users = cast(Any, SimpleNamespace(stream=2)), [gpu.user]
+    gpu.host_arenas = [card.allocate(1 << 16)]
+    copied = case("sendrecv", "out", backend="copies", algo=algo, ranks=1)
+    key = copied, 1
+
+    def copy(target: int, source: int, size: int, *more: int) -> None:
+        data, to = card.view(source, size), card.view(target, size)
+        card.do("copy", lambda: to.__setitem__(slice(None), data))
+
+    monkeypatch.setattr(copies, "queue_copy", lambda runtime, *args: copy(*args))
+    rank.kernel = cast(Any, SimpleNamespace(queue=copy))
+    card.runtime = None  # type: ignore[attr-defined]
+    monkeypatch.setattr(copies.CopyRank, "options", GpuOptions(), raising=False)
+    monkeypatch.setattr(gpu, "wait", lambda deadline_s: None)
+    gpu.prepare(copied.problem(), range(1), stride_bytes(copied.problem()))
+    work = Work(seconds=1.0, replays=2, launches=3)
+    assert rank.run_concurrently(key, work).wrong is None
+    rank.graphs.clear()
+    monkeypatch.setattr(rank, "_queue", lambda case, number, stream: None)
+    assert GpuRank.run_concurrently(rank, key, work).wrong is None or algo != "host"
+    assert rank.run_concurrently(key, work).wrong is not None
