@@ -22,7 +22,9 @@ import click
 
 from collbench import __version__
 from collbench.bench import overlap
-from collbench.cli import INTERRUPTED, cli
+from collbench.cli import cli
+from collbench.cli._interrupt import exit_code_of
+from collbench.launch.launcher import INTERRUPTIONS
 from collbench.machine.topology import machines
 from collbench.results.record import COLUMNS, KEY, SCHEMA, Record
 from collbench.util import catalog
@@ -226,14 +228,21 @@ def _codes() -> list[tuple[str, str, str]]:
         (
             str(CollbenchError.exit_code),
             "",
-            "Wrong data (`sweep`), or a regression or nothing to compare (`compare`).",
+            "Wrong data (`sweep`); a regression, nothing to compare, or a gate on noise "
+            "(`compare`).",
         ),
     ]
     rows += sorted(
         (str(error.exit_code), f"`{error.__name__}`", (error.__doc__ or "").split("\n\n")[0])
         for error in _errors()
     )
-    return [*rows, (str(INTERRUPTED), "", "Ctrl-C.")]
+    return [
+        *rows,
+        *(
+            (str(exit_code_of(number)), "", f"Ended by {number.name}, in order.")
+            for number in sorted(INTERRUPTIONS)
+        ),
+    ]
 
 
 def exit_code_page() -> str:

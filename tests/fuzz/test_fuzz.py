@@ -1,0 +1,65 @@
+"""No input of any kind ends in a traceback: the exit code is a documented one, a failure is two
+lines, and nothing is written elsewhere.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.cases import Case, case
+from tests.fuzz.judge import Outcome, fault, outcome
+from tests.support.tiers import tiered
+
+FEW, PART, MANY = 250, 5000, 20_000
+SEED = 1
+PARTS = [(0, FEW), *((first, PART) for first in range(FEW, MANY, PART))]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("first", "count"), tiered(PARTS, PARTS[:1]))
+def test_no_input_ends_in_a_traceback(tmp_path: Path, first: int, count: int) -> None:
+    """A fault is seen again with: python -m tests.fuzz --seed SEED --only NUMBER."""
+    print(f"seed {SEED}, cases {first} to {first + count - 1}")
+    faults = {}
+    for number in range(first, first + count):
+        if found := fault(outcome(case(SEED, number), tmp_path), tmp_path):
+            faults[number] = found
+    assert faults == {}
+
+
+def test_a_case_is_the_same_in_every_run() -> None:
+    for number in range(100):
+        assert case(SEED, number) == case(SEED, number)
+    assert case(SEED, 0) != case(SEED + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (Outcome(code=0, out="", err=""), ""),
+        (Outcome(code=2, out="", err="# a remark\nError: x is no size\nHint: write 8\n"), ""),
+        (Outcome(code=2, out="", err=""), "no two lines"),
+        (Outcome(code=2, out="", err="Error: x\n"), "no two lines"),
+        (Outcome(code=2, out="", err="line 1\nError: x\nHint: y\n"), "no two lines"),
+        (Outcome(code=1, out="", err="Traceback (most recent call last):\n"), "a traceback"),
+        (Outcome(code=139, out="", err=""), "exit code 139"),
+        (
+            Outcome(code=-1, out="", err="", escaped="Traceback\nKeyError: 1"),
+            "escaped: KeyError: 1",
+        ),
+        (Outcome(code=0, out="", err="", forbidden=("open /x",)), "forbidden: open /x"),
+        (
+            Outcome(code=1, out="", err="Error: a mistake of collbench: 1\nHint: report it\n"),
+            "mistake: Error",
+        ),
+    ],
+)
+def test_the_judge_sees_what_must_not_be(tmp_path: Path, seen: Outcome, words: str) -> None:
+    assert fault(seen, tmp_path).startswith(words)
+    assert bool(words) == bool(fault(seen, tmp_path))
+
+
+def test_the_judge_sees_files_elsewhere(tmp_path: Path) -> None:
+    args = ("topo", "--machine", "pcie-4", "--svg", "../x.svg")
+    seen = outcome(Case(name="planted", args=args), tmp_path)
+    assert fault(seen, tmp_path).startswith("forbidden: open")
