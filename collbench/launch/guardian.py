@@ -22,14 +22,14 @@ import sys
 import termios
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.launch.driver import RUNS, fate
-from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher, segments_of
-from collbench.launch.reaper import descendants
+from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher
+from collbench.launch.reaper import CLOCK_S, descendants, remove_memory_of_mpi
 from collbench.util.errors import HangError, RankLostError
 from collbench.util.text import printable
 
@@ -40,7 +40,8 @@ TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ra
 _TICK_S, _FAST_TICK_S = 1.0, 0.1  # between two looks, and while MPI starts
 _SUSPENDED_S = 2.0  # a look that is so late was not the guardian's fault: nobody had run
 _OBEY_S = 3.0  # for a launcher to do as it is told
-_NAME = "cb-guardian"
+_NAME, _CLEANER = "cb-guardian", "cb-cleaner"
+_CLEAN_S = 5.0  # for ranks that have been killed to end
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _SIGNALS = (signal.SIGCHLD, *INTERRUPTIONS)
 _INTERRUPTED = [128 + number for number in INTERRUPTIONS]
@@ -127,12 +128,12 @@ def start(page: Page, started: Launcher) -> None:
     sys.stderr.flush()
     guardian_pid = os.getpid()
     libc = ctypes.CDLL(None)
+    cleaner = _start_cleaner(libc)
     # until here and from there on a signal finds its handler, in between nobody
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    with warnings.catch_warnings():  # of threads that a library has: they do nothing yet
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = _fork()
     if child == 0:
+        os.close(cleaner)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != guardian_pid:
             os._exit(HangError.exit_code)
@@ -144,9 +145,40 @@ def start(page: Page, started: Launcher) -> None:
     code = HangError.exit_code
     try:
         libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
-        code = _Guardian(page, child, started).watch()
+        code = _Guardian(page, child, started, cleaner).watch()
     finally:
         os._exit(code)
+
+
+def _start_cleaner(libc: ctypes.CDLL) -> int:
+    """Start a process that outlives this one, and removes what MPI has left in /dev/shm if this one
+    ends before a byte was written to the file that is returned: a launcher that ends its ranks
+    kills their guardians, too.
+    """
+    since = time.time() - CLOCK_S
+    end, start = os.pipe()
+    if _fork():
+        os.close(end)
+        return start
+    try:
+        libc.prctl(_PR_SET_NAME, _CLEANER.encode(), 0, 0, 0)
+        os.setsid()  # signals to the launcher's ranks go to their process group
+        for number in INTERRUPTIONS:
+            signal.signal(number, signal.SIG_IGN)
+        for entry in list(Path("/proc/self/fd").iterdir()):
+            if int(entry.name) != end:
+                with suppress(OSError):  # the list's own
+                    os.close(int(entry.name))
+        if not os.read(end, 1):
+            remove_memory_of_mpi(since, _CLEAN_S)
+    finally:
+        os._exit(0)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():  # of threads that a library has: they do nothing yet
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _wake(guardian_pid: int) -> None:
@@ -158,11 +190,11 @@ def _wake(guardian_pid: int) -> None:
 class _Guardian:
     """The guardian's side."""
 
-    def __init__(self, page: Page, rank_pid: int, started: Launcher) -> None:
+    def __init__(self, page: Page, rank_pid: int, started: Launcher, cleaner: int) -> None:
         self.page, self.rank_pid, self.started = page, rank_pid, started
+        self.cleaner: int | None = cleaner  # while MPI starts
         self.launcher_pid = os.getppid()
         self.siblings: dict[int, list[int]] = {}
-        self.segments: set[Path] = set()  # that MPI has made while it starts
         self.scanned = 0.0
         self.suspended_s = 0.0  # time in which nothing ran
 
@@ -177,9 +209,9 @@ class _Guardian:
                 self.suspended_s += late_s if late_s > _SUSPENDED_S else 0
             elif signalled.si_signo != signal.SIGCHLD and signalled.si_code != _FROM_TERMINAL:
                 os.kill(self.rank_pid, signalled.si_signo)
-            pid, status = os.waitpid(self.rank_pid, os.WNOHANG)
-            if pid:
-                return self._ended(os.waitstatus_to_exitcode(status))
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self.rank_pid:
+                    return self._ended(os.waitstatus_to_exitcode(ended[1]))
             if os.getppid() != self.launcher_pid:
                 os.kill(self.rank_pid, signal.SIGKILL)
                 return HangError.exit_code
@@ -188,7 +220,11 @@ class _Guardian:
                 continue
             is_starting = state[1] is None
             tick_s = _FAST_TICK_S if is_starting else _TICK_S
-            self.segments = {*self.segments, *segments_of(self.rank_pid)} if is_starting else set()
+            if not is_starting and self.cleaner is not None:
+                with suppress(BrokenPipeError):
+                    os.write(self.cleaner, b"\n")
+                os.close(self.cleaner)
+                self.cleaner = None
             if (story := self._story(*state)) and self._is_my_turn(*state):
                 hint = HangError.general_hint
                 self._end(HangError.exit_code, f"Error: {story}\nHint: {hint}\n")
@@ -254,21 +290,46 @@ class _Guardian:
     def _end(self, exit_code: int, text: str) -> None:
         """Print why, and end all ranks so that the launcher's exit code is that one.
 
-        MPICH's launcher would report our code or that of a rank that it killed, by chance; what
-        MPI_Abort asks of it goes ahead of any process's end. Others keep the first code.
+        The others of this host stand still from now on: an MPI library that misses a rank may end
+        all with a code and a message of its own. MPICH's launcher would report our code or that of
+        a rank that it killed, by chance; what MPI_Abort asks of it goes ahead of any process's end.
+        Others keep the first code.
         """
-        self.siblings |= ranks_beside(os.getpid(), self.started.vendor)
-        for pid in {pid for pids in self.siblings.values() for pid in pids}:
-            self.segments |= {*segments_of(pid)}
-        for segment in self.segments:
-            segment.unlink(missing_ok=True)
+        frozen = self._freeze()
         say(text)
         if self.started.vendor == "MPICH" and os.environ.get("PMI_FD", "").isdecimal():
             with suppress(OSError):
                 os.write(int(os.environ["PMI_FD"]), f"cmd=abort exitcode={exit_code}\n".encode())
             time.sleep(_OBEY_S)
-        with suppress(ProcessLookupError):
-            os.kill(self.rank_pid, signal.SIGKILL)
+            for pid in frozen:  # the launcher has not ended them
+                _send(pid, signal.SIGALRM)
+                _send(pid, signal.SIGCONT)
+        _send(self.rank_pid, signal.SIGKILL)
+
+    def _freeze(self) -> set[int]:
+        """Stop the other ranks of this host, at once those that are known; returns which."""
+        state = self.page.read()
+        if state is not None and (world := state[1]) is not None:
+            own_host = world.hosts[self.started.rank]
+            return self._stop(
+                pid for host, pid in zip(world.hosts, world.pids, strict=True) if host == own_host
+            )
+        frozen = self._stop(pid for pids in self.siblings.values() for pid in pids)
+        found = ranks_beside(os.getpid(), self.started.vendor)
+        return frozen | self._stop(pid for pids in found.values() for pid in pids)
+
+    def _stop(self, pids: Iterable[int]) -> set[int]:
+        """Stop ranks, but nothing that a launcher has started itself: it may take it for ended."""
+        ranks = {pid for pid in pids if pid != self.rank_pid and _command(_parent(pid)) == _NAME}
+        for pid in ranks:
+            _send(pid, signal.SIGSTOP)
+        return ranks
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """A signal to a process that may have gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def say(text: str) -> None:
@@ -311,12 +372,12 @@ def ranks_beside(pid: int, vendor: str) -> dict[int, list[int]]:
 
 def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
     """The processes of each rank of a launcher of that vendor (or any) among a process's
-    descendants, guardians left out.
+    descendants, guardians and their like left out.
     """
     ranks: dict[int, list[int]] = {}
     for process in descendants(pid):
         started = _launcher_of(process, vendor)
-        if started is not None and _command(process) != _NAME:
+        if started is not None and _command(process) not in (_NAME, _CLEANER):
             ranks.setdefault(started.rank, []).append(process)
     return ranks
 

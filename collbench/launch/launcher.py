@@ -193,31 +193,6 @@ def leave_mpi(mpi: MpiModule) -> None:
         mpi.Finalize()
 
 
-def segments_of(pid: int | str) -> Iterator[Path]:
-    """MPICH's own shared memory that a process has attached and that still has a name.
-
-    MPICH 5 unlinks its first segment in MPI_Finalize only, so that every killed rank would leave
-    some megabytes in /dev/shm. Attached memory needs no name, and MPI_Finalize does not mind.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        path = line.split(maxsplit=5)[5:]
-        # one that has no name any more ends in " (deleted)"
-        if path and path[0].startswith("/dev/shm/mpich_shm_") and not path[0].endswith(")"):
-            yield Path(path[0])
-
-
-def unlink_segments() -> None:
-    """Take the names off MPICH's own shared memory. Call it once all ranks of the host have
-    initialised.
-    """
-    for segment in segments_of("self"):
-        segment.unlink(missing_ok=True)
-
-
 def library_vendor(version: str) -> str:
     """MPICH (and what shares its launcher) or Open MPI, from MPI_Get_library_version."""
     return "Open MPI" if "Open MPI" in version else "MPICH"

@@ -3,6 +3,9 @@ the launcher has started as soon as the driver is gone, wherever the start has g
 
 Run as a file, with the driver's process id and the launcher's command line. It ends as the launcher
 does. It needs the standard library alone, so that it starts in a moment.
+
+A library names the memory that its ranks share, until all have attached it (MPICH) or to the end
+(Open MPI). A rank that is killed before leaves the name behind, so the reaper removes it.
 """
 
 import ctypes
@@ -17,7 +20,10 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_S = 1.0
-_IN_ORDER_S = 1.5
+_IN_ORDER_S, _AGAIN_S = 1.5, 0.05
+CLOCK_S = 0.1  # by which a file system's clock may be behind
+_SHARED = Path("/dev/shm")
+_OF_MPI = ("mpich_shm_", "mpich_vci_", "ucx_shm_posix_", "sm_segment.", "vader_segment.")
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -33,6 +39,55 @@ def descendants(pid: int) -> Iterator[int]:
     while level:
         yield from level
         level = [child for parent in level for child in children.get(parent, ())]
+
+
+def remove_memory_of_mpi(since: float, wait_s: float) -> None:
+    """Remove the names of shared memory that an MPI library of this user has made since then (as
+    time.time() has it) and that no process has any more; wait so long for processes that end.
+    """
+    deadline = time.monotonic() + wait_s
+    while files := memory_of_mpi(since):
+        for file in files - used_files():
+            with suppress(OSError):
+                file.unlink()
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_AGAIN_S)
+
+
+def memory_of_mpi(since: float) -> set[Path]:
+    """Shared memory of this user that has a name which MPI libraries give, made since then."""
+    found = set()
+    for file in _SHARED.iterdir() if _SHARED.is_dir() else ():
+        with suppress(OSError):
+            facts = file.stat()
+            if file.name.startswith(_OF_MPI) and facts.st_uid == os.getuid():
+                found |= {file} if facts.st_ctime >= since else set()
+    return found
+
+
+def used_files() -> set[Path]:
+    """Files that any process has open, and those of /dev/shm that it has mapped. Whoever makes one
+    has it open until it is mapped: it is looked for in this order.
+    """
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            found.add(link.readlink())
+    return found | mapped_files()
+
+
+def mapped_files(pid: str = "[0-9]*") -> set[Path]:
+    """Files of /dev/shm that a process has mapped, or any process, and that still have a name."""
+    found = set()
+    for maps in Path("/proc").glob(f"{pid}/maps"):
+        with suppress(OSError):
+            for line in maps.read_text().splitlines():
+                path = line.split(maxsplit=5)[5:]
+                # one that has no name any more ends in " (deleted)"
+                if path and path[0].startswith(f"{_SHARED}/"):
+                    found.add(Path(path[0]))
+    return found
 
 
 def _kill_all() -> None:
@@ -51,6 +106,7 @@ def _kill_all() -> None:
 
 def main(driver: int, command: list[str]) -> None:
     """Run the command; never returns."""
+    since = time.time() - CLOCK_S
     libc = ctypes.CDLL(None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -75,6 +131,8 @@ def main(driver: int, command: list[str]) -> None:
         with suppress(subprocess.TimeoutExpired):
             child.wait(_IN_ORDER_S)
     _kill_all()
+    if code:
+        remove_memory_of_mpi(since, 0)
     if code < 0:
         with suppress(OSError):  # a signal that cannot be given its default action
             signal.signal(-code, signal.SIG_DFL)

@@ -19,8 +19,9 @@ from pathlib import Path
 from collbench.launch import guardian
 from collbench.launch.guardian import Page, Wait, World
 from collbench.launch.heartbeat import Heartbeat
-from collbench.launch.launcher import Launcher, unlink_segments
+from collbench.launch.launcher import Launcher
 from collbench.launch.mpi_types import Comm
+from collbench.launch.reaper import mapped_files
 from collbench.util.errors import HangError
 from collbench.util.text import printable
 
@@ -92,7 +93,7 @@ class Watchdog:
         everyone: list[tuple[str, str, int]] = comm.allgather(
             (_boot_id(), socket.gethostname(), os.getpid())
         )
-        unlink_segments()
+        _unlink_segments()
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self._comm = comm
         self._world = World(self.hosts, [pid for _, _, pid in everyone])
@@ -153,6 +154,16 @@ class Watchdog:
         finally:
             self._wait = outer
             self._page.write(outer, self._world)
+
+
+def _unlink_segments() -> None:
+    """Take the names off MPICH's own shared memory, which it does in MPI_Finalize only: every
+    killed rank would leave some megabytes in /dev/shm. Attached memory needs no name, and
+    MPI_Finalize does not mind. Call it once all ranks of the host have initialised.
+    """
+    for file in mapped_files("self"):
+        if file.name.startswith("mpich_"):
+            file.unlink(missing_ok=True)
 
 
 def _names(hosts: Sequence[tuple[str, str]]) -> list[str]:

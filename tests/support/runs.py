@@ -146,7 +146,7 @@ class Run:
         forks = []
         for pid in self.pids():
             variables = _environ(pid)
-            if command_of(pid) == "cb-guardian":
+            if command_of(pid).startswith("cb-"):
                 continue
             if "PMI_RANK" in variables or "OMPI_COMM_WORLD_RANK" in variables:
                 by_rank[int(variables.get("PMI_RANK") or variables["OMPI_COMM_WORLD_RANK"])] = pid
