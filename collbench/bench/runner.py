@@ -280,7 +280,7 @@ class Measurement:
             private = backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case)
             for needed, left, what in (
                 (shared, self.group.shared_bytes_left(), "shared memory"),
-                (private, memory_left_bytes(), "memory"),
+                (shared + private, memory_left_bytes(), "memory"),
             ):
                 if needed > left:
                     point.waived = (

@@ -2,6 +2,7 @@
 mapping; ranks of MPI are started by mpirun.
 """
 
+import gc
 import mmap
 import multiprocessing
 import os
@@ -94,6 +95,7 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
         fork = multiprocessing.get_context("fork")
         self._processes: list[BaseProcess] = []
         ends: list[Connection] = []
+        gc.freeze()  # a rank's collector leaves alone, and so shares, what it inherits
         try:
             for number in range(n):
                 mine, theirs = fork.Pipe()
@@ -106,12 +108,16 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
                     )
                     process.start()
                 self._processes.append(process)
-        except OSError as error:
+        except BaseException as error:
             self._end(ends)
+            if not isinstance(error, OSError):
+                raise
             raise UnavailableError(
                 f"cannot start rank {len(self._processes)} of {n}: {shortage(error)}",
                 "use fewer --ranks, or raise the limit",
             ) from None
+        finally:
+            gc.unfreeze()
         pids = [process.pid or 0 for process in self._processes]
         self._driver = Driver(ends, pids, self._exit_code, self._abort)
 
@@ -136,6 +142,7 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
         for process in self._processes:
             # nothing of theirs is worth saving, and a stopped process obeys nothing else
             process.kill()
+        for process in self._processes:
             process.join()
 
 

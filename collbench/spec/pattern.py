@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 PERIOD = 16381  # elements; a prime, so that it divides no chunk
+MOST_RANKS = 1024  # whose input is kept, a period of each
 _MAX_INPUT = 1000  # value of an input, where the type allows it
 _SCALED_RANKS = 8  # of a product: more factors than these are +-1, so that float16 cannot overflow
 
@@ -55,7 +56,7 @@ def _spread(hashed: "Array", low: int, high: int) -> "Array":
     return spread
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=MOST_RANKS)
 def inputs(
     name: DtypeName, redop: RedopName, n: int, rank: int, is_reduction: bool = True
 ) -> "Array":
@@ -105,6 +106,15 @@ def reduced(name: DtypeName, redop: RedopName, n: int) -> "Array":
     if redop == "avg":
         divide(total, n)
     return total.astype(kind.numpy())
+
+
+def compute(name: DtypeName, op: OpName, redop: RedopName, n: int) -> None:
+    """Have what outputs of n ranks are made of, so that processes that are forked then share it."""
+    if collective(op).is_reduction:
+        reduced(name, redop, n)
+        return
+    for rank in range(min(n, MOST_RANKS)):
+        inputs(name, redop, n, rank, is_reduction=False)
 
 
 def _tiles(buffer: "Array", table: "Array", phase: int) -> Iterator[tuple["Array", "Array", int]]:

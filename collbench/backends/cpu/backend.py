@@ -55,7 +55,7 @@ from collbench.planning.lowering import Region, actors
 from collbench.planning.plan import Plan
 from collbench.planning.transports.net import label, seats
 from collbench.spec.dtypes import dtype
-from collbench.spec.pattern import Wrong
+from collbench.spec.pattern import Wrong, compute
 from collbench.util.errors import CollbenchError, HangError, UnavailableError
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ LINE_BYTES = LINE_WORDS * 8
 # operands bound for all sets of buffers of a plan, by all ranks of a core together: a few seconds
 # of work
 MAX_BOUND = 50_000
+# of Python and the kernel, which a rank does not share: to begin with, for each operand bound, and
+# for each connection whose entry in the tables of all ranks it looks at
+_RANK_BYTES, _OPERAND_BYTES, _CONNECTION_BYTES = 8 << 20, 6000, 18_000
 # to bind the actions of one slice: many times what it takes
 SLOWEST_LOAD_S = 1e-3
 _ONCE_S, _ONCE_LOAD_S = 10.0, 60.0  # for a single launch on given inputs, and to load its plan
@@ -451,8 +454,11 @@ class CpuSession(Session[Plan]):
             is_forked = group.kind == "local"
             if is_forked:
                 for plan in plans:
-                    plan.port_table  # noqa: B018  # made once, before the ranks are forked
+                    # made and imported once, before the ranks are forked
                     _INHERITED[plan.digest] = plan
+                    plan.port_table  # noqa: B018
+                    problem = plan.problem
+                    compute(problem.dtype, problem.op, problem.redop, problem.n)
             self._inherited = frozenset(_INHERITED)
             try:
                 self._worker_groups[False] = group.shared_workers(CpuRank, n, arena_bytes)
@@ -585,7 +591,14 @@ class CpuBackend(Backend):
         return shared_bytes(plan, hot=hot)
 
     def private_bytes(self, plan: Plan, *, hot: bool) -> int:
-        return own_bytes(plan, hot=hot)
+        bound = sets_of(plan, hot=hot) * plan.operand_count()
+        looked_at = -(-len(plan.connections) // plan.n)
+        return (
+            own_bytes(plan, hot=hot)
+            + _RANK_BYTES
+            + bound * _OPERAND_BYTES
+            + looked_at * _CONNECTION_BYTES
+        )
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CpuSession:
         return CpuSession(group, plans, hot=options.hot)
