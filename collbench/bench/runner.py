@@ -279,8 +279,8 @@ class Measurement:
             shared = backend.shared_bytes(point.job, hot=hot)
             private = backend.private_bytes(point.job, hot=hot) * self._ranks_here(point.case)
             for needed, left, what in (
-                (shared, self.group.shared_bytes_left(), "shared memory"),
                 (shared + private, memory_left_bytes(), "memory"),
+                (shared, self.group.shared_bytes_left(), "shared memory"),
             ):
                 if needed > left:
                     point.waived = (
