@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from importlib import import_module
 from pathlib import Path
@@ -16,9 +17,9 @@ import click
 
 from collbench import __version__
 from collbench.cli._interrupt import (
-    Interrupted,
     exit_code_of,
     handle_signals,
+    interruption_in,
     stop_handling_signals,
     text_of,
 )
@@ -51,6 +52,7 @@ _COMMANDS = {
 _RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
+_HANGUP_S = 0.3
 _SHOWN = 700  # characters of the start and of the end of a long message
 
 
@@ -110,7 +112,7 @@ def main() -> None:
         except OSError as error:
             sys.exit(complain(error))
     code = run(sys.argv[1:])
-    stop_handling_signals()
+    stop_handling_signals(code)
     # what never came may also keep a thread, or a GPU's library, from ending in order
     if code == HangError.exit_code:
         sys.stderr.flush()
@@ -165,14 +167,25 @@ def run(args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:
-        return complain(error)
+        return complain(_hangup_behind(error))
+
+
+def _hangup_behind(error: BaseException) -> BaseException:
+    """The signal of a terminal that has closed, which may come after the error of writing to it."""
+    if isinstance(error, OSError) and error.errno == errno.EIO:
+        try:
+            time.sleep(_HANGUP_S)
+        except KeyboardInterrupt as interruption:
+            return interruption
+    return error
 
 
 def complain(error: BaseException) -> int:
     """Print what ended a command, in two lines and on one rank; return the exit code."""
     under = launcher()
-    if isinstance(error, click.Abort | KeyboardInterrupt):
-        number = _signal_of(error)
+    interruption = interruption_in(error)
+    if interruption is not None or isinstance(error, click.Abort | KeyboardInterrupt):
+        number = interruption.number if interruption is not None else signal.SIGINT
         text, code = text_of(number), exit_code_of(number)
     else:
         ours = _as_ours(error)
@@ -184,12 +197,6 @@ def complain(error: BaseException) -> int:
     if under is None or under.rank == 0:
         say(text, err=True)
     return code
-
-
-def _signal_of(error: BaseException) -> int:
-    """The signal that ended a command; click has its own exception, whose cause has it."""
-    causes = (error, error.__cause__)
-    return next((one.number for one in causes if isinstance(one, Interrupted)), signal.SIGINT)
 
 
 def _cut(text: str) -> str:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from collbench.launch.launcher import INTERRUPTIONS
@@ -37,7 +38,8 @@ class _Handler:
             raise Interrupted(number)
         # out of an import a library may turn it into an error of its own
         if self.first_s is None or now - self.first_s > _IN_ORDER_S:
-            os.write(2, f"{text_of(number)}\n".encode())
+            with suppress(OSError):  # the terminal has closed
+                os.write(2, f"{text_of(number)}\n".encode())
             os._exit(exit_code_of(number))
 
     def again(self, unraisable: "sys.UnraisableHookArgs") -> None:
@@ -61,11 +63,27 @@ def handle_signals() -> None:
     sys.unraisablehook = handler.again
 
 
-def stop_handling_signals() -> None:
-    """Let signals end this process without a word: there is nothing left to do in order."""
+def stop_handling_signals(exit_code: int) -> None:
+    """Let signals end this process at once and without a word: there is nothing left to do in
+    order. What a signal has ended before keeps its exit code.
+    """
+
+    def leave(number: int, _: FrameType | None) -> None:
+        os._exit(exit_code if exit_code > 128 else exit_code_of(number))
+
     for number in INTERRUPTIONS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, leave)
+
+
+def interruption_in(error: BaseException) -> Interrupted | None:
+    """The signal on whose way out another error came, as where a terminal has closed."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, Interrupted):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def exit_code_of(number: int) -> int:

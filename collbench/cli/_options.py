@@ -39,7 +39,7 @@ class FileName(click.ParamType):  # type: ignore[type-arg]
         if not text:
             raise _bad(param, "an empty name of a file", "give the name of a file")
         with suppress(OSError, ValueError):  # too long, or a NUL in it
-            if Path(text).is_dir():
+            if text.endswith("/") or Path(text).is_dir():
                 raise _bad(param, f"{text} is a directory", "give the name of a file")
         return text
 

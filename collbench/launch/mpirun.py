@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -115,15 +116,17 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
 
     def _lost(self, reception: "_Reception", n: int) -> CollbenchError:
         """Why a rank, or mpirun, has ended before all ranks were there."""
-        if reception.lost:
-            return rank_lost([f"rank {rank} is gone" for rank in sorted(reception.lost)])
-        lines, code = self._stderr_lines(), self._mpirun.returncode
+        with suppress(subprocess.TimeoutExpired):  # what it says comes at its end
+            self._mpirun.wait(timeout=_END_S)
+        lines, code = self._stderr_lines(), self._mpirun.poll()
         ours = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
-        if code < 0:
+        if code is not None and code < 0 and not reception.lost:
             return rank_lost([f"mpirun {fate(0, code)} while it started {n} ranks"])
         if code == HangError.exit_code or any("signal" in line.lower() for line in lines):
             return rank_lost(ours or [f"a rank was killed while mpirun started {n} ranks"])
-        return _not_started(n, (ours or lines[-1:] or ["it says nothing"])[0])
+        if reception.lost and not lines:
+            return rank_lost([f"rank {rank} is gone" for rank in sorted(reception.lost)])
+        return _not_started(n, ours[0] if ours else _reason(lines))
 
     def _call(self, method: str, args: tuple[object, ...], timeout_s: float) -> list[object]:
         try:
@@ -163,6 +166,18 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
                 with suppress(subprocess.TimeoutExpired):
                     self._mpirun.wait(timeout=_END_S)
         self._stderr.close()
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Why MPI has not started: the innermost line of its stack that says something, or one that
+    names a variable.
+
+    >>> _reason(["Invalid character a in MPIR_CVAR_ENABLE_GPU", "(unknown)(): Other MPI error"])
+    'Invalid character a in MPIR_CVAR_ENABLE_GPU'
+    """
+    telling = [line.strip() for line in lines if "Other MPI error" not in line]
+    named = [line for line in telling if "MPIR_CVAR_" in line]
+    return (named or telling[::-1] or [*lines, "it says nothing"])[0]
 
 
 def _not_started(n: int, why: str) -> UnavailableError:

@@ -348,6 +348,7 @@ class Writer:
                 self._write(line)
         except OSError as error:
             self.close()
+            self._cut_line()
             # the reader has closed the pipe: the command line ends silently
             if isinstance(error, BrokenPipeError):
                 raise
@@ -358,6 +359,13 @@ class Writer:
     def _write(self, line: str) -> None:
         self._file.write(line)
         self._file.flush()
+
+    def _cut_line(self) -> None:
+        """Remove the part of a line for which there was no room."""
+        file = Path(self._name)
+        if self._opened is not None and file.is_file():
+            with suppress(OSError), file.open("r+b") as opened:
+                opened.truncate(opened.read().rfind(b"\n") + 1)
 
     def close(self) -> None:
         """Close the file. An error is ignored: every line was flushed before."""

@@ -123,6 +123,12 @@ def test_lines_that_windows_wrote(tmp_path: Path) -> None:
     assert len(loaded.frame) == 39
 
 
+def test_lines_that_end_in_a_bare_cr(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_bytes(SWEEP.read_bytes().replace(b"\n", b"\r"))
+    assert load(file).frame.equals(load(SWEEP).frame)
+
+
 def test_several_files(tmp_path: Path) -> None:
     other = DATA / "no-ranks.txt"
     assert [loaded.kind for loaded in load_all([SWEEP, other])] == ["collbench", "nccl-tests"]

@@ -2,7 +2,9 @@
 traceback.
 """
 
+import errno
 import re
+import signal
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collbench.cli import _COMMANDS, run
+from collbench.cli import _COMMANDS, complain, run
 from collbench.cli._command import StrictCommand
+from collbench.cli._interrupt import Interrupted
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.results.record import read
 from collbench.spec.dtypes import ALIASES
@@ -327,3 +330,20 @@ def test_sizes_on_the_command_line_replace_those_of_a_preset(
     assert run(["sweep", "--preset", "buffers", "--backend", "model", "--dry-run", *args]) == 0
     lines = capfd.readouterr().out.splitlines()[:-1]
     assert {line.split()[0] for line in lines} == sizes
+
+
+def test_an_error_on_the_way_out_of_a_signal_is_the_signals(capfd: Capture) -> None:
+    """As where a terminal closes: writing to it fails, too."""
+    try:
+        try:
+            raise Interrupted(signal.SIGHUP)
+        except Interrupted:
+            raise OSError(errno.EIO, "Input/output error") from None
+    except OSError as error:
+        assert complain(error) == 128 + signal.SIGHUP
+    assert capfd.readouterr().err == "Interrupted by SIGHUP.\n"
+
+
+def test_a_name_that_ends_in_a_slash_is_a_directory(capfd: Capture, tmp_path: Path) -> None:
+    code, said, _ = complaint(capfd, *MODEL, "--csv", f"{tmp_path}/rows.csv/")
+    assert (code, said) == (2, f"--csv: {tmp_path}/rows.csv/ is a directory")

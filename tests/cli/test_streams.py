@@ -69,7 +69,7 @@ def test_stderr_that_takes_nothing_changes_no_exit_code(
             for words in (MODEL, CPU, f"compare {ROWS}", f"compare {ROWS} --plot a.svg")
             for limit in (50_000, 100_000, 200_000, 262_143)
         ],
-        [(CPU, "ulimit -v 50000;")],
+        [(CPU, "ulimit -v 50000;"), (CPU, "ulimit -v 20000;")],
     ),
 )
 def test_too_little_memory_is_said(tmp_path: Path, words: str, before: str) -> None:

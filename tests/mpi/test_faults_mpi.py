@@ -235,6 +235,16 @@ def test_a_thread_level_that_mpi_does_not_have(tmp_path: Path, command: list[str
         assert "Traceback" not in run.stderr
 
 
+def test_the_librarys_reason_for_not_starting_is_said(tmp_path: Path) -> None:
+    mpi = pytest.importorskip("mpi4py.MPI")
+    if "Open MPI" in mpi.Get_library_version():
+        pytest.skip("gives MPICH a variable that it refuses")
+    command = sweep("--sizes", "1K", "--backend", "mpi", "--ranks", "2")
+    with Run(tmp_path, command, {"MPIR_CVAR_ENABLE_GPU": "abc"}) as run:
+        assert run.finish() == 3
+        assert "Invalid character a in MPIR_CVAR_ENABLE_GPU" in run.errors()[0]
+
+
 def test_a_launcher_of_another_size_than_asked_for(tmp_path: Path) -> None:
     with Run(tmp_path, under_mpirun(3, sweep(*SHORT))) as run:
         assert run.finish() == 3

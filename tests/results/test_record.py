@@ -5,6 +5,8 @@ file.
 import errno
 import fcntl
 import os
+import resource
+import signal
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -333,3 +335,21 @@ def test_a_cell_that_is_none_is_refused_with_its_line(bad: str) -> None:
     text = header() + to_line(ROW) + ",".join([*cells[:-1], bad]) + "\n"
     with pytest.raises(UsageError, match=r"a\.csv, line [234]"):
         list(parse("a.csv", text))
+
+
+def test_a_line_for_which_there_is_no_room_is_removed(tmp_path: Path) -> None:
+    """Here by a limit of the size of files; the kernel writes what fits."""
+    file = tmp_path / "rows.csv"
+    line = len(to_line(ROW))
+    limit = len(header()) + 3 * line + line // 2
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    writer = Writer(file)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(UnavailableError, match="rows"):
+            writer.write([ROW] * 9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert file.read_text() == header() + 3 * to_line(ROW)

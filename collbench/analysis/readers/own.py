@@ -19,6 +19,8 @@ def is_mine(data: bytes) -> bool:
 
 def read(data: bytes, name: str) -> tuple["pd.DataFrame", tuple[str, ...]]:
     """All rows, and remarks for the reader. Raises UsageError with the place."""
+    if b"\n" not in data:  # ends of lines of an old Mac
+        data = data.replace(b"\r", b"\n")
     whole = data[: data.rfind(b"\n") + 1]
     remarks = (
         ()
