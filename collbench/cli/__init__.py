@@ -42,6 +42,7 @@ _COMMANDS = {
         "collbench.cli.compare",
         "Show what is best in a file of results, and what changed between files.",
     ),
+    "runs": ("collbench.cli.runs", "List the sweeps that were saved."),
     "algos": (
         "collbench.cli.algos",
         "List which algorithm serves which collective, or draw one algorithm's schedule.",

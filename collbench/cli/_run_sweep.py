@@ -12,17 +12,19 @@ from collbench.bench.runner import Measurement, SweepPoint, plan_points
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
-from collbench.cli._links import MODEL, RankLinks, recorded
+from collbench.cli._links import MODEL, RankLinks, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, refuse
+from collbench.cli._saving import saved
 from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.protocols import FAMILY as PROTOCOLS
@@ -61,11 +63,14 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     if options.get("dry_run") and under is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
     group = group_here(settings.timeout_s)
-    topology = recorded(group, options)
+    recordings = recordings_of(group, options)
 
     def drive() -> int:
+        from collbench.machine.discovery import record, topology_of
+
+        topology = topology_of(recordings) if recordings else None
         links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(group, sweep, settings, options, csv, links)
+        return _drive(group, sweep, settings, options, csv, links, recordings or [record()])
 
     return drive_on_rank0(group, drive)
 
@@ -103,6 +108,7 @@ def _drive(
     options: Options,
     csv: Path | str | None,
     links: RankLinks,
+    recordings: Sequence[Recording],
 ) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
@@ -135,7 +141,10 @@ def _drive(
     opened = (
         Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
     )
-    with closing(opened) if opened is not None else nullcontext() as writer:
+    with (
+        closing(opened) if opened is not None else nullcontext() as writer,
+        saved(measurement, requested, recordings) as run,
+    ):
         last_rows: Mapping[tuple[object, ...], Record] = {}
         if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
             last_rows = _leave_known_out(measurement, writer.rows, csv)
@@ -143,6 +152,7 @@ def _drive(
         def keep(record: Record) -> None:
             if writer is not None and not record.repeats_refusal(last_rows.get(record.point)):
                 writer.write([record])
+            run.keep(record)
 
         try:
             records = _measure(measurement, keep, table, out, options["color"])
@@ -150,7 +160,12 @@ def _drive(
             if isinstance(csv, Path):
                 remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
             raise
-    return _exit_code(records, is_part=len(measurement.points) < len(points))
+        code = _exit_code(records, is_part=len(measurement.points) < len(points))
+    if run.problem:
+        remark(f"The run is not saved: {run.problem}.")
+    elif run.is_saved:
+        remark("Saved: collbench compare @1 shows it again, collbench runs lists all.")
+    return code
 
 
 def _planned(
