@@ -158,7 +158,7 @@ def run(args: list[str]) -> int:
     ):
         return 0
     try:
-        result = cli.main(args, prog_name="collbench", standalone_mode=False)
+        result = cli.main(args, prog_name="collbench", standalone_mode=False, obj=tuple(args))
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     # the reader has gone, which click turns into an exit: nothing more to say

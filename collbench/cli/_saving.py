@@ -1,12 +1,13 @@
 """How a sweep is saved while it runs: its rows, its command, the machine."""
 
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+
+import click
 
 from collbench.bench.runner import Measurement
 from collbench.cli._interrupt import Interrupted, exit_code_of
@@ -17,7 +18,6 @@ from collbench.spec.case import Case
 from collbench.util.errors import CollbenchError
 from collbench.util.text import printable
 
-_COMMAND = ("collbench", "sweep")
 _MOST_CHARS = 2000  # of a command line
 
 
@@ -86,8 +86,9 @@ def saved(
 
 
 def command_line() -> str:
-    """The command as one could type it again."""
-    text = shlex.join([*_COMMAND, *sys.argv[2:]])
+    """The command that runs, as one could type it again."""
+    arguments: tuple[str, ...] = click.get_current_context().find_root().obj or ()
+    text = shlex.join(["collbench", *arguments])
     return printable(text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + " ...")
 
 

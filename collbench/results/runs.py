@@ -15,6 +15,7 @@ from collbench.util.errors import CollbenchError, UsageError
 from collbench.util.files import write_whole
 from collbench.util.reading import parse_json, read_bytes
 
+NEWEST = "@1"
 _ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
 _MOST_FACTS_BYTES = 1 << 20
 
@@ -63,14 +64,15 @@ def folder_of_runs() -> Path:
 
 
 class Keeper:
-    """Saves a run while it goes on: nothing before its first row. Whatever fails there is told in
-    `problem` and ends the saving, not the run.
+    """Saves a run while it goes on: nothing before its first row that is not waived. Whatever fails
+    there is told in `problem` and ends the saving, not the run.
     """
 
     def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
         self.facts, self.problem = facts, ""
         self._name, self._machine = name, machine
         self._writer: Writer | None = None
+        self._waived: list[Record] = []
 
     @property
     def is_saved(self) -> bool:
@@ -81,21 +83,24 @@ class Keeper:
         """Save a row."""
         if self.problem:
             return
+        if self._writer is None and record.status == "waived":
+            self._waived.append(record)
+            return
         try:
             if self._writer is None:
-                self._begin()
-            assert self._writer is not None
+                self._writer = self._begin()
+                self._writer.write(self._waived)
             self._writer.write([record])
         except (OSError, RuntimeError, CollbenchError) as error:
             self.problem = error.message if isinstance(error, CollbenchError) else str(error)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Writer:
         folder = folder_of_runs() / self._name
         folder.mkdir(mode=0o700, parents=True)
         _write(folder / _FACTS, self.facts)
         if self._machine:
             write_whole(folder / _MACHINE, self._machine.encode())
-        self._writer = Writer(folder / _ROWS)
+        return Writer(folder / _ROWS)
 
     def finish(self, facts: RunFacts) -> None:
         """Close the rows and say how the run ended."""

@@ -25,13 +25,13 @@ def sweep(*args: str) -> int:
 
 
 def test_a_sweep_is_saved_with_its_command_and_its_machine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["collbench", "sweep", "--sizes", "1K,1M", "--algo", "a b"])
-    assert sweep() == 0
-    assert "compare @1" in capsys.readouterr().err
+    assert sweep("--machine", "dgx-1v") == 0
+    assert "Saved as @1: collbench compare @1" in capsys.readouterr().out
     (one,) = saved_runs()
-    assert one.facts.command == "collbench sweep --sizes 1K,1M --algo 'a b'"
+    given = " ".join([*MODEL, "--algo", "ring", "--sizes", "1K,1M", "--machine", "dgx-1v"])
+    assert one.facts.command == f"collbench {given}"
     assert (one.facts.rows, one.facts.wrong, one.facts.exit_code) == (2, 0, 0)
     assert one.facts.title.startswith("allreduce; ")
     assert [row.size_bytes for row in read(one.rows)] == [1 << 10, 1 << 20]
