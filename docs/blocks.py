@@ -24,7 +24,8 @@ from collbench import cli
 ROOT = Path(__file__).parent.parent
 LANGUAGES = ("console", "sh", "python", "toml", "yaml", "text")
 LIMIT_S = 120
-_ESTIMATE = re.compile(r"; about \d.*$", re.MULTILINE)  # of time, another on each machine
+# times of the tool itself, others on each machine
+_OWN_TIME = re.compile(r"(?:; about \d.*|(?<=predicted), \d+ s\.)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = set("|&;<>$`*")
 _SEPARATORS = {"|", "&&", "||", ";", ">", ">>"}
@@ -162,15 +163,15 @@ def _output(block: Block, place: Path, environment: dict[str, str]) -> str:
 
 
 def filled(text: str, place: Path) -> str:
-    """A page's text with the output of every block that is run as the tool prints it now, estimates
-    of time apart.
+    """A page's text with the output of every block that is run as the tool prints it now, its own
+    times apart.
     """
     environment = furnish(place)
     parts, at = [], 0
     for block in blocks(text):
         if block.is_run:
             output = _output(block, place, environment)
-            is_same = _ESTIMATE.sub("", output) == _ESTIMATE.sub("", block.body)
+            is_same = _OWN_TIME.sub("", output) == _OWN_TIME.sub("", block.body)
             parts += [text[at : block.start], block.body if is_same else output]
             at = block.end
     return "".join(parts) + text[at:]

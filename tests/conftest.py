@@ -5,8 +5,12 @@ awkward numbers of ranks; never how long something takes. Inputs are written by 
 needs a launcher runs as a subprocess with a time limit.
 """
 
+import atexit
 import gc
+import os
+import shutil
 import signal
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
@@ -22,3 +26,7 @@ gc.set_threshold(50_000)
 # as shells start what goes on in the background, and children inherit it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# where sweeps are saved: not among the user's own
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="collbench-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)

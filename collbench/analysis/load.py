@@ -7,7 +7,7 @@ UsageError with the place.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,12 +22,15 @@ from collbench.util.text import printable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collbench.machine.topology.model import Topology
+
 FileKind = Literal["collbench", "nccl-tests", "osu"]
 Reader = Callable[[str, str], tuple[list[Record], tuple[str, ...]]]
 STDIN = Path("/dev/stdin")
 MOST_OWN_BYTES = 1 << 30  # of our CSV: two million rows
 # of other tools' output, which is some KiB; more is NCCL's debug lines of a large cluster
 MOST_FOREIGN_BYTES = 32 << 20
+_RUN = re.compile(r"@\d{1,6}")  # the name of a saved run
 _FORMATS = (
     "compare reads collbench's CSV, the text and JSON of nccl-tests, and the text of OSU"
     " micro-benchmarks"
@@ -45,18 +48,40 @@ class ResultFile:
     where missing).
 
     name: the file as it was given. remarks: what a reader must know, such as lines left out.
+    topology: of the machine that it was measured on, where that was saved beside it.
     """
 
     frame: "pd.DataFrame"
     name: str
     kind: FileKind
     remarks: tuple[str, ...] = ()
+    topology: "Topology | None" = None
 
 
 def load(file: Path) -> ResultFile:
-    """The rows of a file, `-` for stdin. Raises UsageError with the place if it cannot be read, is
-    none of the known formats, is broken, or has no row.
+    """The rows of a file, `-` for stdin, or of a saved run (`@1`), with its machine. Raises
+    UsageError with the place if it cannot be read, is none of the known formats, is broken, or has
+    no row.
     """
+    if _RUN.fullmatch(str(file)) and not file.exists():
+        from collbench.results.runs import saved_run
+
+        run = saved_run(str(file))
+        return replace(_load(run.rows), name=str(file), topology=_topology_of(run.machine))
+    return _load(file)
+
+
+def _topology_of(recording: Path) -> "Topology | None":
+    """The topology of a recording; None where it is missing, or of a version that is not read."""
+    from collbench.machine.discovery import loads, topology_of
+
+    try:
+        return topology_of(loads(recording.read_text(), recording.name))
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def _load(file: Path) -> ResultFile:
     name, place = ("stdin", STDIN) if str(file) == "-" else (str(file), file)
     data = _bytes_of(place, name)
     if data.startswith(b"\xef\xbb\xbf"):

@@ -43,6 +43,7 @@ _COMMANDS = {
         "collbench.cli.compare",
         "Show what is best in a file of results, and what changed between files.",
     ),
+    "runs": ("collbench.cli.runs", "List the sweeps that were saved."),
     "algos": (
         "collbench.cli.algos",
         "List which algorithm serves which collective, or draw one algorithm's schedule.",
@@ -159,7 +160,7 @@ def run(args: list[str]) -> int:
     ):
         return 0
     try:
-        result = cli.main(args, prog_name="collbench", standalone_mode=False)
+        result = cli.main(args, prog_name="collbench", standalone_mode=False, obj=tuple(args))
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     # the reader has gone, which click turns into an exit: nothing more to say

@@ -8,6 +8,7 @@ from collbench.backends import FAMILY
 from collbench.bench.ceilings import Ceilings, Orders
 from collbench.cli._rules import Options
 from collbench.launch.group import Group
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.topology.model import Topology
 from collbench.spec.case import Case
@@ -98,13 +99,12 @@ def _is_on_gpus(backend: str) -> bool:
     return FAMILY.load(backend).is_gpu
 
 
-def recorded(group: Group, options: Options) -> Topology | None:
-    """The topology of the ranks' hosts, if GPUs are in the sweep. Under a launcher all ranks must
-    call it; only rank 0 gets the topology.
+def recordings_of(group: Group, options: Options) -> list[Recording]:
+    """What the ranks' hosts are, if GPUs are in the sweep. Under a launcher all ranks must call it;
+    only rank 0 gets them.
     """
     if not any(_is_on_gpus(backend) for backend in options.get("backend", ())):
-        return None
-    from collbench.machine.discovery import gather, record, topology_of
+        return []
+    from collbench.machine.discovery import gather, record
 
-    recordings = [record()] if group.kind == "local" else gather(group.comm)  # type: ignore[attr-defined]
-    return topology_of(recordings) if recordings else None
+    return [record()] if group.kind == "local" else gather(group.comm) or []  # type: ignore[attr-defined]

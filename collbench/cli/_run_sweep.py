@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -12,22 +13,26 @@ from collbench.bench.runner import Measurement, SweepPoint, plan_points
 from collbench.bench.sweep import Sweep, cases, sizes_between
 from collbench.cli import _options as defaults
 from collbench.cli._declared import settings_of
-from collbench.cli._links import MODEL, RankLinks, recorded
+from collbench.cli._links import MODEL, RankLinks, recordings_of
 from collbench.cli._options import remark, width
 from collbench.cli._progress import activity_shown
 from collbench.cli._rank0 import drive_on_rank0, group_here
 from collbench.cli._rules import Options, refuse
+from collbench.cli._saving import SavedSweep, command_line, saved
 from collbench.cli._screen import document_on_stdout, say
 from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
 from collbench.launch.launcher import is_only_rank, launcher
+from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
 from collbench.planning.protocols import FAMILY as PROTOCOLS
+from collbench.report.tables.run import RunOf, head_lines, tail_lines
 from collbench.report.tables.sweep import SweepTable, best_lines, ceiling_lines, table_of
 from collbench.results.record import Record, Writer, read
+from collbench.results.runs import NEWEST
 from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
@@ -61,11 +66,14 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     if options.get("dry_run") and under is not None:
         raise UsageError("--dry-run measures nothing", "start it without a launcher, with --ranks")
     group = group_here(settings.timeout_s)
-    topology = recorded(group, options)
+    recordings = recordings_of(group, options)
 
     def drive() -> int:
+        from collbench.machine.discovery import record, topology_of
+
+        topology = topology_of(recordings) if recordings else None
         links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(group, sweep, settings, options, csv, links)
+        return _drive(group, sweep, settings, options, csv, links, recordings or [record()])
 
     return drive_on_rank0(group, drive)
 
@@ -103,6 +111,7 @@ def _drive(
     options: Options,
     csv: Path | str | None,
     links: RankLinks,
+    recordings: Sequence[Recording],
 ) -> int:
     """Plan, measure, write and show; returns the exit code."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
@@ -135,7 +144,10 @@ def _drive(
     opened = (
         Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
     )
-    with closing(opened) if opened is not None else nullcontext() as writer:
+    with (
+        closing(opened) if opened is not None else nullcontext() as writer,
+        saved(measurement, requested, recordings) as run,
+    ):
         last_rows: Mapping[tuple[object, ...], Record] = {}
         if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:
             last_rows = _leave_known_out(measurement, writer.rows, csv)
@@ -143,14 +155,15 @@ def _drive(
         def keep(record: Record) -> None:
             if writer is not None and not record.repeats_refusal(last_rows.get(record.point)):
                 writer.write([record])
+            run.keep(record)
 
         try:
-            records = _measure(measurement, keep, table, out, options["color"])
+            records = _measure(measurement, keep, table, out, options["color"], run)
         except KeyboardInterrupt:
             if isinstance(csv, Path):
                 remark(f"The rows that were measured are in {csv}: --resume goes on from there.")
             raise
-    return _exit_code(records, is_part=len(measurement.points) < len(points))
+        return _exit_code(records, is_part=len(measurement.points) < len(points))
 
 
 def _planned(
@@ -206,23 +219,67 @@ def _measure(
     table: SweepTable,
     out: IO[str],
     color: str,
+    run: SavedSweep,
 ) -> list[Record]:
-    """Measure the points, keep and show their rows, and show what is best."""
+    """Measure the points, keep and show their rows, and show what was measured and what is best."""
     try:
         _remark_on_time(measurement)
         measurement.open()
+        for line in head_lines(_run_of(measurement), width(out)):
+            say(line, file=out)
         headlines = dict.fromkeys(session.headline for session in measurement.sessions.values())
         for headline in filter(None, headlines):
             remark(headline)
+        start_s = time.monotonic()
         records = show_rows(measurement, keep, table, out, color)
     finally:
         measurement.close()
-    lines = best_lines(records, table)
-    ceilings = ceiling_lines(records)
-    lines += ["", *ceilings] if lines and ceilings else ceilings
-    if lines:
-        say("\n" + "\n".join(lines), file=out)
+    if run.problem:
+        remark(f"The run is not saved: {run.problem}.")
+    saved_as = NEWEST if run.is_saved else ""
+    tail = tail_lines(records, time.monotonic() - start_s, saved_as, width(out))
+    for lines in (best_lines(records, table), ceiling_lines(records), tail):
+        if lines:
+            say("\n" + "\n".join(lines), file=out)
     return records
+
+
+def _run_of(measurement: Measurement) -> RunOf:
+    """What a measurement whose sessions are open runs."""
+    sessions = {str(key[0]): session for key, session in measurement.sessions.items()}
+    cases = [point.case for point in measurement.points if not point.waived]
+    described_hosts = [
+        ceilings.hosts(case.ranks)
+        for case in cases
+        if case.backend == MODEL and (ceilings := measurement.ceilings(case)) is not None
+    ]
+    return RunOf(
+        command=command_line(),
+        cases=cases,
+        settings=measurement.settings,
+        hosts=max(described_hosts, key=len, default=()) or measurement.group.hosts,
+        devices={name: session.device for name, session in sessions.items()},
+        versions={name: session.version for name, session in sessions.items()},
+        links=_links(measurement),
+        is_timed=any(case.backend != MODEL for case in cases),
+    )
+
+
+def _links(measurement: Measurement) -> list[str]:
+    """The link that limits each collective at its largest size, of what is not a library's."""
+    largest: dict[tuple[object, ...], SweepPoint] = {}
+    for point in measurement.points:
+        if not point.waived and point.plan is not None:
+            key = point.case.backend, point.case.op, point.case.ranks
+            if key not in largest or largest[key].case.size_bytes < point.case.size_bytes:
+                largest[key] = point
+    found = []
+    for point in largest.values():
+        ceilings = measurement.ceilings(point.case)
+        ceiling = ceilings.of(point.case, point.plan) if ceilings is not None else None
+        if ceiling is not None:
+            found.append(ceiling.limit)
+    return found
 
 
 def _remark_on_time(measurement: Measurement) -> None:

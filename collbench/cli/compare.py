@@ -146,13 +146,15 @@ def command(context: click.Context, /, **_: object) -> int:
     """One file: what is best at every size. Two or more: what changed, the first against each of
     the others.
 
-    Reads our CSV, and the results of nccl-tests and of the OSU micro-benchmarks; - is stdin. Exit
-    code 1: nothing to compare, or --fail-below.
+    Reads our CSV, saved runs (@1 is the newest, see collbench runs), and the results of nccl-tests
+    and of the OSU micro-benchmarks; - is stdin. Exit code 1: nothing to compare, or --fail-below.
 
     \b
     Examples:
       collbench compare results.csv
+      collbench compare @1
       collbench compare new.csv base.csv
+      collbench compare @1 @2
       collbench compare local.csv mpirun.csv --across group
       collbench compare tonight.csv reference.csv --fail-below 5%
       collbench compare results.csv --against h200x4

@@ -16,6 +16,16 @@ from tests.support.commands import MODEL, invoke
 from tests.support.corrupt import late
 
 
+def table_of(out: str) -> list[str]:
+    """The rows that a sweep prints, below the lines that say what is measured, and its closing
+    table.
+    """
+    head, _, rest = out.partition("  size")
+    assert all(line.startswith("# ") for line in head.splitlines())
+    table, _, _ = f"  size{rest}".partition(" rows, ")
+    return table.splitlines()[:-1]
+
+
 def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     code, out, err = invoke(
@@ -23,7 +33,7 @@ def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_pa
     )
     assert (code, err) == (0, "")
     again = invoke(capfd, *MODEL, "--sizes", "64K,1M", "--algo", "ring,twoshot")
-    assert again[1] == out
+    assert table_of(again[1]) == table_of(out)
     rows = read(file)
     assert [(row.algo, row.size_bytes) for row in rows] == [
         ("ring", 65536),
@@ -41,9 +51,51 @@ def test_a_sweep_of_the_model_is_exact(capfd: pytest.CaptureFixture[str], tmp_pa
         assert row.time_us is not None
         assert row.algbw_gbs == pytest.approx(row.size_bytes / row.time_us / 1000, rel=1e-4)
         assert row.busbw_gbs == pytest.approx(1.5 * row.size_bytes / row.time_us / 1000, rel=1e-4)
-    lines = out.splitlines()
-    assert lines[0].split() == ["size", "algo", "time", "us", "busbw", "notes"]
+    assert table_of(out)[0].split() == ["size", "algo", "time", "us", "busbw", "GB/s", "notes"]
     assert "best" in out
+
+
+def test_a_sweep_says_what_it_measures_and_what_came_of_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    args = ("--machine", "dgx-1v", "--algo", "ring", "--sizes", "1M,256M")
+    code, out, _ = invoke(capfd, "sweep", "--backend", "model", *args)
+    head = [line for line in out.splitlines() if line.startswith("# ")]
+    assert code == 0
+    assert head == [
+        "# collbench sweep --backend model --machine dgx-1v --algo ring --sizes 1M,256M",
+        "# allreduce: sum of float32; 8 ranks on 1 host: model of dgx-1v",
+        "# 2 sizes from 1M to 256M, carried by GPU0 -> GPU1, NVLink 2 x1",
+        "# predicted, not measured: times in us, rates in GB/s",
+    ]
+    rows, *extremes, saved_as = out.splitlines()[-5:]
+    assert re.fullmatch(r"2 rows, all predicted, \d+ s\.", rows)
+    assert extremes == [
+        "Highest bus bandwidth: 118.9 GB/s, ring at 256M, 99% of the ceiling (GPU0 ->",
+        "  GPU1, NVLink 2 x1).",
+        "Lowest time: 51.4 us, ring at 1M.",
+    ]
+    assert saved_as == "Saved as @1: collbench compare @1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [((), "every element compared, 0 wrong"), (("--check", "0"), "no element compared")],
+)
+def test_a_sweep_says_how_it_measures(
+    capfd: pytest.CaptureFixture[str], settings: tuple[str, ...], said: str
+) -> None:
+    given = ("--backend", "cpu", "--ranks", "2", "--algo", "ring", "--sizes", "1K")
+    code, out, _ = invoke(
+        capfd, "sweep", *given, "--dtype", "int8", "--repeats", "2", "--iters", "3", *settings
+    )
+    text = " ".join(line.removeprefix("#").strip() for line in out.splitlines())
+    assert code == 0
+    assert "allreduce: sum of int8; 2 ranks on 1 host: " in text
+    assert "size 1K, carried by shared memory" in text
+    assert "2 repeats of 3 launches, the median, of the slowest rank" in text
+    assert "versions: collbench " in text
+    assert f"1 row, {said}, " in text
 
 
 def test_a_price_is_not_the_best_of_what_was_measured(capfd: pytest.CaptureFixture[str]) -> None:
@@ -273,7 +325,7 @@ def test_only_knobs_that_vary_have_columns(capfd: pytest.CaptureFixture[str]) ->
         "--dtype",
         "float32,int8",
     )
-    assert out.splitlines()[0].split()[:4] == ["size", "algo", "dtype", "slots"]
+    assert table_of(out)[0].split()[:4] == ["size", "algo", "dtype", "slots"]
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
@@ -321,7 +373,7 @@ def test_points_waived_for_one_reason_share_a_line(
         str(file),
     )
     assert code == 0
-    waived = [line for line in out.splitlines() if "waived" in line]
+    waived = [line for line in table_of(out) if "waived" in line]
     assert [line.split()[:7] for line in waived] == [
         ["1K-4K", "*", "ce", "waived,", "6", "points:", "the"]
     ]
@@ -338,7 +390,7 @@ def test_points_waived_for_one_reason_share_a_line(
         "--slots",
         "2,4",
     )
-    assert [line.split()[:5] for line in out.splitlines() if "waived" in line] == [
+    assert [line.split()[:5] for line in table_of(out) if "waived" in line] == [
         ["1K-16M", "ring", "ce", "*", "waived,"]
     ]
 

@@ -253,6 +253,15 @@ def links(loaded: "ResultFile") -> str:
     parts = (
         [element("p", f"Links that limit rows, as the file has them: {named}.")] if named else []
     )
+    if loaded.topology is not None:
+        return section(
+            "links",
+            "Links",
+            element("p", "The machine that was measured, as it was found then."),
+            matrix(loaded.topology),
+            *[element("p", f"{note}.", class_="hint") for note in loaded.topology.notes],
+            *parts,
+        )
     near = likeness(loaded.frame)
     if near is None:
         unknown = (

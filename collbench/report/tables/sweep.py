@@ -45,8 +45,8 @@ class SweepTable:
             f"{'time us':>9}",
         ]
         if self.is_wide:
-            cells += [f"{'low':>9}", f"{'high':>9}", f"{'algbw':>7}"]
-        cells += [f"{'busbw':>7}"]
+            cells += [f"{'low us':>9}", f"{'high us':>9}", f"{'algbw GB/s':>10}"]
+        cells += [f"{'busbw GB/s':>10}"]
         if self.is_wide:
             cells += [f"{'of max':>6}"] if self.has_ceilings else []
             cells += [f"{'wrong':>6}", f"{'iters':>5}"]
@@ -67,8 +67,8 @@ class SweepTable:
                 f"{format_time_us(time):>9}"
                 for time in (record.time_low_us or 0, record.time_high_us or 0)
             ]
-            cells.append(f"{format_rate(record.algbw_gbs):>7}")
-        cells.append(f"{format_rate(record.busbw_gbs):>7}")
+            cells.append(f"{format_rate(record.algbw_gbs):>10}")
+        cells.append(f"{format_rate(record.busbw_gbs):>10}")
         if self.is_wide:
             if self.has_ceilings:
                 cells.append(f"{'-' if record.percent is None else f'{record.percent:.0f}%':>6}")
@@ -180,7 +180,7 @@ def best_lines(
         and len({getattr(row, knob.name) for row in ours}) > 1
     ]
     has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
-    heads = ["  size", *outer, "best", " time us", "  busbw", *["  auto"] * has_choice]
+    heads = ["  size", *outer, "best", " time us", "busbw GB/s", *["  auto"] * has_choice]
     numbers = {0, *range(len(outer) + 2, len(heads))}
     heads += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
     rows = []

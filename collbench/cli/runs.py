@@ -1,0 +1,96 @@
+"""`collbench runs`: the sweeps that were saved."""
+
+import sys
+from contextlib import suppress
+from datetime import datetime
+
+import click
+
+from collbench.cli._command import StrictCommand
+from collbench.cli._options import Whole, remark, width
+from collbench.cli._screen import say
+from collbench.report.tables.text import table
+from collbench.results.runs import SavedRun, folder_of_runs, remove, saved_runs
+from collbench.util.errors import UnavailableError
+from collbench.util.units import format_duration
+
+_MOST_SHOWN = 20
+_LEAST_TITLE = 20
+
+
+@click.command(name="runs", cls=StrictCommand)
+@click.option("--all", "show_all", is_flag=True, help="Show every run, not only the newest.")
+@click.option(
+    "--keep",
+    type=Whole(0),
+    default=None,
+    help="Remove all but so many of the newest runs, for example 50. Default: remove none.",
+)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> None:
+    """List the sweeps that were saved, the newest last; compare reads them as @1 (the newest), @2.
+
+    Every sweep is saved with its rows, its command and the machine, in collbench/runs of
+    $XDG_STATE_HOME or ~/.local/state.
+
+    \b
+    Examples:
+      collbench runs
+      collbench runs --keep 50
+      collbench compare @1
+      collbench compare @1 @2
+    """
+    runs = saved_runs()
+    keep: int | None = context.params["keep"]
+    if keep is not None:
+        old = runs[: max(0, len(runs) - keep)]
+        try:
+            remove(old)
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot remove a saved run: {error.strerror}: {error.filename}",
+                "is it another user's?",
+            ) from None
+        remark(f"Removed {len(old)} of {len(runs)} saved runs.")
+        runs = runs[len(old) :]
+    if not runs:
+        say(f"No run is saved in {_place()}.")
+        return
+    shown = runs if context.params["show_all"] else runs[-_MOST_SHOWN:]
+    rows = [_cells(run) for run in shown]
+    heads = ["", "started", "rows", "wrong", "took", "what"]
+    taken = len(table(heads, [[*row[:-1], ""] for row in rows], right={2, 3, 4})[0]) + 2
+    room = max(_LEAST_TITLE, width(sys.stdout) - taken)
+    rows = [[*row[:-1], _cut(row[-1], room)] for row in rows]
+    for line in table(heads, rows, right={2, 3, 4}):
+        say(line.rstrip())
+    if len(shown) < len(runs):
+        remark(f"{len(runs) - len(shown)} older runs: --all shows them.")
+    remark(f"The files are in {_place()}.")
+
+
+def _cells(run: SavedRun) -> list[str]:
+    facts = run.facts
+    started = facts.started
+    with suppress(ValueError):
+        started = f"{datetime.fromisoformat(facts.started).astimezone():%Y-%m-%d %H:%M}"
+    ended = "" if facts.exit_code >= 0 else "cut off: "
+    return [
+        f"@{run.number}",
+        started,
+        f"{facts.rows}" if facts.exit_code >= 0 else "?",
+        f"{facts.wrong}" if facts.exit_code >= 0 else "?",
+        format_duration(facts.seconds) if facts.seconds else "?",
+        ended + facts.title,
+    ]
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
+def _place() -> str:
+    try:
+        return str(folder_of_runs())
+    except RuntimeError:
+        return "a folder of your home, which has none"

@@ -1,0 +1,189 @@
+"""What a sweep says of itself, before the rows and after them: what is measured, how, on what, and
+what came of it. A saved screen then needs no explanation.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TypeVar
+
+from collbench import __version__
+from collbench.results.record import Record
+from collbench.spec.case import Case
+from collbench.spec.collectives import collective
+from collbench.spec.options import Settings
+from collbench.spec.peers import is_peer
+from collbench.util.units import format_duration, format_rate, format_size, format_time_us
+
+_CARRIERS = {
+    "shm": "shared memory",
+    "net": "messages of MPI",
+    "p2p": "loads and stores between GPUs",
+    "ce": "copy engines",
+}
+_MOST_NAMED = 4  # of things that a line names before it counts them
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOf:
+    """What a sweep runs: cases that are not waived, and the sessions that carry them.
+
+    devices, versions: of the sessions by their backends. hosts: of the ranks, by name or number,
+    the local one alone without a launcher. links: the slowest that carry the largest size, where
+    they are known. is_timed: whether anything measures; the model predicts.
+    """
+
+    command: str
+    cases: Sequence[Case]
+    settings: Settings
+    hosts: Sequence[object]
+    devices: dict[str, str]
+    versions: dict[str, str]
+    links: Sequence[str]
+    is_timed: bool
+
+
+def head_lines(run: RunOf, columns: int) -> list[str]:
+    """The lines above the rows."""
+    texts = [run.command, *_what(run), *_how(run), _versions(run)]
+    return [
+        line
+        for text in texts
+        for line in wrap(text, columns, initial_indent="# ", subsequent_indent="#   ")
+    ]
+
+
+def _what(run: RunOf) -> list[str]:
+    ops = _distinct(run.cases, lambda case: case.op)
+    ranks = sorted(set(_distinct(run.cases, lambda case: case.ranks)))
+    if not run.cases:
+        return []
+    hosts = len(set(run.hosts)) or 1
+    devices = list(dict.fromkeys(run.devices.values()))
+    sizes = sorted({case.size_bytes for case in run.cases})
+    reductions = _distinct(
+        [case for case in run.cases if collective(case.op).is_reduction], lambda case: case.redop
+    )
+    of = [
+        _listed(reductions, "reductions"),
+        "of",
+        _listed(_distinct(run.cases, lambda case: case.dtype), "types"),
+    ]
+    placements = _distinct(run.cases, lambda case: "in place" if case.in_place else "")
+    roots = _distinct(
+        [case for case in run.cases if collective(case.op).is_rooted], lambda case: case.root
+    )
+    return [
+        f"{_listed(ops, 'collectives')}: {' '.join(of if reductions else of[2:])}"
+        + (", in place" if placements == ["in place"] else "")
+        + (f", root {_listed(roots, 'roots')}" if roots else "")
+        + f"; {', '.join(map(str, ranks))} ranks on {hosts} host{'s' * (hosts > 1)}"
+        + (f": {_listed(devices, 'devices')}" if devices else ""),
+        f"{_range(sizes)}, carried by {_carriers(run)}",
+    ]
+
+
+def _carriers(run: RunOf) -> str:
+    names = _distinct(run.cases, _carrier) if run.is_timed or not run.links else []
+    links = _listed(list(dict.fromkeys(run.links)), "links")
+    return ": ".join(filter(None, (_listed(names, "transports"), links)))
+
+
+def _carrier(case: Case) -> str:
+    if is_peer(case.backend):
+        return f"{case.backend} itself"
+    return _CARRIERS.get(case.transport, case.transport)
+
+
+def _range(sizes: Sequence[int]) -> str:
+    first, last = format_size(sizes[0]), format_size(sizes[-1])
+    if len(sizes) == 1:
+        return f"size {first}"
+    return f"{len(sizes)} sizes from {first} to {last}"
+
+
+def _how(run: RunOf) -> list[str]:
+    settings = run.settings
+    if not run.is_timed:
+        return ["predicted, not measured: times in us, rates in GB/s"]
+    launches = f"{settings.iterations} launches" if settings.iterations else "automatic launches"
+    together = f" of {settings.aggregate}" if settings.aggregate > 1 else ""
+    repeats = f"{settings.repeats} repeat{'s' * (settings.repeats > 1)} of {launches}{together}"
+    buffers = "the same buffers again (hot)" if settings.hot else "sets of buffers in turn"
+    checked = "every element compared" if settings.is_checked else "no result compared"
+    return [
+        f"{repeats}, the median, of the slowest rank; {buffers}; {checked};"
+        " times in us, rates in GB/s"
+    ]
+
+
+def _versions(run: RunOf) -> str:
+    texts = [f"{name}: {text}" for name, text in run.versions.items() if text]
+    own = f"collbench {__version__}, Python {platform.python_version()}"
+    return f"versions: {'; '.join([own, *texts])}" if run.is_timed else ""
+
+
+def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns: int) -> list[str]:
+    """The lines below the rows and the tables: how many rows, what was wrong, the highest rate and
+    the lowest time of ours among those that are no noise, and where the rows are.
+    """
+    measured = [row for row in records if row.status != "waived"]
+    if not measured:
+        return []
+    compared = [row for row in measured if row.wrong is not None]
+    wrong = sum(int(row.wrong or 0) for row in compared)
+    failed = sum(row.status == "error" for row in measured)
+    parts = [f"{len(measured)} row{'s' * (len(measured) != 1)}"]
+    if waived := len(records) - len(measured):
+        parts.append(f"{waived} waived")
+    if failed:
+        parts.append(f"{failed} failed")
+    if len(compared) == len(measured):
+        parts += ["every element compared", f"{wrong} wrong"]
+    elif compared:
+        parts += [f"every element of {len(compared)} compared", f"{wrong} wrong"]
+    else:
+        is_predicted = all("modelled" in row.notes for row in measured)
+        parts.append("all predicted" if is_predicted else "no element compared")
+    lines = [f"{', '.join(parts)}, {format_duration(seconds)}."]
+    lines += _extremes(
+        [
+            row
+            for row in measured
+            if row.status == "ok" and not is_peer(row.backend) and "noisy" not in row.notes
+        ]
+    )
+    if saved_as:
+        lines.append(f"Saved as {saved_as}: collbench compare {saved_as}")
+    return [part for line in lines for part in wrap(line, columns, subsequent_indent="  ")]
+
+
+def _extremes(rows: Sequence[Record]) -> list[str]:
+    """The highest bus bandwidth and the lowest time, of one workload alone: others are not told
+    apart by a number.
+    """
+    timed = [row for row in rows if row.time_us is not None and row.busbw_gbs is not None]
+    if not timed or len({(row.op, row.ranks) for row in timed}) > 1:
+        return []
+    top = max(timed, key=lambda row: row.busbw_gbs or 0.0)
+    quick = min(timed, key=lambda row: row.time_us or 0.0)
+    share = f", {top.percent:.0f}% of the ceiling ({top.limit})" if top.percent is not None else ""
+    return [
+        f"Highest bus bandwidth: {format_rate(top.busbw_gbs or 0.0)} GB/s, {top.algo} at"
+        f" {format_size(top.size_bytes)}{share}.",
+        f"Lowest time: {format_time_us(quick.time_us or 0.0)} us, {quick.algo} at"
+        f" {format_size(quick.size_bytes)}.",
+    ]
+
+
+def _distinct(cases: Iterable[Case], of: Callable[[Case], Item]) -> list[Item]:
+    return list(dict.fromkeys(of(case) for case in cases))
+
+
+def _listed(items: Sequence[object], what: str) -> str:
+    """A few things by name, many by their number."""
+    if len(items) > _MOST_NAMED:
+        return f"{len(items)} {what}"
+    return ", ".join(map(str, items))

@@ -1,0 +1,171 @@
+"""Saved runs: the rows of every sweep, with the command that measured them and the machine, in a
+folder of the user's state ($XDG_STATE_HOME, else ~/.local/state). `@1` names the newest.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from collbench.results.record import Record, Writer
+from collbench.util.errors import CollbenchError, UsageError
+from collbench.util.files import write_whole
+from collbench.util.reading import parse_json, read_bytes
+
+NEWEST = "@1"
+_ROWS, _FACTS, _MACHINE = "rows.csv", "run.json", "machine.json"
+_MOST_FACTS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a run was. started: ISO 8601, to the microsecond. seconds: until it ended, 0 if it was
+    cut off. exit_code: -1 if it was cut off. title: what was measured, in a few words.
+    """
+
+    command: str
+    started: str
+    title: str
+    points: int
+    rows: int = 0
+    wrong: int = 0
+    seconds: float = 0.0
+    exit_code: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRun:
+    """A run that can be read again: `number` 1 is the newest."""
+
+    number: int
+    folder: Path
+    facts: RunFacts
+
+    @property
+    def rows(self) -> Path:
+        """The file of its rows."""
+        return self.folder / _ROWS
+
+    @property
+    def machine(self) -> Path:
+        """A recording of the machine, which may be missing."""
+        return self.folder / _MACHINE
+
+
+def folder_of_runs() -> Path:
+    """Where runs are saved. Raises RuntimeError if there is no home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # the standard takes no relative folder
+    root = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return root / "collbench" / "runs"
+
+
+class Keeper:
+    """Saves a run while it goes on: nothing before its first row that is not waived. Whatever fails
+    there is told in `problem` and ends the saving, not the run.
+    """
+
+    def __init__(self, name: str, facts: RunFacts, machine: str = "") -> None:
+        self.facts, self.problem = facts, ""
+        self._name, self._machine = name, machine
+        self._writer: Writer | None = None
+        self._waived: list[Record] = []
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether there is anything to read again."""
+        return self._writer is not None and not self.problem
+
+    def keep(self, record: Record) -> None:
+        """Save a row."""
+        if self.problem:
+            return
+        if self._writer is None and record.status == "waived":
+            self._waived.append(record)
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._begin()
+                self._writer.write(self._waived)
+            self._writer.write([record])
+        except (OSError, RuntimeError, CollbenchError) as error:
+            self.problem = error.message if isinstance(error, CollbenchError) else str(error)
+
+    def _begin(self) -> Writer:
+        folder = folder_of_runs() / self._name
+        folder.mkdir(mode=0o700, parents=True)
+        _write(folder / _FACTS, self.facts)
+        if self._machine:
+            write_whole(folder / _MACHINE, self._machine.encode())
+        return Writer(folder / _ROWS)
+
+    def finish(self, facts: RunFacts) -> None:
+        """Close the rows and say how the run ended."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        if not self.problem:
+            try:
+                _write(folder_of_runs() / self._name / _FACTS, facts)
+            except (OSError, RuntimeError) as error:
+                self.problem = str(error)
+
+
+def _write(file: Path, facts: RunFacts) -> None:
+    write_whole(file, (json.dumps(asdict(facts), indent=1) + "\n").encode())
+
+
+def saved_runs() -> list[SavedRun]:
+    """Every saved run, the newest last. A folder that is none is left out."""
+    found = []
+    with suppress(OSError, RuntimeError):
+        for folder in folder_of_runs().iterdir():
+            facts = _facts_of(folder)
+            if facts is not None and (folder / _ROWS).is_file():
+                found.append((folder, facts))
+    found.sort(key=lambda one: (one[1].started, one[0]))
+    return [
+        SavedRun(number=len(found) - place, folder=folder, facts=facts)
+        for place, (folder, facts) in enumerate(found)
+    ]
+
+
+def _facts_of(folder: Path) -> RunFacts | None:
+    """The facts in a folder, None where they are missing or broken."""
+    file = folder / _FACTS
+    try:
+        text = read_bytes(file, _MOST_FACTS_BYTES).decode()
+        facts = RunFacts(**parse_json(text, str(file), _MOST_FACTS_BYTES))  # type: ignore[arg-type]
+    except (OSError, ValueError, TypeError, UsageError):
+        return None
+    kinds = {name: type(value) for name, value in asdict(_KINDS).items()}
+    is_sound = all(
+        isinstance(value, (int, float) if kinds[name] is float else kinds[name])
+        for name, value in asdict(facts).items()
+    )
+    return facts if is_sound else None
+
+
+_KINDS = RunFacts(command="", started="", title="", points=0)
+
+
+def saved_run(name: str) -> SavedRun:
+    """The run of a name such as `@1`. Raises UsageError if there are not so many."""
+    runs, number = saved_runs(), int(name.removeprefix("@"))
+    if not 1 <= number <= len(runs):
+        have = (
+            f"there are {len(runs)}" if len(runs) > 1 else f"there is {'one' if runs else 'none'}"
+        )
+        raise UsageError(
+            f"{name}: no such saved run, {have}", "collbench runs lists them; @1 is the newest"
+        )
+    return runs[-number]
+
+
+def remove(runs: Sequence[SavedRun]) -> None:
+    """Remove runs. Raises OSError."""
+    for run in runs:
+        shutil.rmtree(run.folder)

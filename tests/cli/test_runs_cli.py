@@ -1,0 +1,118 @@
+"""Sweeps are saved without being asked, listed, and read again by number."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run
+from collbench.results.record import read
+from collbench.results.runs import saved_runs
+from tests.support.commands import MODEL
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of state, which does not exist yet."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+def sweep(*args: str) -> int:
+    """Predict two sizes."""
+    return run([*MODEL, "--algo", "ring", "--sizes", "1K,1M", *args])
+
+
+def test_a_sweep_is_saved_with_its_command_and_its_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert sweep("--machine", "dgx-1v") == 0
+    assert "Saved as @1: collbench compare @1" in capsys.readouterr().out
+    (one,) = saved_runs()
+    given = " ".join([*MODEL, "--algo", "ring", "--sizes", "1K,1M", "--machine", "dgx-1v"])
+    assert one.facts.command == f"collbench {given}"
+    assert (one.facts.rows, one.facts.wrong, one.facts.exit_code) == (2, 0, 0)
+    assert one.facts.title.startswith("allreduce; ")
+    assert [row.size_bytes for row in read(one.rows)] == [1 << 10, 1 << 20]
+    assert json.loads(one.machine.read_text())["format"] == "collbench-recording"
+    assert one.folder.stat().st_mode & 0o077 == 0
+
+
+def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["runs"]) == 0
+    assert "No run is saved" in capsys.readouterr().out
+    for op in ("allreduce", "broadcast", "allgather"):
+        assert sweep("--op", op) == 0
+    capsys.readouterr()
+    assert run(["runs"]) == 0
+    heads, *lines = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["started", "rows", "wrong", "took", "what"]
+    assert [line.split()[0] for line in lines] == ["@3", "@2", "@1"]
+    assert ["allreduce" in lines[0], "broadcast" in lines[1], "allgather" in lines[2]] == [True] * 3
+
+
+def test_runs_are_compared_by_number(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sweep() == sweep() == 0
+    capsys.readouterr()
+    assert run(["compare", "@1"]) == 0
+    assert "allreduce" in capsys.readouterr().out
+    assert run(["compare", "@1", "@2"]) == 0
+    page = tmp_path / "page.html"
+    assert run(["compare", "@1", "--html", str(page)]) == 0
+    assert "The machine that was measured, as it was found then." in page.read_text()
+    capsys.readouterr()
+    assert run(["compare", "@3"]) == 2
+    assert "@3: no such saved run, there are 2" in capsys.readouterr().err
+    (tmp_path / "@1").write_text("no results")
+    assert run(["compare", "@1"]) == 2
+
+
+def test_old_runs_are_removed_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        assert sweep() == 0
+    newest = saved_runs()[-1].folder
+    assert run(["runs", "--keep", "1"]) == 0
+    assert [one.folder for one in saved_runs()] == [newest]
+    assert "Removed 2 of 3" in capsys.readouterr().err
+
+
+def test_what_is_waived_or_dry_is_not_saved_as_a_run_that_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert sweep("--dry-run") == 0
+    assert not saved_runs()
+
+
+def test_a_run_that_cannot_be_saved_goes_on(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state.write_text("a file where the folder should be")
+    assert sweep() == 0
+    assert "The run is not saved: " in capsys.readouterr().err
+
+
+def test_what_is_no_run_is_left_out(state: Path) -> None:
+    assert sweep() == 0
+    runs = state / "collbench" / "runs"
+    (runs / "note.txt").write_text("mine")
+    (runs / "empty").mkdir()
+    for number, text in enumerate(("", "[]", '{"command": 1}', "{" * 100)):
+        folder = runs / f"broken{number}"
+        folder.mkdir()
+        (folder / "run.json").write_text(text)
+        (folder / "rows.csv").write_text("")
+    assert len(saved_runs()) == 1
+
+
+def test_a_run_that_was_cut_off_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    (one,) = saved_runs()
+    facts = json.loads((one.folder / "run.json").read_text())
+    (one.folder / "run.json").write_text(json.dumps({**facts, "exit_code": -1, "rows": 0}))
+    capsys.readouterr()
+    assert run(["runs"]) == 0
+    assert "cut off: allreduce" in capsys.readouterr().out
