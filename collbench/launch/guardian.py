@@ -193,6 +193,7 @@ class _Guardian:
     def __init__(self, page: Page, rank_pid: int, started: Launcher, cleaner: int) -> None:
         self.page, self.rank_pid, self.started = page, rank_pid, started
         self.cleaner: int | None = cleaner  # while MPI starts
+        self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
         self.siblings: dict[int, list[int]] = {}
         self.scanned = 0.0
@@ -208,6 +209,7 @@ class _Guardian:
                 late_s = time.monotonic() - looked - tick_s
                 self.suspended_s += late_s if late_s > _SUSPENDED_S else 0
             elif signalled.si_signo != signal.SIGCHLD and signalled.si_code != _FROM_TERMINAL:
+                self.interruption = signalled.si_signo
                 os.kill(self.rank_pid, signalled.si_signo)
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.rank_pid:
@@ -226,9 +228,14 @@ class _Guardian:
                 os.close(self.cleaner)
                 self.cleaner = None
             if (story := self._story(*state)) and self._is_my_turn(*state):
-                hint = HangError.general_hint
-                self._end(HangError.exit_code, f"Error: {story}\nHint: {hint}\n")
-                return HangError.exit_code
+                code, text = (
+                    HangError.exit_code,
+                    f"Error: {story}\nHint: {HangError.general_hint}\n",
+                )
+                if is_starting and self.interruption:  # rank 0 obeyed it, and had no guardian yet
+                    code, text = 128 + self.interruption, ""
+                self._end(code, text)
+                return code
 
     def _ended(self, code: int) -> int:
         """What is to be said and done where the rank ended so; returns the exit code."""
