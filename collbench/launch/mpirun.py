@@ -132,17 +132,24 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
         try:
             return self._driver.call(method, args, timeout_s)
         except RankLostError as error:
-            reasons = [
-                line.removeprefix("Error: ")
-                for line in self._stderr_lines()
-                if line.startswith("Error: ")
-            ]
+            reasons = self._reasons()
             # its ranks end with it, and who gave up knows more than who finds them all gone
             if reasons:
                 error.message = "; ".join(reasons)
             elif (code := self._mpirun.poll()) is not None and code < 0:
                 error.message = f"mpirun {fate(0, code)}, and its ranks with it"
             raise
+
+    def _reasons(self) -> list[str]:
+        """Why ranks or their guardians gave up, as they say it, which may take a moment to come."""
+        deadline = time.monotonic() + _END_S
+        while True:
+            is_over = self._mpirun.poll() is not None or time.monotonic() > deadline
+            lines = self._stderr_lines()
+            reasons = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
+            if reasons or is_over:
+                return reasons
+            time.sleep(_LOOK_S)
 
     def _stderr_lines(self) -> list[str]:
         """What mpirun and the ranks wrote to stderr."""
