@@ -192,7 +192,7 @@ class _Guardian:
 
     def __init__(self, page: Page, rank_pid: int, started: Launcher, cleaner: int) -> None:
         self.page, self.rank_pid, self.started = page, rank_pid, started
-        self.cleaner: int | None = cleaner  # while MPI starts
+        self.cleaner: int | None = cleaner  # while memory of MPI's has a name
         self.interruption = 0  # the last signal that the launcher has sent
         self.launcher_pid = os.getppid()
         self.siblings: dict[int, list[int]] = {}
@@ -222,11 +222,8 @@ class _Guardian:
                 continue
             is_starting = state[1] is None
             tick_s = _FAST_TICK_S if is_starting else _TICK_S
-            if not is_starting and self.cleaner is not None:
-                with suppress(BrokenPipeError):
-                    os.write(self.cleaner, b"\n")
-                os.close(self.cleaner)
-                self.cleaner = None
+            if not is_starting and self.started.vendor == "MPICH":  # its memory has no name now
+                self._dismiss_cleaner()
             if (story := self._story(*state)) and self._is_my_turn(*state):
                 code, text = (
                     HangError.exit_code,
@@ -247,11 +244,20 @@ class _Guardian:
             self._end(code, "Interrupted.\n" if is_silent else "")
             return code
         if code >= 0:
+            self._dismiss_cleaner()
             return code
         # by which a rank that was to end all ends itself at last, has spoken before
         text = f"Error: rank {rank} {fate(0, code)}\nHint: {RankLostError.general_hint}\n"
         self._end(HangError.exit_code, text if -code != signal.SIGALRM else "")
         return HangError.exit_code
+
+    def _dismiss_cleaner(self) -> None:
+        """Nothing of MPI's will be left behind."""
+        if self.cleaner is not None:
+            with suppress(BrokenPipeError):
+                os.write(self.cleaner, b"\n")
+            os.close(self.cleaner)
+            self.cleaner = None
 
     def _story(self, wait: Wait, world: World | None) -> str:
         """Why the rank has waited too long, or an empty text."""
@@ -297,14 +303,15 @@ class _Guardian:
     def _end(self, exit_code: int, text: str) -> None:
         """Print why, and end all ranks so that the launcher's exit code is that one.
 
-        The others of this host stand still from now on: an MPI library that misses a rank may end
-        all with a code and a message of its own. MPICH's launcher would report our code or that of
-        a rank that it killed, by chance; what MPI_Abort asks of it goes ahead of any process's end.
-        Others keep the first code.
+        MPICH's launcher would report our code or that of a rank that it killed, by chance; what
+        MPI_Abort asks of it goes ahead of any process's end, and so does what a rank asks for that
+        misses another one: the ranks of this host stand still from now on. Open MPI's keeps the
+        first code, and may hang where it has to end a rank that stands still.
         """
-        frozen = self._freeze()
+        is_mpich = self.started.vendor == "MPICH"
+        frozen = self._freeze() if is_mpich else set[int]()
         say(text)
-        if self.started.vendor == "MPICH" and os.environ.get("PMI_FD", "").isdecimal():
+        if is_mpich and os.environ.get("PMI_FD", "").isdecimal():
             with suppress(OSError):
                 os.write(int(os.environ["PMI_FD"]), f"cmd=abort exitcode={exit_code}\n".encode())
             time.sleep(_OBEY_S)
