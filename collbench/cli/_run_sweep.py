@@ -69,11 +69,11 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
     recordings = recordings_of(group, options)
 
     def drive() -> int:
-        from collbench.machine.discovery import record, topology_of
+        from collbench.machine.discovery import topology_of
 
         topology = topology_of(recordings) if recordings else None
         links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(group, sweep, settings, options, csv, links, recordings or [record()])
+        return _drive(group, sweep, settings, options, csv, links, recordings)
 
     return drive_on_rank0(group, drive)
 
@@ -141,12 +141,14 @@ def _drive(
         width(out),
         has_ceilings=links.are_known,
     )
+    from collbench.machine.discovery import record
+
     opened = (
         Writer(csv if isinstance(csv, Path) else document_on_stdout()) if csv is not None else None
     )
     with (
         closing(opened) if opened is not None else nullcontext() as writer,
-        saved(measurement, requested, recordings) as run,
+        saved(measurement, requested, recordings or [record()]) as run,
     ):
         last_rows: Mapping[tuple[object, ...], Record] = {}
         if options.get("resume") and isinstance(csv, Path) and writer is not None and writer.rows:

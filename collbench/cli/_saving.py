@@ -45,6 +45,11 @@ class SavedSweep:
         self._keeper.keep(record)
 
     @property
+    def has_wrong_data(self) -> bool:
+        """Whether any row was wrong."""
+        return self._wrong > 0
+
+    @property
     def is_saved(self) -> bool:
         """Whether the rows can be read again."""
         return self._keeper.is_saved
@@ -82,7 +87,7 @@ def saved(
         sweep.finish(error.exit_code)
         raise
     else:
-        sweep.finish(0)
+        sweep.finish(1 if sweep.has_wrong_data else 0)
 
 
 def command_line() -> str:

@@ -4,7 +4,7 @@ the rank's waits a deadline from before MPI starts until it has ended.
 It needs neither the rank's Python lock nor MPI, so no call of a library keeps it from looking. The
 rank writes what it waits for to memory that both share. Past the deadline the guardian says who
 keeps the rank waiting, and ends all ranks; so it does when the rank is killed. It passes signals
-on, and ends as the rank does.
+on, and ends as the rank does. A cleaner outlives both, and removes memory that MPI has left.
 """
 
 import atexit

@@ -5,7 +5,8 @@ Run as a file, with the driver's process id and the launcher's command line. It 
 does. It needs the standard library alone, so that it starts in a moment.
 
 A library names the memory that its ranks share, until all have attached it (MPICH) or to the end
-(Open MPI). A rank that is killed before leaves the name behind, so the reaper removes it.
+(Open MPI). A rank that is killed before leaves the name behind, so the reaper removes it; under a
+launcher of the user's, which has no reaper, a cleaner does (see guardian.py).
 """
 
 import ctypes
@@ -85,7 +86,11 @@ def mapped_files(pid: str = "[0-9]*") -> set[Path]:
             for line in maps.read_text().splitlines():
                 path = line.split(maxsplit=5)[5:]
                 # one that has no name any more ends in " (deleted)"
-                if path and path[0].startswith(f"{_SHARED}/"):
+                if (
+                    path
+                    and path[0].startswith(f"{_SHARED}/")
+                    and not path[0].endswith(" (deleted)")
+                ):
                     found.add(Path(path[0]))
     return found
 

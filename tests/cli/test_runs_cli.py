@@ -1,11 +1,15 @@
 """Sweeps are saved without being asked, listed, and read again by number."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 
-from collbench.cli import run
+from collbench.cli import cli, run
+from collbench.cli._saving import saved
 from collbench.results.record import read
 from collbench.results.runs import saved_runs
 from tests.support.commands import MODEL
@@ -37,6 +41,16 @@ def test_a_sweep_is_saved_with_its_command_and_its_machine(
     assert [row.size_bytes for row in read(one.rows)] == [1 << 10, 1 << 20]
     assert json.loads(one.machine.read_text())["format"] == "collbench-recording"
     assert one.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_run_with_wrong_data_says_so() -> None:
+    assert sweep() == 0
+    record = replace(read(saved_runs()[0].rows)[0], status="wrong", wrong=1)
+    measured = SimpleNamespace(points=[], run_id="another")
+    with click.Context(cli, obj=("sweep",)), saved(measured, [], []) as one:  # type: ignore[arg-type]
+        one.keep(record)
+    facts = saved_runs()[-1].facts
+    assert (facts.rows, facts.wrong, facts.exit_code) == (1, 1, 1)
 
 
 def test_runs_are_listed_the_newest_last(capsys: pytest.CaptureFixture[str]) -> None:

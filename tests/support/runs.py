@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.launcher import OPEN_MPI_VARIABLES, find_mpirun
+from collbench.launch.reaper import mapped_files
 from collbench.results.record import Record, read
 from collbench.util.errors import CollbenchError
 
@@ -165,7 +166,7 @@ class Run:
 
     def note_memory(self) -> None:
         """Take note of the shared memory that the run has now: nothing of it may be left."""
-        self._memory |= {file for pid in self.pids() for file in _named_memory(pid)}
+        self._memory |= {file for pid in self.pids() for file in mapped_files(str(pid))}
 
     def memory_left(self) -> list[Path]:
         """The shared memory that was noted and still has a name."""
@@ -282,19 +283,6 @@ def _parent(pid: int) -> int:
 def _started(pid: int) -> tuple[int, int]:
     fields = _stat(pid)
     return (int(fields[19]) if fields else 0), pid
-
-
-def _named_memory(pid: int) -> list[Path]:
-    """Files of /dev/shm that a process has mapped and that still have a name."""
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    except OSError:
-        return []
-    return [
-        Path(line.split(maxsplit=5)[5])
-        for line in lines
-        if " /dev/shm/" in line and not line.endswith("(deleted)")
-    ]
 
 
 def kill(pid: int) -> None:

@@ -593,12 +593,8 @@ class CpuBackend(Backend):
     def private_bytes(self, plan: Plan, *, hot: bool) -> int:
         bound = sets_of(plan, hot=hot) * plan.operand_count()
         looked_at = -(-len(plan.connections) // plan.n)
-        return (
-            own_bytes(plan, hot=hot)
-            + _RANK_BYTES
-            + bound * _OPERAND_BYTES
-            + looked_at * _CONNECTION_BYTES
-        )
+        unshared_bytes = _RANK_BYTES + bound * _OPERAND_BYTES + looked_at * _CONNECTION_BYTES
+        return own_bytes(plan, hot=hot) + unshared_bytes
 
     def open(self, group: Group, plans: Sequence[Plan], options: SessionOptions) -> CpuSession:
         return CpuSession(group, plans, hot=options.hot)
