@@ -21,15 +21,15 @@ import struct
 import sys
 import termios
 import time
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.launch.cleaner import CLEANER, PR_SET_NAME, command_of, fork, start_cleaner
 from collbench.launch.driver import RUNS, fate
 from collbench.launch.launcher import INTERRUPTIONS, Launcher, launcher
-from collbench.launch.reaper import CLOCK_S, descendants, remove_memory_of_mpi
+from collbench.launch.reaper import descendants
 from collbench.util.errors import HangError, RankLostError
 from collbench.util.text import printable
 
@@ -40,9 +40,10 @@ TURN_S = 1.0  # a rank waits so long for a lower one to report and to end all ra
 _TICK_S, _FAST_TICK_S = 1.0, 0.1  # between two looks, and while MPI starts
 _SUSPENDED_S = 2.0  # a look that is so late was not the guardian's fault: nobody had run
 _OBEY_S = 3.0  # for a launcher to do as it is told
-_NAME, _CLEANER = "cb-guardian", "cb-cleaner"
-_CLEAN_S = 5.0  # for ranks that have been killed to end
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_REGISTER_S = 0.5  # for a launcher to hear of ranks that have come last
+_COME_S = 3.0  # for the other ranks of this host to come
+_NAME = "cb-guardian"
+_PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGCHLD, *INTERRUPTIONS)
 _INTERRUPTED = [128 + number for number in INTERRUPTIONS]
 _FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
@@ -51,13 +52,14 @@ _FROM_TERMINAL = 0x80  # SI_KERNEL: every process of the terminal has had it
 @dataclass(frozen=True, slots=True)
 class Wait:
     """What a rank waits for: since when and until when (monotonic seconds), and after how many
-    seconds it ends where another rank is seen stopped or gone.
+    seconds it ends where a rank is seen stopped or gone. is_last: the others may have ended.
     """
 
     what: str = ""
     since: float = 0.0
     until: float = math.inf
     lost_s: float = math.inf
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,10 @@ def start(page: Page, started: Launcher) -> None:
     sys.stderr.flush()
     guardian_pid = os.getpid()
     libc = ctypes.CDLL(None)
-    cleaner = _start_cleaner(libc)
+    cleaner = start_cleaner(libc, started)
     # until here and from there on a signal finds its handler, in between nobody
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    child = _fork()
+    child = fork()
     if child == 0:
         os.close(cleaner)
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -144,41 +146,10 @@ def start(page: Page, started: Launcher) -> None:
         return
     code = HangError.exit_code
     try:
-        libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
+        libc.prctl(PR_SET_NAME, _NAME.encode(), 0, 0, 0)
         code = _Guardian(page, child, started, cleaner).watch()
     finally:
         os._exit(code)
-
-
-def _start_cleaner(libc: ctypes.CDLL) -> int:
-    """Start a process that outlives this one, and removes what MPI has left in /dev/shm if this one
-    ends before a byte was written to the file that is returned: a launcher that ends its ranks
-    kills their guardians, too.
-    """
-    since = time.time() - CLOCK_S
-    end, start = os.pipe()
-    if _fork():
-        os.close(end)
-        return start
-    try:
-        libc.prctl(_PR_SET_NAME, _CLEANER.encode(), 0, 0, 0)
-        os.setsid()  # signals to the launcher's ranks go to their process group
-        for number in INTERRUPTIONS:
-            signal.signal(number, signal.SIG_IGN)
-        for entry in list(Path("/proc/self/fd").iterdir()):
-            if int(entry.name) != end:
-                with suppress(OSError):  # the list's own
-                    os.close(int(entry.name))
-        if not os.read(end, 1):
-            remove_memory_of_mpi(since, _CLEAN_S)
-    finally:
-        os._exit(0)
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():  # of threads that a library has: they do nothing yet
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _wake(guardian_pid: int) -> None:
@@ -246,9 +217,11 @@ class _Guardian:
         if code >= 0:
             self._dismiss_cleaner()
             return code
-        # by which a rank that was to end all ends itself at last, has spoken before
         text = f"Error: rank {rank} {fate(0, code)}\nHint: {RankLostError.general_hint}\n"
-        self._end(HangError.exit_code, text if -code != signal.SIGALRM else "")
+        if -code == signal.SIGALRM:  # sent by one that has spoken, and whose code is to be first
+            text = ""
+            time.sleep(2 * _REGISTER_S)
+        self._end(HangError.exit_code, text)
         return HangError.exit_code
 
     def _dismiss_cleaner(self) -> None:
@@ -270,9 +243,9 @@ class _Guardian:
             return ""
         fates = self._fates(world)
         own = fates.pop(self.started.rank, RUNS)
-        lost = {rank: what for rank, what in fates.items() if what != RUNS}
+        lost = {rank: what for rank, what in fates.items() if what != RUNS and not wait.is_last}
         me = f"rank {self.started.rank}"
-        if own != RUNS and (RUNS in fates.values() or not fates):
+        if own != RUNS and not (fates and all(map(_is_stopped, fates.values()))):
             return f"{me} {own}"
         if own != RUNS or not (lost or is_late):  # the whole job is stopped, or all may yet come
             return ""
@@ -306,10 +279,11 @@ class _Guardian:
         MPICH's launcher would report our code or that of a rank that it killed, by chance; what
         MPI_Abort asks of it goes ahead of any process's end, and so does what a rank asks for that
         misses another one: the ranks of this host stand still from now on. Open MPI's keeps the
-        first code, and may hang where it has to end a rank that stands still.
+        first code, and may hang where it has to end a rank that stands still, or where a rank makes
+        itself known while the job ends: ranks that still start end before their guardians do.
         """
         is_mpich = self.started.vendor == "MPICH"
-        frozen = self._freeze() if is_mpich else set[int]()
+        frozen = _stop(self._others()) if is_mpich else set[int]()
         say(text)
         if is_mpich and os.environ.get("PMI_FD", "").isdecimal():
             with suppress(OSError):
@@ -318,26 +292,51 @@ class _Guardian:
             for pid in frozen:  # the launcher has not ended them
                 _send(pid, signal.SIGALRM)
                 _send(pid, signal.SIGCONT)
+        elif self.started.vendor == "Open MPI" and self._is_starting():
+            self._end_all_that_start()
         _send(self.rank_pid, signal.SIGKILL)
 
-    def _freeze(self) -> set[int]:
-        """Stop the other ranks of this host, at once those that are known; returns which."""
+    def _end_all_that_start(self) -> None:
+        """End the other ranks of this host, those that have not come yet as soon as they come."""
+        ended = set[int]()
+        deadline = time.monotonic() + _COME_S
+        while len(ended) < self.started.local_size - 1 and time.monotonic() < deadline:
+            for pid in {*self._others()} - ended:
+                _send(pid, signal.SIGALRM)
+                ended.add(pid)
+            time.sleep(_FAST_TICK_S)
+        time.sleep(_REGISTER_S)
+
+    def _is_starting(self) -> bool:
+        state = self.page.read()
+        return state is not None and state[1] is None
+
+    def _others(self) -> Iterator[int]:
+        """The other ranks of this host, first those that are known; but nothing that a launcher has
+        started itself: it may take it for ended.
+        """
         state = self.page.read()
         if state is not None and (world := state[1]) is not None:
             own_host = world.hosts[self.started.rank]
-            return self._stop(
-                pid for host, pid in zip(world.hosts, world.pids, strict=True) if host == own_host
-            )
-        frozen = self._stop(pid for pids in self.siblings.values() for pid in pids)
+            ranks = zip(world.hosts, world.pids, strict=True)
+            yield from self._guarded(pid for host, pid in ranks if host == own_host)
+            return
+        known = [pid for pids in self.siblings.values() for pid in pids]
+        yield from self._guarded(known)
         found = ranks_beside(os.getpid(), self.started.vendor)
-        return frozen | self._stop(pid for pids in found.values() for pid in pids)
+        yield from self._guarded(pid for pids in found.values() for pid in pids)
 
-    def _stop(self, pids: Iterable[int]) -> set[int]:
-        """Stop ranks, but nothing that a launcher has started itself: it may take it for ended."""
-        ranks = {pid for pid in pids if pid != self.rank_pid and _command(_parent(pid)) == _NAME}
-        for pid in ranks:
-            _send(pid, signal.SIGSTOP)
-        return ranks
+    def _guarded(self, pids: Iterable[int]) -> Iterator[int]:
+        return (pid for pid in pids if pid != self.rank_pid and command_of(_parent(pid)) == _NAME)
+
+
+def _stop(pids: Iterable[int]) -> set[int]:
+    """Stop processes; returns which."""
+    stopped = set[int]()
+    for pid in pids:
+        _send(pid, signal.SIGSTOP)
+        stopped.add(pid)
+    return stopped
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -391,7 +390,7 @@ def ranks_below(pid: int, vendor: str = "") -> dict[int, list[int]]:
     ranks: dict[int, list[int]] = {}
     for process in descendants(pid):
         started = _launcher_of(process, vendor)
-        if started is not None and _command(process) not in (_NAME, _CLEANER):
+        if started is not None and command_of(process) not in (_NAME, CLEANER):
             ranks.setdefault(started.rank, []).append(process)
     return ranks
 
@@ -411,9 +410,13 @@ def fate_of_all(pids: Sequence[int]) -> str:
     is, gone if all are.
     """
     fates = [fate(pid, None) for pid in pids]
-    stopped = [what for what in fates if what.startswith("is stopped")]
+    stopped = list(filter(_is_stopped, fates))
     alive = [what for what in fates if what not in ("is gone", "is dead")]
     return stopped[0] if stopped else RUNS if alive else "is gone"
+
+
+def _is_stopped(what: str) -> bool:
+    return what.startswith("is stopped")
 
 
 def _parent(pid: int) -> int:
@@ -421,10 +424,3 @@ def _parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""

@@ -142,8 +142,10 @@ class _ForkedWorkerGroup(WorkerGroup[RankT]):
         for process in self._processes:
             # nothing of theirs is worth saving, and a stopped process obeys nothing else
             process.kill()
-        for process in self._processes:
+        while self._processes:
+            process = self._processes.pop()
             process.join()
+            process.close()  # its pipes, which a cycle of references would keep
 
 
 @contextmanager

@@ -109,6 +109,7 @@ class MpiGroup:
             for rank in range(1, self.ranks):
                 self.comm.isend(exit_code, rank, _CALL_TAG).wait()
             self._leave()
+        self.watchdog.end()
 
     def abort(self, exit_code: int) -> None:
         """End every rank now. Does not return."""
@@ -124,6 +125,7 @@ class MpiGroup:
                 with self.watchdog.limit("rank 0 to take an answer", MESSAGE_S + DRIVER_STOPPED_S):
                     self.comm.isend(answer, 0, _ANSWER_TAG).wait()
             self._leave()
+        self.watchdog.end()
         return message
 
     def _leave(self) -> None:

@@ -120,7 +120,7 @@ class MpirunWorkerGroup(WorkerGroup[RankT]):
             self._mpirun.wait(timeout=_END_S)
         lines, code = self._stderr_lines(), self._mpirun.poll()
         ours = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
-        if code is not None and code < 0 and not reception.lost:
+        if code is not None and code < 0:
             return rank_lost([f"mpirun {fate(0, code)} while it started {n} ranks"])
         if code == HangError.exit_code or any("signal" in line.lower() for line in lines):
             return rank_lost(ours or [f"a rank was killed while mpirun started {n} ranks"])

@@ -128,6 +128,12 @@ class Watchdog:
         """No more messages of it, before MPI ends."""
         self._heartbeat.stop()
 
+    def end(self) -> None:
+        """Only its end is left to this rank, which has left MPI."""
+        now = time.monotonic()
+        self._wait = Wait("its own end", now, now + TOGETHER_S, self.lost_s, is_last=True)
+        self._page.write(self._wait, self._world)
+
     @contextmanager
     def limit(self, what: str, deadline_s: float) -> Iterator[None]:
         """End all ranks if the body, which waits for `what`, has not returned by the deadline."""

@@ -7,18 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import draw, table, what_is_wrong
-from tests.support.runs import mpirun
+from tests.support.runs import library
 
 DAILY, ALL = 20, 200
-
-
-def library() -> str:
-    """The MPI library whose mpirun is here, or an empty text."""
-    if mpirun() is None:
-        return ""
-    from mpi4py import MPI
-
-    return "Open MPI" if "Open MPI" in MPI.Get_library_version() else "MPICH"
 
 
 PROMISED = table(library())

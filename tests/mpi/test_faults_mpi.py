@@ -20,6 +20,7 @@ from tests.support.runs import (
     Run,
     corrupt,
     kill,
+    library,
     needs_mpi,
     sweep,
     under_mpirun,
@@ -82,7 +83,8 @@ def test_a_stopped_rank_ends_all_within_a_deadline(
 
 
 @pytest.mark.parametrize(
-    "where", tiered([("before-mpi",), ("shared-memory",), ("leave",)], [("before-mpi",)])
+    "where",
+    tiered([("before-mpi",), ("shared-memory",), ("leave",), ("after-mpi",)], [("before-mpi",)]),
 )
 def test_a_rank_that_stops_while_all_start_or_leave(tmp_path: Path, where: str) -> None:
     """In calls of MPI that hold Python's lock, or before them: only guardians still look."""
@@ -108,7 +110,7 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
         os.killpg(run.process.pid, signal.SIGINT)
-        assert run.finish() == 130
+        assert run.finish() == (1 if library() == "Open MPI" else 130)
         assert run.stderr.count("Interrupted.") == 1
         assert run.csv.read_text().startswith(kept)
 
@@ -217,6 +219,8 @@ def test_a_library_of_another_vendor_than_its_launcher(tmp_path: Path, is_launch
 def test_a_launcher_whose_size_is_not_the_worlds(
     tmp_path: Path, variables: tuple[str, str]
 ) -> None:
+    if variables[0] == "PMI_SIZE" and library() == "Open MPI":
+        pytest.skip("that is MPICH's launcher, which has a message of its own")
     with Run(tmp_path, sweep(*SHORT), dict(zip(variables, ("2", "0"), strict=True))) as run:
         assert run.finish() == 3
         assert len(run.errors()) == 1

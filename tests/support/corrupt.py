@@ -126,10 +126,10 @@ def stop_on_rank_1(rank: int) -> None:
 
 def plant_stop(where: str) -> None:
     """Let rank 1 of a launcher stop itself before MPI starts, while shared memory is opened, or
-    before MPI ends.
+    before MPI ends or after that.
     """
     group: Any = mpi_group.MpiGroup
-    allocate, leave = group._allocate, group._leave
+    allocate, leave, serve = group._allocate, group._leave, group.serve
     if where == "before-mpi":
 
         def load(started: Launcher | None) -> Any:
@@ -145,6 +145,14 @@ def plant_stop(where: str) -> None:
             return memory
 
         group._allocate = stopped_allocate
+    elif where == "after-mpi":
+
+        def stopped_after(self: Any) -> int:
+            code: int = serve(self)
+            stop_on_rank_1(self.rank)
+            return code
+
+        group.serve = stopped_after
     else:
 
         def stopped_leave(self: Any) -> None:
@@ -160,7 +168,7 @@ if __name__ == "__main__":
         setattr(cpu.CpuRank, defect, stops(getattr(cpu.CpuRank, defect)))
     elif defect == "start":
         setattr(mpi_group, "load_mpi", late_to_start)  # noqa: B010  mypy sees an import there
-    elif defect in ("before-mpi", "shared-memory", "leave"):
+    elif defect in ("before-mpi", "shared-memory", "leave", "after-mpi"):
         plant_stop(defect)
     elif defect == "idle":
         cpu.CpuRank.timed = idle_on_cpu  # type: ignore[method-assign,assignment]

@@ -67,7 +67,9 @@ needs_mpi = pytest.mark.skipif(
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without what a launcher above the tests put there."""
+    """This environment without what a launcher above the tests put there, and so that Open MPI
+    starts more ranks than cores, also as root.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -78,7 +80,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
             None, [(extra or {}).get("PYTHONPATH", ""), str(ROOT), os.environ.get("PYTHONPATH", "")]
         )
     )
-    return {**kept, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
+    return {**kept, **OPEN_MPI_VARIABLES, "COLUMNS": "200", **(extra or {}), "PYTHONPATH": path}
 
 
 class Run:
@@ -105,9 +107,7 @@ class Run:
                 stderr=err,
                 cwd=folder,
                 start_new_session=True,
-                env=environment(
-                    {**OPEN_MPI_VARIABLES, **(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}
-                ),
+                env=environment({**(extra or {}), TAG: self.tag, "TMPDIR": str(folder)}),
             )
 
     def __enter__(self) -> "Run":
@@ -232,6 +232,15 @@ def sweep(*args: str) -> list[str]:
 def corrupt(defect: str, command: Sequence[str]) -> list[str]:
     """That sweep with a defect of tests/_corrupt.py."""
     return [sys.executable, "-m", "tests.support.corrupt", defect, *command[3:]]
+
+
+def library() -> str:
+    """The MPI library whose mpirun is here, or an empty text."""
+    if mpirun() is None:
+        return ""
+    from mpi4py import MPI
+
+    return "Open MPI" if "Open MPI" in MPI.Get_library_version() else "MPICH"
 
 
 def under_mpirun(n: int, command: Sequence[str], *options: str) -> list[str]:

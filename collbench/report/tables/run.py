@@ -106,6 +106,8 @@ def _range(sizes: Sequence[int]) -> str:
 
 def _how(run: RunOf) -> list[str]:
     settings = run.settings
+    if not run.cases:
+        return []
     if not run.is_timed:
         return ["predicted, not measured: times in us, rates in GB/s"]
     launches = f"{settings.iterations} launches" if settings.iterations else "automatic launches"
