@@ -1,7 +1,11 @@
-"""Bands of sizes: the lowest ratio of a library's own choice to ours in each. Pure."""
+"""Bands of sizes: the lowest ratio of a library's own choice to ours in each, on the user buffers
+that the library is fastest with at each size. Pure.
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from collbench.analysis.best import fastest_own_choices
 from collbench.analysis.rows import Row, Workload, by_workload, ratio
 from collbench.results.statistics import Interval
 
@@ -16,18 +20,23 @@ BANDS = (
 )
 
 
-def bands(
-    rows: Sequence[Row], peer: str = "nccl"
-) -> dict[Workload, list[tuple[int, Interval] | None]]:
-    """Of each workload and band, the size with the lowest ratio of a peer's own choice to ours, and
-    that ratio.
+class Lowest(NamedTuple):
+    """The lowest ratio of a band: at which size, and on which user buffers of the library's."""
+
+    size_bytes: int
+    buffers: str
+    ratio: Interval
+
+
+def bands(rows: Sequence[Row], peer: str = "nccl") -> dict[Workload, list[Lowest | None]]:
+    """Of each workload and band, the lowest ratio of a peer's own choice to ours.
 
     Ours is the row marked auto, or the only one: in a sweep of `--algo auto --channels 24` the
     question is what is best with 24.
     """
-    worst_of: dict[Workload, list[tuple[int, Interval] | None]] = {}
+    worst_of: dict[Workload, list[Lowest | None]] = {}
     for workload, sizes in by_workload(rows).items():
-        worst: list[tuple[int, Interval] | None] = [None] * len(BANDS)
+        worst: list[Lowest | None] = [None] * len(BANDS)
         for size, here in sizes.items():
             own = [row for row in here if not row.is_library]
             ours = (
@@ -35,13 +44,13 @@ def bands(
                 if len(own) == 1
                 else next((row for row in own if row.has_note("auto")), None)
             )
-            theirs = next((row for row in here if row.backend == peer and row.is_own_choice), None)
+            theirs = fastest_own_choices(here).get(peer)
             band = next((k for k, (last, _) in enumerate(BANDS) if size <= last), None)
             if ours is None or theirs is None or band is None:
                 continue
             slowdown, so_far = ratio(theirs.times_us, ours.times_us), worst[band]
-            if slowdown is not None and (so_far is None or slowdown.median < so_far[1].median):
-                worst[band] = size, slowdown
+            if slowdown is not None and (so_far is None or slowdown.median < so_far.ratio.median):
+                worst[band] = Lowest(size, theirs.buffers, slowdown)
         if any(worst):
             worst_of[workload] = worst
     return worst_of

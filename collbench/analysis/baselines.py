@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import conditions_of
-from collbench.spec.knobs import UNASKED
+from collbench.spec.knobs import OWN_CHOICE
 from collbench.util import catalog
 from collbench.util.errors import UsageError, unknown
 
@@ -34,14 +34,15 @@ _GPU_MODEL = re.compile(
 )
 
 _FORCED = ("algo", "proto", "channels", "buffsize")  # what a library can be forced to
-_OWN_CHOICE = [UNASKED[name] for name in _FORCED]
+_OWN_VALUES = [OWN_CHOICE[name] for name in _FORCED]
 
 
 class CurveKey(NamedTuple):
-    """What a curve is of."""
+    """What a curve is of; buffers: the user's (see spec/knobs.py)."""
 
     op: str
     backend: str
+    buffers: str
     ranks: int
     placement: str
     conditions: tuple[str, ...]
@@ -154,15 +155,16 @@ def best_rates(frame: "pd.DataFrame") -> dict[CurveKey, RateCurve]:
     right = frame[(frame["status"] == "ok") & frame["busbw_gbs"].notna() & (frame["busbw_gbs"] > 0)]
     rates: dict[CurveKey, RateCurve] = {}
     own_rates: dict[CurveKey, RateCurve] = {}
-    names = ("op", "backend", "ranks", "placement", "notes", "size_bytes", "busbw_gbs", *_FORCED)
-    for op, backend, ranks, placement, notes, size, rate, *forced in zip(
-        *(right[name].tolist() for name in names), strict=True
+    names = ("op", "backend", "buffers", "ranks", "placement", "notes", "size_bytes", "busbw_gbs")
+    for op, backend, buffers, ranks, placement, notes, size, rate, *forced in zip(
+        *(right[name].tolist() for name in (*names, *_FORCED)), strict=True
     ):
         # a check of the data takes no time of the collective
         conditions = tuple(one for one in conditions_of(notes) if one != "unchecked")
-        is_own = forced == _OWN_CHOICE
+        is_own = forced == _OWN_VALUES
+        key = CurveKey(op, backend, buffers, ranks, placement, conditions)
         for curve in (rates, own_rates) if is_own else (rates,):
-            here = curve.setdefault(CurveKey(op, backend, ranks, placement, conditions), {})
+            here = curve.setdefault(key, {})
             here[size] = max(here.get(size, 0.0), rate)
     return rates | own_rates
 

@@ -68,8 +68,9 @@ class Best:
     row where it is "cannot tell". rows: how many competed. time_us, busbw_gbs, percent, gain,
     peers and excess are those of the first leader, on repeats that had no part in choosing it if
     is_held_out. busbw_gbs is None where the file has none. gain: the time of the runner-up, tied
-    or not, over its time. peers: the same of the own choice of each library. excess: the same of
-    the tool's own choice, which is `choice`.
+    or not, over its time. peers: the same of the own choice of each library, on the user buffers
+    that it is fastest with: its row in `rivals`. excess: the same of the tool's own choice, which
+    is `choice`.
     """
 
     certainty: Certainty
@@ -82,6 +83,7 @@ class Best:
     runner_up: Row | None
     gain: Interval | None
     peers: Mapping[str, Interval]
+    rivals: Mapping[str, Row]
     choice: Row | None
     excess: Interval | None
 
@@ -152,6 +154,17 @@ def summarise_rows(rows: Sequence[Row]) -> Summary:
     )
 
 
+def fastest_own_choices(rows: Iterable[Row]) -> dict[str, Row]:
+    """Of each library the own choice on the user buffers that it is fastest with, by the even
+    repeats.
+    """
+    own: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.is_own_choice:
+            own.setdefault(row.backend, []).append(row)
+    return {peer: fastest(of_peer) for peer, of_peer in own.items()}
+
+
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Ours, or the library's rows where there are none of ours."""
     return [row for row in rows if not row.is_library] or list(rows)
@@ -183,12 +196,15 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
             return None
         return ratio(other.times_us, row.times_us, _common(other, row, repeats))
 
+    rivals = {
+        peer: rival
+        for peer, rival in fastest_own_choices(rows).items()
+        if not (row.backend == peer and row.is_own_choice)
+    }
     peers = {
-        other.backend: slowdown_of_peer
-        for other in rows
-        if other is not row
-        and other.is_own_choice
-        and (slowdown_of_peer := slowdown(other)) is not None
+        peer: slowdown_of_peer
+        for peer, rival in rivals.items()
+        if (slowdown_of_peer := slowdown(rival)) is not None
     }
     return Best(
         certainty=certainty,
@@ -203,6 +219,7 @@ def best_of(rows: Sequence[Row], knobs: Mapping[str, Sequence[str]]) -> Best:
         runner_up=runner_up,
         gain=slowdown(runner_up),
         peers=peers,
+        rivals=rivals,
         choice=choice,
         excess=slowdown(choice),
     )

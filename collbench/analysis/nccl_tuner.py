@@ -124,7 +124,10 @@ def gains(rows: Iterable[Row]) -> Gains:
     """Every forced setting against NCCL's own choice. Disturbed rows take no part. Raises
     UsageError if nothing was forced, or nothing can be compared.
     """
-    theirs = (row for row in rows if row.backend == "nccl" and not row.is_disturbed)
+    theirs = [row for row in rows if row.backend == "nccl" and not row.is_disturbed]
+    # forced and not, on the same user buffers
+    forced_on = [row.buffers for row in theirs if not row.is_own_choice]
+    theirs = [row for row in theirs if row.buffers in forced_on[:1]]
     # a line is for both one process and several
     workloads_of = by_workload(row._replace(group="") for row in theirs)
     if not any(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
-from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
+from collbench.spec.knobs import BY_STAGE, KNOB, OWN_CHOICE, UNASKED
 from collbench.spec.peers import is_peer
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Row(NamedTuple):
     cluster: int
     reload: str
     specialize: str
+    buffers: str
     dtype: str
     redop: str
     root: int
@@ -124,7 +125,7 @@ class Row(NamedTuple):
         return (
             self.algo == _OWN
             and self.is_library
-            and all(getattr(self, name) == unasked for name, unasked in UNASKED.items())
+            and all(getattr(self, name) == value for name, value in OWN_CHOICE.items())
         )
 
     @property

@@ -8,7 +8,8 @@ from itertools import product
 from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
-from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Placement, Value
+from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
+from collbench.spec.peers import is_peer
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -38,6 +39,11 @@ class Sweep:
     def values(self, name: str) -> tuple[Value, ...]:
         """The values of a knob."""
         return self.knobs.get(name, (KNOB[name].default,))
+
+    def own_values(self, knob: Knob) -> tuple[Value, ...]:
+        """The values of a knob for what is no library."""
+        is_ours = not knob.backends or not all(map(is_peer, knob.backends))
+        return self.values(knob.name) if is_ours else (knob.default,)
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:
@@ -108,7 +114,7 @@ def cases(sweep: Sweep, peers: Mapping[str, Forcible], *, has_hosts: bool = True
 
 def _count(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> int:
     """The combinations of values that mean something, of which some may still be the same case."""
-    others = math.prod(len(sweep.values(one.name)) for one in KNOBS if one.name != "algo")
+    others = math.prod(len(sweep.own_values(one)) for one in KNOBS if one.name != "algo")
     number = 0
     for op in sweep.op:
         what = collective(op)
@@ -138,7 +144,7 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
         algos = _algorithms(sweep, op, has_hosts)
         for backend in sweep.backend:
             ours = product(
-                *(algos if one.name == "algo" else sweep.values(one.name) for one in KNOBS)
+                *(algos if one.name == "algo" else sweep.own_values(one) for one in KNOBS)
             )
             for chosen in _of_library(sweep, peers[backend]) if backend in peers else ours:
                 knobs = {one.name: value for one, value in zip(KNOBS, chosen, strict=True)}
@@ -156,10 +162,11 @@ def _cases(sweep: Sweep, peers: Mapping[str, Forcible], has_hosts: bool) -> Iter
 
 
 def _of_library(sweep: Sweep, forcible: Forcible) -> Iterator[tuple[Value, ...]]:
-    """The values of all knobs for a library: first its own choice, then every combination of the
-    values that it was asked for and has.
+    """The values of all knobs for a library: first its own choice on each kind of user buffers that
+    it tells apart, then every combination of the values that it was asked for and has.
     """
-    yield tuple(UNASKED.values())
+    for buffers in sweep.values("buffers") if "buffers" in forcible else ("plain",):
+        yield tuple({**UNASKED, "buffers": buffers}.values())
     values: list[list[Value]] = []
     for name, unasked in UNASKED.items():
         is_asked = name in forcible and name in sweep.asked

@@ -117,7 +117,11 @@ def _drive(
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=links.has_hosts)
     points = _planned(requested, group, settings, links)
-    knobs = [one.name for one in KNOBS if options.get(one.name, ("auto",)) != ("auto",)]
+    knobs = [
+        one.name
+        for one in KNOBS
+        if options.get(one.name, ("auto",)) != ("auto",) and one.name != "buffers"
+    ]
     for peer in peers:
         _remark_on_peer(peer, sweep, points, knobs)
     _remark_on_cores(points, group)
@@ -240,7 +244,7 @@ def _measure(
         remark(f"The run is not saved: {run.problem}.")
     saved_as = NEWEST if run.is_saved else ""
     tail = tail_lines(records, time.monotonic() - start_s, saved_as, width(out))
-    for lines in (best_lines(records, table), ceiling_lines(records), tail):
+    for lines in (best_lines(records, table, width(out)), ceiling_lines(records), tail):
         if lines:
             say("\n" + "\n".join(lines), file=out)
     return records
@@ -364,6 +368,8 @@ def _sweep(options: Options, launched: int) -> Sweep:
         del knobs["algo"]  # "all": those that serve the collective
     asked = frozenset(knobs)
     backends = axes.get("backend", ())
+    if "nccl" in backends:
+        knobs.setdefault("buffers", KNOB["buffers"].choices)
     if "proto" not in knobs and "cuda" in backends and knobs.get("algo") != ("auto",):
         knobs["proto"] = PROTOCOLS.names()
     axes.setdefault("ranks", (launched or _default_ranks(options),))

@@ -169,4 +169,5 @@ def _line_of(point: SweepPoint) -> str:
     return (
         f"{format_size(case.size_bytes):>6}  {case.op} {case.backend} {case.algo}"
         f"  {' '.join(problem)}, {case.ranks} ranks; {knobs}"
+        + (f", {case.buffers} buffers" if case.backend == "nccl" else "")
     )

@@ -95,6 +95,12 @@ SWEEP_RULES = (
         hint="give --backend cuda or nccl, or leave it out",
     ),
     Rule(
+        options=("buffers",),
+        when=lambda options: "nccl" not in options.get("backend", ()),
+        message="no point of this sweep is of NCCL",
+        hint="give --backend nccl, or leave it out",
+    ),
+    Rule(
         options=("net_memory", "net_threads"),
         when=lambda options: not _has_messages(options),
         message="no point of this sweep has messages between GPUs",

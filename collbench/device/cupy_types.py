@@ -1,5 +1,5 @@
-"""The border to CuPy: the names of its modules and types here. CuPy is optional, and mypy does not
-see it (see pyproject.toml), so each of them is Any.
+"""The border to CuPy and nccl4py: the names of their modules and types here. Both are optional, and
+mypy does not see them (see pyproject.toml), so each of them is Any.
 """
 
 from typing import Any, TypeAlias
@@ -9,4 +9,4 @@ Runtime: TypeAlias = Any  # cupy.cuda.runtime
 Stream: TypeAlias = Any  # cupy.cuda.Stream
 Nvrtc: TypeAlias = Any  # cupy.cuda.nvrtc, or what is called alike
 Cublas: TypeAlias = Any  # cupy.cuda.cublas
-Nccl: TypeAlias = Any  # cupy.cuda.nccl, its communicator and its id
+Nccl: TypeAlias = Any  # nccl.bindings.nccl, its communicator and its id

@@ -20,6 +20,9 @@ from collbench.util.units import format_size
 DirectMode = Literal["auto", "on", "off"]
 P2p = Literal["push", "pull"]
 Switch = Literal["auto", "on", "off"]
+# NCCL's three ways with user buffers: of cudaMalloc; of ncclMemAlloc and registered by
+# ncclCommRegister; of ncclMemAlloc and in a symmetric window
+UserBuffers = Literal["plain", "registered", "window"]
 Placement = Literal["out", "in"]
 SWITCHES: tuple[Switch, ...] = get_args(Switch)
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
@@ -280,6 +283,22 @@ class Knobs:
             backends=("cuda",),
         ),
     ] = "auto"
+    buffers: Annotated[
+        UserBuffers,
+        Knob(
+            flags=("--nccl",),
+            help=(
+                "User buffers that NCCL works on: {choices} (plain: of cudaMalloc; registered: of"
+                " ncclMemAlloc, with ncclCommRegister; window: of ncclMemAlloc, in a symmetric"
+                " window). Default: all."
+            ),
+            choices=get_args(UserBuffers),
+            label="buffers",
+            width=10,
+            backends=("nccl",),
+            since=5,
+        ),
+    ] = "plain"
 
 
 KNOBS = tuple(
@@ -362,6 +381,8 @@ KNOB = {knob.name: knob for knob in (*KNOBS, *AXES)}
 # Each knob after those by which the tool chooses it, as a buffer after its chunk.
 BY_STAGE = tuple(sorted(KNOBS, key=lambda knob: knob.stage))
 UNASKED = {knob.name: knob.unasked for knob in KNOBS}
+# What the row of a library has that was forced to nothing; its user's buffers may be any.
+OWN_CHOICE = {name: value for name, value in UNASKED.items() if name != "buffers"}
 
 
 def unheeded(

@@ -7,8 +7,10 @@ its code of 2.32.
 """
 
 from collections.abc import Mapping
+from typing import get_args
 
 from collbench.spec.case import Case
+from collbench.spec.knobs import UserBuffers
 
 Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
 
@@ -27,6 +29,7 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
         "proto": tuple(NCCL_PROTOS),
         "channels": (),
         "buffsize": (),
+        "buffers": get_args(UserBuffers),
     },
 }
 

@@ -155,7 +155,8 @@ def published(tmp_path: Path, name: str, **values: Any) -> Path:
         ("4 x NVIDIA B200", 4, "b200x8-published"),
         ("72 x NVIDIA GB200", 72, "gb200x72-published"),
         ("4 x NVIDIA H200", 4, "h200x4"),
-        ("2 x NVIDIA H200", 2, "h200x4"),
+        ("2 x NVIDIA H200", 2, "h200x2"),
+        ("3 x NVIDIA H200", 3, "h200x2"),
         ("6 x NVIDIA H200", 6, "h200x8-published"),
     ],
 )

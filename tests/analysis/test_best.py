@@ -303,7 +303,7 @@ def test_crossovers_and_table_of_a_shipped_file_agree(name: str, columns: int) -
             sizes.setdefault(title, []).append(size)
     crossovers = crossover_claims(text, sizes)
     assert {key: table[key] for key in crossovers} == crossovers
-    if not name.endswith("-published"):
+    if name == "h200x4":  # the others have one algorithm a row
         knobs = {(title, knob) for title, knob, _ in crossovers}
         assert ("reduce, 4 ranks", "algorithm") in knobs and len(knobs) >= 9
 

@@ -334,14 +334,17 @@ def test_bands_take_the_worst_size_of_own_choices() -> None:
     )
     [worst] = bands(rows_of(given)).values()
     assert [
-        None if one is None else (one[0], round(one[1].median, 6), one[1].low, one[1].high)
+        None
+        if one is None
+        else (one.size_bytes, round(one.ratio.median, 6), one.ratio.low, one.ratio.high)
         for one in worst
     ] == [(65536, 1.5, 1.4, 1.6), None, None, None, (1 << 30, 0.94, 0.9, 0.95)]
-    title, heading, ratios, intervals = band_lines(given)
+    title, _, heading, ratios, intervals, sizes = band_lines(given)
     assert "4 ranks" in title
     assert heading.split() == ["op", "up", "to", "64K", "128K-1M", "2-16M", "32-64M", "128M-1G"]
     assert ratios.split() == ["allreduce", "1.50", "-", "-", "-", "0.94"]
     assert intervals.split() == ["1.40-1.60", "0.90-0.95"]
+    assert sizes.split() == ["64K", "1G"]
     with pytest.raises(UsageError, match="there is no band"):
         band_lines(frame(row((1.0, 1.0))))
 
@@ -419,5 +422,5 @@ def test_shipped_sweep(h200: pd.DataFrame) -> None:
     # Of 13 sizes of 9 operations, 5 cannot do 8 bytes with 4 blocks.
     assert len(summarise(h200).every_best) == 9 * 13 - 5
     assert max(map(len, band_lines(h200))) <= 80
-    assert len(band_lines(h200)) == 2 + 2 * 9
+    assert len(band_lines(h200)) == 3 + 3 * 9
     assert len(summary_lines(h200, 120, True)) > 1399

@@ -20,7 +20,7 @@ from collbench.spec.collectives import collective
 from collbench.spec.peers import PEERS, Variables, forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2"]
+SWEEP = ["sweep", "--backend", "model,nccl", "--ranks", "2", "--repeats", "2", "--nccl", "plain"]
 Forced = tuple[str, str, int, int]
 
 
@@ -87,6 +87,7 @@ def test_what_is_forced_becomes_variables(
         ({"op": "gather", "channels": 3}, "power of two"),
         ({"channels": 65}, "at most 64"),
         ({"buffsize": 8192}, "needs 16K to 1G"),
+        ({"op": "broadcast", "buffers": "window"}, "2.28.9 hangs"),
         ({"buffsize": 65536 + 512}, "in whole K"),
     ],
 )
@@ -179,7 +180,7 @@ class StandIn(Session[Case]):
         assert len(self.open) <= 2  # one set of processes beside the library's own choice
         if self.refused in self.variables:
             raise RefusedError("NCCL does not do allreduce: invalid usage")
-        return Samples(seconds=(1e-6, 1e-6), notes=("unregistered",))
+        return Samples(seconds=(1e-6, 1e-6), notes=("in-cache",))
 
     def close(self) -> None:
         self.open.remove(self.variables)
@@ -230,7 +231,7 @@ def test_each_set_of_variables_has_processes_once_one_after_the_other(
         for size in (1024, 65536, 1 << 20)
     ]
     assert {(row.status, row.notes, row.proto, row.buffsize) for row in rows} == {
-        ("ok", "unregistered", "", 0)
+        ("ok", "in-cache", "", 0)
     }
     assert len({row.key for row in rows}) == 9
 
@@ -258,6 +259,8 @@ def test_a_refusal_waives_what_was_forced_and_nothing_else(
                 "sweep",
                 "--backend",
                 "nccl",
+                "--nccl",
+                "plain",
                 "--ranks",
                 "2",
                 "--algo",
@@ -345,11 +348,67 @@ def test_a_dry_run_shows_the_variables(
 ) -> None:
     assert run([*SWEEP, "--algo", "chain", "--sizes", "1K", "--dry-run"]) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if " nccl " in line]
-    assert [line.rpartition("; ")[2] for line in lines] == ["its own choice", "NCCL_ALGO=Tree"]
+    assert [line.rpartition("; ")[2] for line in lines] == [
+        "its own choice, plain buffers",
+        "NCCL_ALGO=Tree, plain buffers",
+    ]
+
+
+def test_every_kind_of_user_buffers_is_measured_and_the_fastest_compared_with(
+    stand_in: type[StandIn], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"plain": 8e-3, "registered": 4e-3, "window": 2e-3}
+    monkeypatch.setattr(
+        StandIn,
+        "run",
+        lambda self, case, batch: Samples(seconds=(seconds[case.buffers],), notes=("modelled",)),
+    )
+    assert run([*SWEEP[:-2], "--algo", "ring", "--sizes", "1M"]) == 0
+    told, _, *_ = out = capfd.readouterr().out.split("\n\n")
+    lines = [line for line in told.splitlines() if not line.startswith("#")]
+    rows = [line.split() for line in lines if " nccl " in line]
+    # what is forced has plain buffers, if nobody asked for others
+    assert [(row[1], "registered" in row, "window" in row) for row in rows] == [
+        ("library", False, False),
+        ("library", True, False),
+        ("library", False, True),
+        ("ring", False, False),
+    ]
+    best = next(part for part in out if "vs nccl" in part).splitlines()
+    assert "on the buffers that it is fastest with" in best[-3]
+    assert best[-2].split()[-3:] == ["vs", "nccl", "buffers"]
+    time_us, _, ratio, buffers = best[-1].split()[-4:]
+    assert buffers == "window"
+    assert float(ratio) == pytest.approx(2e3 / float(time_us), rel=0.01)
+
+
+def test_buffers_that_are_asked_for_are_those_of_what_is_forced_too() -> None:
+    found = cases(
+        Sweep(
+            sizes=(4096,),
+            backend=("cuda", "nccl", "mpi"),
+            knobs={"algo": ("ring",), "buffers": ("registered", "window")},
+            asked=frozenset({"algo", "buffers"}),
+        ),
+        PEERS,
+    )
+    assert [(c.backend, c.algo, c.buffers) for c in found] == [
+        ("cuda", "ring", "plain"),
+        ("nccl", "library", "registered"),
+        ("nccl", "library", "window"),
+        ("nccl", "ring", "registered"),
+        ("nccl", "ring", "window"),
+        ("mpi", "library", "plain"),
+    ]
+
+
+def test_nccl_on_no_backend_of_this_sweep(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--backend", "cpu", "--nccl", "window"]) == 2
+    assert "--nccl: no point of this sweep is of NCCL" in capfd.readouterr().err
 
 
 class StandInError(Exception):
-    """In place of the binding's NcclError."""
+    """In place of the binding's NCCLError."""
 
 
 def rank_without_gpu() -> nccl.NcclRank:
@@ -357,7 +416,10 @@ def rank_without_gpu() -> nccl.NcclRank:
         raise StandInError("NCCL_ERROR_INVALID_USAGE: invalid usage")
 
     rank = nccl.NcclRank(RankContext(rank=1, n=2))
-    rank.nccl = SimpleNamespace(NcclError=StandInError, NcclCommunicator=refuse)
+    rank.nccl = SimpleNamespace(
+        UniqueId=SimpleNamespace(from_buffer=bytes), comm_init_rank=refuse, mem_alloc=refuse
+    )
+    rank.refusals = StandInError, RuntimeError
     return rank
 
 
@@ -367,6 +429,22 @@ def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
     ) as found:
         rank_without_gpu().join(b"")
     assert "NCCL_DEBUG" in found.value.hint
+    with pytest.raises(RefusedError, match="does not have window buffers: NCCL_ERROR_INVALID"):
+        rank_without_gpu().hold("window", 4096)
+
+
+@pytest.mark.parametrize("held", [0, 7])
+def test_what_nccl_does_not_register_is_refused(held: int) -> None:
+    rank = rank_without_gpu()
+    rank.nccl = SimpleNamespace(
+        mem_alloc=lambda size: 512, comm_register=lambda comm, pointer, size: held
+    )
+    if held:
+        rank.hold("registered", 4096)
+        assert rank._users == {"registered": 512}
+    else:
+        with pytest.raises(RefusedError, match="NCCL does not have registered buffers here"):
+            rank.hold("registered", 4096)
 
 
 def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
@@ -376,7 +454,7 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
         raise HangError(f"GPU 1 has not finished after {deadline_s:.0f} s")
 
     rank._gpu = SimpleNamespace(timeout_s=2.0, wait=wait)  # type: ignore[assignment]
-    rank.comm = SimpleNamespace(abort=lambda: aborted.append(True))
+    rank.nccl = SimpleNamespace(comm_abort=lambda comm: aborted.append(True))
     with pytest.raises(HangError, match="after 8 s"):
         rank._wait(0.0)
     assert aborted == [True]
@@ -384,20 +462,20 @@ def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:
 
 def test_a_missing_nccl_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
-        raise UnavailableError("CuPy finds no NCCL", "install it")
+        raise UnavailableError("there is no NCCL", "install it")
 
     monkeypatch.setattr(nccl, "why_no_gpus", lambda: "")
     monkeypatch.setattr(nccl, "load_nccl", missing)
-    assert nccl.BACKEND.why_not(SimpleNamespace(hosts=("a",))) == "CuPy finds no NCCL"
+    assert nccl.BACKEND.why_not(SimpleNamespace(hosts=("a",))) == "there is no NCCL"
 
 
-def test_the_binding_cannot_register_buffers() -> None:
-    """The notes of rows rest on this: a binding that can must be asked whether it did."""
-    binding = pytest.importorskip("cupy.cuda.nccl")
-    if not binding.available:
-        pytest.skip("CuPy finds no NCCL")
-    assert not [
-        name
-        for name in (*dir(binding), *dir(binding.NcclCommunicator))
-        if "register" in name.lower() or "window" in name.lower()
-    ]
+def test_the_binding_has_the_functions_and_numbers_that_are_used() -> None:
+    binding = pytest.importorskip("nccl.bindings.nccl")
+    assert {kind.name.lower(): int(kind) for kind in binding.DataType}.items() >= {
+        "int8": 0,
+        "uint8": nccl.NCCL_TYPES["uint8"],
+        "float16": nccl.NCCL_TYPES["float16"],
+        "bfloat16": nccl.NCCL_TYPES["bfloat16"],
+        "float8e5m2": nccl.NCCL_TYPES["float8_e5m2"],
+    }.items()
+    assert {op.name.lower(): int(op) for op in binding.RedOp}.items() >= nccl.NCCL_REDOPS.items()

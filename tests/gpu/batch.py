@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from collbench.backends import reference
 from collbench.backends.base import Batch, GpuOptions, Samples
@@ -39,6 +40,7 @@ from collbench.planning.plan import Plan
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import OPS, collective
 from collbench.spec.dtypes import DTYPES, REDOPS, dtype
+from collbench.spec.knobs import UserBuffers
 from collbench.util.errors import CollbenchError, HangError, RankLostError, ScheduleError
 from tests.gpu._plans import (
     PROTOS,
@@ -270,8 +272,8 @@ def spoil(rank: int, index: int) -> None:
 
 
 def run_nccl(group: Group, n: int) -> int:
-    """NCCL's own collectives, every one with every type, and every type with every reduction, by
-    the same checks.
+    """NCCL's own collectives, every one with every type, and every type with every reduction, on
+    each kind of user buffers, by the same checks.
     """
     problems = [
         problem(
@@ -297,8 +299,10 @@ def run_nccl(group: Group, n: int) -> int:
     if why:
         say(f"SKIP {why}")
         return 0
-    cases = [_case_of(what) for what in problems]
+    kinds: tuple[UserBuffers, ...] = get_args(UserBuffers)
+    cases = [_case_of(_aligned(what, buffers), buffers) for buffers in kinds for what in problems]
     # the second as if on several hosts: NCCL itself brings the ranks together
+    cases = [case for case in cases if not nccl.BACKEND.why_waived(case, is_reduction=True)]
     for options in (GpuOptions(), GpuOptions(is_spread=True)):
         session = nccl.NcclSession(group, cases, hot=True, options=options)
         for case in cases if not options.is_spread else cases[:4]:
@@ -306,13 +310,21 @@ def run_nccl(group: Group, n: int) -> int:
         version = session.version
         session.close()
     say(
-        f"SUMMARY {len(problems)} problems, NCCL by {version}, {group.kind} group of {n}:"
+        f"SUMMARY {len(cases)} cases, NCCL by {version}, {group.kind} group of {n}:"
         f" {failures} wrong"
     )
     return 1 if failures else 0
 
 
-def _case_of(what: Problem) -> Case:
+def _aligned(what: Problem, buffers: UserBuffers) -> Problem:
+    """The problem with blocks of whole words where NCCL is wrong with others (seen with 2.28.9:
+    allgather and reducescatter of bfloat16 in windows).
+    """
+    least = max(1, 4 // what.item_bytes) if buffers == "window" else 1
+    return replace(what, block_count=-(-what.block_count // least) * least)
+
+
+def _case_of(what: Problem, buffers: UserBuffers) -> Case:
     """The case of a library left to its own choice."""
     size = collective(what.op).size_bytes(what.block_count, what.item_bytes, what.n)
     return Case(
@@ -320,6 +332,7 @@ def _case_of(what: Problem) -> Case:
         backend="nccl",
         algo="library",
         proto="",
+        buffers=buffers,
         dtype=what.dtype,
         redop=what.redop,
         root=what.root,

@@ -2,13 +2,20 @@
 
 from pathlib import Path
 
-from collbench.launch.group import Rank
+from collbench.launch.group import Rank, RankContext
 from collbench.launch.local import LocalGroup
+
+
+class IdleRank(Rank):
+    """A rank that nobody calls."""
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
 
 
 def test_ranks_that_have_ended_leave_no_descriptor() -> None:
     descriptors = Path("/proc/self/fd")
     before = sorted(descriptors.iterdir())
     for _ in range(3):
-        LocalGroup().shared_workers(Rank, 2, 4096).close()
+        LocalGroup().shared_workers(IdleRank, 2, 4096).close()
     assert sorted(descriptors.iterdir()) == before

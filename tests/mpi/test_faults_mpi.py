@@ -110,8 +110,9 @@ def test_ctrl_c_ends_all_and_keeps_rows(tmp_path: Path, more: tuple[str, ...]) -
     with Run(tmp_path, under_mpirun(2, long_sweep(tmp_path, *more))) as run:
         kept = run.wait_for_rows()
         os.killpg(run.process.pid, signal.SIGINT)
-        assert run.finish() == (1 if library() == "Open MPI" else 130)
-        assert run.stderr.count("Interrupted.") == 1
+        is_open_mpi = library() == "Open MPI"  # whose mpirun kills ranks before they speak
+        assert run.finish() == (1 if is_open_mpi else 130)
+        assert run.stderr.count("Interrupted.") == 1 or is_open_mpi
         assert run.csv.read_text().startswith(kept)
 
 

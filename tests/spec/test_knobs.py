@@ -31,6 +31,7 @@ from collbench.results.record import (
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, BY_STAGE, FIRST_SCHEMA, KNOB, KNOBS, Knob, Knobs, unheeded
 from collbench.spec.options import OPTIONS, Option, Settings
+from collbench.spec.peers import PEERS
 
 BASE = Case(op="allreduce", backend="cuda", ranks=2, size_bytes=1024)
 EVERY = [*KNOBS, *AXES]
@@ -75,10 +76,12 @@ def test_the_command_line_has_every_knob(knob: Knob) -> None:
 def test_a_sweep_makes_a_case_of_every_value_and_shows_it(knob: Knob) -> None:
     values = (knob.default, other(knob))
     knobs = {"algo": ("ring",), knob.name: values}
-    found = cases(Sweep(sizes=(8,), backend=("cuda",), knobs=knobs), {})
+    backend = "nccl" if knob.name == "buffers" else "cuda"
+    peers = {"nccl": PEERS["nccl"]} if backend == "nccl" else {}
+    found = cases(Sweep(sizes=(8,), backend=(backend,), knobs=knobs), peers)
     assert [getattr(case, knob.name) for case in found] == list(values)
     table = table_of(found, found, 80)
-    assert knob.name in table.swept or knob.name == "algo"
+    assert knob.name in table.swept or knob.name in ("algo", "buffers")
     assert knob.name == "algo" or knob.short in table.heading().split()
 
 

@@ -1,5 +1,6 @@
-"""The nccl backend: NCCL's own collectives by CuPy's binding, in the same harness as ours: same
-buffers, graph, clock and checks.
+"""The nccl backend: NCCL's own collectives by NVIDIA's binding (nccl4py), in the same harness as
+ours: same graph, clock and checks; on the same user buffers, of cudaMalloc, and on those that NCCL
+has for itself, registered and in symmetric windows.
 
 NCCL's own choice runs in the ranks that the group gives, like our kernels; what it is forced to
 runs in new processes (gpu/child.py), one session for each set of variables.
@@ -26,29 +27,32 @@ from collbench.device.card import load_cupy
 from collbench.device.cupy_types import Nccl
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
+from collbench.spec.knobs import UserBuffers
 from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-NcclKey = tuple[Problem, int]  # what is launched, and how many sets of user buffers there are
+# what is launched, how many sets of user buffers there are, and of which kind
+NcclKey = tuple[Problem, int, UserBuffers]
 _INTEGERS = {"int8": 0, "uint8": 1, "int32": 2, "int64": 4}
 _FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
 NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ncclDataType_t
 NCCL_REDOPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}  # ncclRedOp_t
+_COLL_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
+_FUNCTIONS_SINCE = 22800  # ncclAlltoAll, ncclGather and ncclScatter
+_INSTALL = "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
 
 
 def load_nccl() -> Nccl:
-    """CuPy's binding of NCCL. Raises UnavailableError."""
+    """NVIDIA's binding of NCCL, once it has found the library. Raises UnavailableError."""
     load_cupy()
     try:
-        from cupy.cuda import nccl
-
-        is_available = getattr(nccl, "available", True)
+        from nccl.bindings import nccl
     except ImportError:
-        is_available = False
-    if not is_available:
-        raise UnavailableError(
-            "CuPy finds no NCCL", "install it with: pip install 'collbench[cuda13]' (or [cuda12])"
-        )
+        raise UnavailableError("nccl4py, the binding of NCCL, is not installed", _INSTALL) from None
+    try:
+        nccl.get_version()
+    except RuntimeError as error:
+        raise UnavailableError(f"there is no NCCL: {_first_line(error)}", _INSTALL) from None
     return nccl
 
 
@@ -59,13 +63,18 @@ class NcclRank(GpuRank[NcclKey]):
         super().__init__(context)
         self.comm: Nccl = None
         self.graphs: Graphs = {}
-        self.graphs_of: Problem | None = None
+        self.graphs_of: NcclKey | None = None
         self._word: int | None = None
+        self._users: dict[UserBuffers, int] = {}  # where the user buffers of a kind begin
+        self._held: dict[UserBuffers, Nccl] = {}  # by which NCCL knows them
+        self._allocated: list[int] = []  # by NCCL
 
     def device(self, options: GpuOptions) -> GpuFacts:
         """Take this rank's GPU; what the driver wants to know of it."""
         facts = super().device(options)
         self.nccl = load_nccl()
+        # what the library says, and that it has not a function
+        self.refusals = self.nccl.NCCLError, RuntimeError
         version, launch = self.nccl.get_version(), "stream" if options.isolated else options.launch
         variables = [
             f"{name}={value}"
@@ -79,9 +88,9 @@ class NcclRank(GpuRank[NcclKey]):
             buffers=registration(version, launch, os.environ),
         )
 
-    def unique_id(self) -> Nccl:
+    def unique_id(self) -> bytes:
         """What ranks find each other by; rank 0's counts."""
-        return self.nccl.get_unique_id()
+        return bytes(self.nccl.get_unique_id())
 
     def connect(
         self,
@@ -97,54 +106,79 @@ class NcclRank(GpuRank[NcclKey]):
             self._assemble if self.options.is_spread else None,
             is_peered=is_peered,
         )
+        self._users["plain"] = self.gpu.user
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
         if self._word is None:
             self._word = self.gpu.keep("assembled", bytes(8))
-        self.comm.allReduce(
-            self._word, self._word, 1, NCCL_TYPES["int32"], NCCL_REDOPS["min"], stream
-        )
+        word, kind, op = self._word, NCCL_TYPES["int32"], NCCL_REDOPS["min"]
+        self.nccl.all_reduce(word, word, 1, kind, op, self.comm, stream)
 
-    def join(self, unique_id: Nccl) -> None:
+    def join(self, unique_id: bytes) -> None:
         """Make the communicator, with all others. Raises RefusedError."""
+        known = self.nccl.UniqueId.from_buffer(unique_id)
         try:
-            self.comm = self.nccl.NcclCommunicator(self.context.n, unique_id, self.context.rank)
-        except self.nccl.NcclError as error:
+            self.comm = self.nccl.comm_init_rank(self.context.n, known, self.context.rank)
+        except self.refusals as error:
             raise _refusal("make a communicator", error) from None
+
+    def hold(self, buffers: UserBuffers, size: int) -> None:
+        """Have user buffers of a kind, all ranks together. Raises RefusedError."""
+        nccl, what = self.nccl, f"have {buffers} buffers"
+        try:
+            user = nccl.mem_alloc(size)
+            self._allocated.append(user)
+            held = (
+                nccl.comm_register(self.comm, user, size)
+                if buffers == "registered"
+                else nccl.comm_window_register(self.comm, user, size, _COLL_SYMMETRIC)
+            )
+        except self.refusals as error:
+            raise _refusal(what, error) from None
+        if not held:
+            raise RefusedError(f"NCCL does not {what} here", _WHY)
+        self._users[buffers], self._held[buffers] = user, held
 
     def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
         """The library's function: (input, output, stream)."""
-        comm, rank = self.comm, self.context.rank
+        nccl, comm, rank = self.nccl, self.comm, self.context.rank
         n, root, count, block = problem.n, problem.root, problem.block_count, problem.block_bytes
         kind, op = NCCL_TYPES[problem.dtype], NCCL_REDOPS[problem.redop]
-        start, end = self.nccl.groupStart, self.nccl.groupEnd
 
         def exchange(
             sends: Sequence[tuple[int, int]], receives: Sequence[tuple[int, int]]
         ) -> Callable[[int, int, int], None]:
             def run(source: int, target: int, stream: int) -> None:
-                start()
+                nccl.group_start()
                 for peer, offset in sends:
-                    comm.send(source + offset, count, kind, peer, stream)
+                    nccl.send(source + offset, count, kind, peer, comm, stream)
                 for peer, offset in receives:
-                    comm.recv(target + offset, count, kind, peer, stream)
-                end()
+                    nccl.recv(target + offset, count, kind, peer, comm, stream)
+                nccl.group_end()
 
             return run
 
         everyone = [(peer, peer * block) for peer in range(n)]
         calls: dict[str, Callable[[int, int, int], None]] = {
-            "allreduce": lambda a, b, stream: comm.allReduce(a, b, count, kind, op, stream),
-            "allgather": lambda a, b, stream: comm.allGather(a, b, count, kind, stream),
-            "reducescatter": lambda a, b, stream: comm.reduceScatter(a, b, count, kind, op, stream),
-            "broadcast": lambda a, b, stream: comm.broadcast(a, b, count, kind, root, stream),
-            "reduce": lambda a, b, stream: comm.reduce(a, b, count, kind, op, root, stream),
+            "allreduce": lambda a, b, stream: nccl.all_reduce(a, b, count, kind, op, comm, stream),
+            "allgather": lambda a, b, stream: nccl.all_gather(a, b, count, kind, comm, stream),
+            "reducescatter": lambda a, b, stream: nccl.reduce_scatter(
+                a, b, count, kind, op, comm, stream
+            ),
+            "broadcast": lambda a, b, stream: nccl.broadcast(a, b, count, kind, root, comm, stream),
+            "reduce": lambda a, b, stream: nccl.reduce(a, b, count, kind, op, root, comm, stream),
             "alltoall": exchange(everyone, everyone),
             "gather": exchange([(root, 0)], everyone if rank == root else []),
             "scatter": exchange(everyone if rank == root else [], [(root, 0)]),
             "sendrecv": exchange([((rank + 1) % n, 0)], [((rank - 1) % n, 0)]),
         }
+        if nccl.get_version() >= _FUNCTIONS_SINCE:
+            calls |= {
+                "alltoall": lambda a, b, stream: nccl.allto_all(a, b, count, kind, comm, stream),
+                "gather": lambda a, b, stream: nccl.gather(a, b, count, kind, root, comm, stream),
+                "scatter": lambda a, b, stream: nccl.scatter(a, b, count, kind, root, comm, stream),
+            }
         return calls[problem.op]
 
     def _queue(
@@ -157,7 +191,7 @@ class NcclRank(GpuRank[NcclKey]):
             return
         try:
             call(source, target, stream)
-        except self.nccl.NcclError as error:
+        except self.refusals as error:
             raise _refusal(f"do {problem.op}", error) from None
 
     def first(self, key: NcclKey, is_checked: bool) -> RankTiming:
@@ -167,21 +201,22 @@ class NcclRank(GpuRank[NcclKey]):
         return super().first(key, is_checked)
 
     def _launches(self, key: NcclKey) -> Launches:
-        """The library's collective."""
-        problem, sets = key
+        """The library's collective, on the user buffers of the key."""
+        problem, sets, buffers = key
+        self.gpu.user = self._users[buffers]
         return Launches(
             gpu=self.gpu,
             problem=problem,
             queue=partial(self._queue, problem, self._call(problem)),
             sets=sets,
             wait=self._wait,
-            graphs=self._graphs(problem),
+            graphs=self._graphs(key),
         )
 
-    def _graphs(self, problem: Problem) -> Graphs:
-        """The graphs of that problem; those of others are forgotten."""
-        if self.graphs_of != problem:
-            self.graphs, self.graphs_of = {}, problem
+    def _graphs(self, key: NcclKey) -> Graphs:
+        """The graphs of what is launched; those of others are forgotten."""
+        if self.graphs_of != key:
+            self.graphs, self.graphs_of = {}, key
         return self.graphs
 
     def _wait(self, work_s: float) -> None:
@@ -189,8 +224,8 @@ class NcclRank(GpuRank[NcclKey]):
             self.gpu.wait(repeat_limit_s(self.gpu.timeout_s) + work_s)
         except HangError:
             # NCCL's kernels have no deadline: without this the GPU could not even give memory back
-            with suppress(self.nccl.NcclError):
-                self.comm.abort()
+            with suppress(*self.refusals):
+                self.nccl.comm_abort(self.comm)
             raise
 
     def close(self) -> None:
@@ -199,16 +234,28 @@ class NcclRank(GpuRank[NcclKey]):
         """
         self.graphs.clear()
         if self.comm is not None:
-            with suppress(self.nccl.NcclError):
-                self.comm.destroy()
+            with suppress(*self.refusals):
+                if "window" in self._held:
+                    self.nccl.comm_window_deregister(self.comm, self._held["window"])
+                if "registered" in self._held:
+                    self.nccl.comm_deregister(self.comm, self._held["registered"])
+                self.nccl.comm_destroy(self.comm)
+        for user in self._allocated:
+            with suppress(*self.refusals):
+                self.nccl.mem_free(user)
         super().close()
+
+
+_WHY = "with NCCL_DEBUG=WARN in the environment it says why"
 
 
 def _refusal(what: str, error: Exception) -> RefusedError:
     """An error of NCCL as ours."""
-    return RefusedError(
-        f"NCCL does not {what}: {error}", "with NCCL_DEBUG=WARN in the environment it says why"
-    )
+    return RefusedError(f"NCCL does not {what}: {_first_line(error)}", _WHY)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _version(number: int) -> str:
@@ -225,26 +272,36 @@ class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
         super().__init__(
             group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )
-        self._notes = (
-            self.facts[0].buffers,
-            *(("processes",) if variables and group.kind == "local" else ()),
-        )
+        self._processes = ("processes",) if variables and group.kind == "local" else ()
+        self._refused: dict[UserBuffers, RefusedError] = {}
         with self._opening():
-            problems = [case.problem() for case in cases]
-            self._share_memory(
-                0, max(stride_bytes(problem) * self._sets(problem) for problem in problems)
-            )
+            sizes: dict[UserBuffers, int] = {"plain": 0}
+            for case in cases:
+                problem = case.problem()
+                size = stride_bytes(problem) * self._sets(problem)
+                sizes[case.buffers] = max(size, sizes.get(case.buffers, 0))
+            self._share_memory(0, sizes.pop("plain"))
             unique_id = self._workers.call(NcclRank.unique_id, timeout_s=START_S)[0]
             self._workers.call(NcclRank.join, unique_id, timeout_s=START_S)
+            for buffers, size in sizes.items():
+                try:
+                    self._workers.call(NcclRank.hold, buffers, size, timeout_s=START_S)
+                except RefusedError as error:
+                    self._refused[buffers] = error
 
     def _loaded(self, case: Case) -> tuple[NcclKey, Problem, int]:
+        if case.buffers in self._refused:
+            raise self._refused[case.buffers]
+        # while a graph is captured, NCCL may register plain buffers, too
+        of_plain = (self.facts[0].buffers,) if case.buffers == "plain" else ()
+        self._notes = (*filter(None, of_plain), *self._processes)
         problem = case.problem()
         sets = self._sets(problem)
-        return (problem, sets), problem, sets
+        return (problem, sets, case.buffers), problem, sets
 
 
 class NcclBackend(Peer):
-    """The NCCL that CuPy finds."""
+    """The NCCL that nccl4py finds."""
 
     name = "nccl"
     is_gpu = True

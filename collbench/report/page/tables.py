@@ -24,10 +24,12 @@ from collbench.report.tables.summary import (
     busbw_text,
     counts,
     facts,
+    has_forms,
     kinds_text,
     legend,
     next_text,
     percent_text,
+    rival_text,
     speedup_text,
     time_text,
 )
@@ -112,6 +114,8 @@ def best_of_sizes(summary: Summary) -> str:
         columns["auto"] = lambda best: _cell(auto_text(best), _median(best.excess))
     for peer in summary.peers:
         columns[f"vs {peer}"] = partial(_speedup_cell, peer)
+        if has_forms(summary, peer):
+            columns[f"buffers of {peer}"] = partial(_rival_cell, peer)
     heads = [HtmlCell("what"), HtmlCell("size", kind="num"), HtmlCell("best")]
     heads += [HtmlCell(name, kind="num") for name in columns]
     has_backend = len({best.row.backend for best in every}) > 1
@@ -154,6 +158,10 @@ def _speedup_cell(peer: str, best: Best) -> HtmlCell:
         return _cell("-", None)
     is_wide = known.low == known.low
     return _cell(" ".join(speedup_text(best, peer, is_wide=is_wide).split()), known.median)
+
+
+def _rival_cell(peer: str, best: Best) -> HtmlCell:
+    return HtmlCell(rival_text(best, peer))
 
 
 def knobs(maps: Sequence[HeatMap]) -> str:

@@ -7,14 +7,15 @@ from collbench.analysis.bands import BANDS, bands
 from collbench.analysis.rows import rows_of, titles
 from collbench.report.tables.text import table
 from collbench.util.errors import UsageError
+from collbench.util.units import format_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def band_lines(frame: "pd.DataFrame") -> list[str]:
-    """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes, and
-    below it its interval; a line a workload.
+    """The lowest ratio of NCCL's own choice to the tool's own choice in each band of sizes; below
+    it its interval, its size and the user buffers that NCCL is fastest with there.
 
     Rows marked auto, or alone, against NCCL's, repeat by repeat; nothing is chosen, so all repeats
     count. Raises UsageError if no size has both.
@@ -26,6 +27,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
             " NCCL's own",
             "collbench sweep measures both",
         )
+    has_forms = frame["buffers"][frame["backend"] == "nccl"].nunique() > 1
     names = titles(worst_of)
     if len({workload.ranks for workload in worst_of}) == 1:
         names = {
@@ -36,7 +38,7 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
     of_ranks = f" of {ranks[0]} ranks" if len(ranks) == 1 else ""
     rows: list[list[str]] = []
     for workload, worst in worst_of.items():
-        ratios = [None if one is None else one[1] for one in worst]
+        ratios = [None if one is None else one.ratio for one in worst]
         rows.append(
             [names[workload], *["-" if one is None else f"{one.median:.2f}" for one in ratios]]
         )
@@ -45,8 +47,12 @@ def band_lines(frame: "pd.DataFrame") -> list[str]:
             for one in ratios
         ]
         rows += [["", *bounds]] if any(bounds) else []
+        rows.append(["", *["" if one is None else format_size(one.size_bytes) for one in worst]])
+        if has_forms:
+            rows.append(["", *["" if one is None else one.buffers for one in worst]])
     heads = ["op  ", *[f"{name:>10}" for _, name in BANDS]]
     return [
-        f"NCCL's time over ours, own choices{of_ranks}: worst of a band, its interval",
+        f"NCCL's time over ours, own choices{of_ranks}: the worst of a band,",
+        f"its interval, its size{', and the user buffers that NCCL is fastest with' * has_forms}",
         *table(heads, rows, right=range(1, len(heads))),
     ]

@@ -96,7 +96,8 @@ def _listed(keys: Iterable[CurveKey]) -> str:
 def _how(key: CurveKey) -> str:
     """A backend and how it was measured, in words."""
     placement = ["in place"] if key.placement == "in" else []
-    return " ".join([key.backend, *placement, *key.conditions])
+    buffers = [key.buffers] if key.buffers != UNASKED["buffers"] else []
+    return " ".join([key.backend, *buffers, *placement, *key.conditions])
 
 
 def _range(first: int, last: int) -> str:

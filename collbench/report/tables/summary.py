@@ -39,6 +39,7 @@ _MOST_BARS = 50  # sizes that are drawn in a line of 80 columns
 _SUSPECTS_SHOWN = 5  # before "and more"
 _UNCLEAR = "~"  # before a number that the repeats do not separate from 1
 _TITLE_WIDTH = 14
+_BUFFERS_WIDTH = 10
 
 
 @cyclic_gc_disabled()
@@ -223,10 +224,16 @@ def legend(summary: Summary) -> list[str]:
         lines.append("next: how much longer the runner-up takes (~: not separated by the repeats).")
     if any(best.excess is not None for best in every):
         lines.append("auto: how much longer the tool's own choice takes.")
-    lines += [f"vs {peer}: speedup over {peer_name(peer)}'s own choice." for peer in summary.peers]
+    lines += [peer_legend(summary, peer) for peer in summary.peers]
     if any(best.is_flattered for best in every):
         lines.append("*: chosen and reported on the same repeat, so flattered: measure several.")
     return lines
+
+
+def peer_legend(summary: Summary, peer: str) -> str:
+    """What the column of a library shows."""
+    which = ", on the buffers that it is fastest with" if has_forms(summary, peer) else ""
+    return f"vs {peer}: speedup over {peer_name(peer)}'s own choice{which}."
 
 
 def peer_name(backend: str) -> str:
@@ -256,25 +263,42 @@ def _table(summary: Summary, workload: Workload, columns: int) -> list[str]:
     heading += [f"{'of max':>6}"] * has_percent
     heading += [f"{'next':>5}"] * has_next
     heading += [f"{'auto':>5}"] * has_auto
-    heading += [_peer_heading(peer, is_wide=is_wide) for peer in peers]
+    heading += [_peer_heading(summary, peer, is_wide=is_wide) for peer in peers]
     numbers = "  ".join(heading)
     width = max(4, min(max(map(len, names.values())), max(columns - 10 - len(numbers), 12)))
-    lines = [f"{'size':>6}  {'best':<{width}}  {numbers}"]
+    lines = [f"{'size':>6}  {'best':<{width}}  {numbers}".rstrip()]
     for size, best in sizes.items():
         cells = [f"{time_text(best):>8}", f"{busbw_text(best):>7}"]
         cells += [f"{percent_text(best):>6}"] * has_percent
         cells += [f"{next_text(best):>5}"] * has_next
         cells += [f"{auto_text(best):>5}"] * has_auto
         cells += [
-            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide) for peer in peers
+            speedup_text(best, peer, max(6, 3 + len(peer)), is_wide=is_wide)
+            + (f"  {rival_text(best, peer):<{_BUFFERS_WIDTH}}" if has_forms(summary, peer) else "")
+            for peer in peers
         ]
         numbers = "  ".join(cells).rstrip()
         lines += named_lines(format_size(size), names[size], width, numbers, columns)
     return lines
 
 
-def _peer_heading(peer: str, *, is_wide: bool) -> str:
-    return f"{'vs ' + peer:>6}" + (f" {'interval':>11}" if is_wide else "")
+def _peer_heading(summary: Summary, peer: str, *, is_wide: bool) -> str:
+    return (
+        f"{'vs ' + peer:>6}"
+        + (f" {'interval':>11}" if is_wide else "")
+        + (f"  {'buffers':<{_BUFFERS_WIDTH}}" if has_forms(summary, peer) else "")
+    )
+
+
+def has_forms(summary: Summary, peer: str) -> bool:
+    """Whether a library's own choice was measured on several kinds of user buffers."""
+    kinds = {row.buffers for row in summary.rows if row.backend == peer and row.is_own_choice}
+    return len(kinds) > 1
+
+
+def rival_text(best: Best, peer: str) -> str:
+    """The user buffers that a library is fastest with."""
+    return best.rivals[peer].buffers if peer in best.rivals else "-"
 
 
 def time_text(best: Best) -> str:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.best import Best, best_text, summarise_rows
 from collbench.analysis.rows import Row, row_of
-from collbench.report.tables.summary import auto_text, busbw_text, doubt_lines, speedup_text
+from collbench.report.tables.summary import (
+    auto_text,
+    busbw_text,
+    doubt_lines,
+    has_forms,
+    peer_legend,
+    rival_text,
+    speedup_text,
+)
 from collbench.report.tables.text import NARROW_COLUMNS
 from collbench.report.tables.text import table as columns_of
 from collbench.results.record import Record
@@ -181,12 +189,17 @@ def best_lines(
     ]
     has_choice = any(best.choice is not None and best.rows > 1 for _, best in shown)
     heads = ["  size", *outer, "best", " time us", "busbw GB/s", *["  auto"] * has_choice]
-    numbers = {0, *range(len(outer) + 2, len(heads))}
-    heads += [f"{'vs ' + peer:>7} {'interval':>11}" for peer in peers]
+    is_wide = columns >= BOUNDS_COLUMNS or not any(has_forms(summary, peer) for peer in peers)
+    for peer in peers:
+        heads.append(f"{'vs ' + peer:>7}" + f" {'interval':>11}" * is_wide)
+        heads += ["buffers"] * has_forms(summary, peer)
     rows = []
     for workload, best in shown:
         names = [_configuration(row, knobs) for row in best.leaders]
-        speedups = [speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=True) for peer in peers]
+        speedups = []
+        for peer in peers:
+            speedups.append(speedup_text(best, peer, max(7, 3 + len(peer)), is_wide=is_wide))
+            speedups += [rival_text(best, peer)] * has_forms(summary, peer)
         rows.append(
             [
                 format_size(best.row.size_bytes),
@@ -199,6 +212,8 @@ def best_lines(
             ]
         )
     legend = _legend([best for _, best in shown], has_choice=has_choice)
+    legend += [peer_legend(summary, peer) for peer in peers if has_forms(summary, peer)]
+    numbers = {k for k, head in enumerate(heads) if head not in (*outer, "best", "buffers")}
     return [*doubts, *legend, *columns_of(heads, rows, right=numbers)]
 
 
