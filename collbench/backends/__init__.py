@@ -15,7 +15,7 @@ class BackendFamily:
     """All backends."""
 
     def __init__(self) -> None:
-        helpers = frozenset({"base", "gpu", "net"})
+        helpers = frozenset({"base", "gpu", "library", "net"})
         self._modules = Family(__name__, __path__, "backend", helpers=helpers)
 
     def names(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,7 @@ from collbench.cli._show_sweep import show_points, show_rows
 from collbench.cli._sweep_rules import ON_GPUS, SWEEP_RULES, on_gpus
 from collbench.device.card import device_count
 from collbench.launch.group import Group
-from collbench.launch.launcher import is_only_rank, launcher
+from collbench.launch.launcher import find_mpirun, is_only_rank, launcher
 from collbench.machine.discovery.recording import Recording
 from collbench.machine.formats import described
 from collbench.machine.host import has_nvidia_gpus, usable_cores
@@ -45,16 +46,17 @@ _MODELLED_RANKS = 16  # GPUs of a described machine, unless more are asked for
 _NEW_PROCESSES_S = 3  # until new processes have their GPUs and NCCL, roughly
 _LONG_S, _HOPELESS_S = 10, 3600  # a sweep that takes longer is told so first, and how to shorten it
 _SHORTER = " Fewer --ranks, --sizes, --algo or --repeats make it shorter; Ctrl-C ends it."
-_ON_CPUS = ("cpu", "mpi")  # backends whose ranks each want a core
+_ON_CPUS = ("cpu", "mpi", "gloo")  # backends whose ranks each want a core
 
 
 def run_sweep(options: Options, csv: Path | str | None) -> int:
     """The whole command, of the options that are given; returns the exit code."""
     are_gpus_asked = "gpus" in options or on_gpus(options)
-    if "backend" not in options and (has_nvidia_gpus() or "gpus" in options):
-        options = {**options, "backend": ON_GPUS}
+    under, is_default = launcher(), "backend" not in options
+    if is_default:
+        has_gpus = has_nvidia_gpus() or "gpus" in options
+        options = {**options, "backend": ON_GPUS if has_gpus else _on_cpus(under is not None)}
     refuse(SWEEP_RULES, options, options)
-    under = launcher()
     if under is None and on_gpus(options) and _has_one_gpu(options, is_asked=are_gpus_asked):
         return 0
     settings, sweep = settings_of(options), _sweep(options, under.size if under else 0)
@@ -73,9 +75,21 @@ def run_sweep(options: Options, csv: Path | str | None) -> int:
 
         topology = topology_of(recordings) if recordings else None
         links = RankLinks(sweep.backend, options.get("machine"), group, settings.gpus, topology)
-        return _drive(group, sweep, settings, options, csv, links, recordings)
+        return _drive(
+            group, sweep, settings, options, csv, links, recordings, is_default=is_default
+        )
 
     return drive_on_rank0(group, drive)
+
+
+def _on_cpus(is_launched: bool) -> tuple[str, ...]:
+    """What a sweep compares where there are no GPUs: MPI beside ours where it can run."""
+    if find_spec("mpi4py") is None:
+        return ("cpu",)
+    try:
+        return ("cpu", "mpi") if is_launched or find_mpirun() else ("cpu",)
+    except UnavailableError:
+        return ("cpu",)
 
 
 def _has_one_gpu(options: Options, *, is_asked: bool) -> bool:
@@ -112,8 +126,10 @@ def _drive(
     csv: Path | str | None,
     links: RankLinks,
     recordings: Sequence[Recording],
+    *,
+    is_default: bool,
 ) -> int:
-    """Plan, measure, write and show; returns the exit code."""
+    """Plan, measure, write and show; returns the exit code. is_default: nobody chose backends."""
     peers = {name: knobs_of(name) for name in sweep.backend if is_peer(name)}
     requested = cases(sweep, peers, has_hosts=links.has_hosts)
     points = _planned(requested, group, settings, links)
@@ -122,7 +138,7 @@ def _drive(
         for one in KNOBS
         if options.get(one.name, ("auto",)) != ("auto",) and one.name != "buffers"
     ]
-    for peer in peers:
+    for peer in peers if not is_default else ():
         _remark_on_peer(peer, sweep, points, knobs)
     _remark_on_cores(points, group)
     if options.get("soak"):

@@ -323,7 +323,7 @@ AXES = (
         flags=("--backend",),
         help=(
             "What runs the collective: {choices}; for example cpu,mpi. Default: cuda,nccl where"
-            " there are GPUs, else cpu."
+            " there are GPUs, else cpu and, where it is installed, mpi."
         ),
         width=9,
     ),

@@ -23,6 +23,7 @@ _BUFFSIZES = {"simple": "NCCL_BUFFSIZE", "ll": "NCCL_LL_BUFFSIZE", "ll128": "NCC
 _CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
 # By library: the values that it has for a knob of ours; none named: any number.
 PEERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "gloo": {},
     "mpi": {},
     "nccl": {
         "algo": tuple(NCCL_ALGOS),

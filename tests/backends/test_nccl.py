@@ -374,6 +374,7 @@ def test_every_kind_of_user_buffers_is_measured_and_the_fastest_compared_with(
         ("library", False, True),
         ("ring", False, False),
     ]
+    assert "Speedup over the fastest library: " in out[-1] and "(nccl window at 1M)" in out[-1]
     best = next(part for part in out if "vs nccl" in part).splitlines()
     assert "on the buffers that it is fastest with" in best[-3]
     assert best[-2].split()[-3:] == ["vs", "nccl", "buffers"]

@@ -14,6 +14,7 @@ from collbench.machine.host import has_nvidia_gpus
 from collbench.results.record import KEY, Record, Status, header, read, to_line
 from tests.support.commands import MODEL, invoke
 from tests.support.corrupt import late
+from tests.support.runs import needs_mpi
 
 
 def table_of(out: str) -> list[str]:
@@ -265,6 +266,23 @@ def test_csv_to_stdout_is_only_csv(capfd: pytest.CaptureFixture[str]) -> None:
     assert "ring" in err
 
 
+@needs_mpi
+@pytest.mark.skipif(has_nvidia_gpus(), reason="this host has GPUs")
+def test_mpi_stands_beside_ours_without_being_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = invoke(capfd, "sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
+    assert (code, err) == (0, "")
+    assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu", "mpi"]
+
+
+def test_without_mpi_ours_are_alone(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.cli._run_sweep.has_nvidia_gpus", lambda: False)
+    monkeypatch.setattr("collbench.cli._run_sweep.find_spec", lambda name: None)
+    _, out, _ = invoke(capfd, "sweep", "--sizes", "1K", "--algo", "ring", "--dry-run")
+    assert [line.split()[2] for line in out.splitlines()[:-1]] == ["cpu"]
+
+
 def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = invoke(
         capfd,
@@ -275,6 +293,8 @@ def test_dry_run_measures_nothing(capfd: pytest.CaptureFixture[str], tmp_path: P
         "all",
         "--sizes",
         "1K,1M",
+        "--backend",
+        "cpu",
         "--dry-run",
         "--csv",
         str(tmp_path / "no.csv"),

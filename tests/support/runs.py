@@ -225,8 +225,9 @@ class Run:
 
 
 def sweep(*args: str) -> list[str]:
-    """The command of a sweep."""
-    return [sys.executable, "-m", "collbench", "sweep", *args]
+    """The command of a sweep, on CPUs without MPI's own collectives unless it names backends."""
+    backend = () if "--backend" in args else ("--backend", "cpu")
+    return [sys.executable, "-m", "collbench", "sweep", *args, *backend]
 
 
 def corrupt(defect: str, command: Sequence[str]) -> list[str]:

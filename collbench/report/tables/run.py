@@ -9,6 +9,9 @@ from textwrap import wrap
 from typing import TypeVar
 
 from collbench import __version__
+from collbench.analysis.best import summarise_rows
+from collbench.analysis.rows import row_of
+from collbench.report.tables.summary import rival_name
 from collbench.results.record import Record
 from collbench.spec.case import Case
 from collbench.spec.collectives import collective
@@ -129,7 +132,8 @@ def _versions(run: RunOf) -> str:
 
 def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns: int) -> list[str]:
     """The lines below the rows and the tables: how many rows, what was wrong, the highest rate and
-    the lowest time of ours among those that are no noise, and where the rows are.
+    the lowest time of ours among those that are no noise, the speedup over the best library, and
+    where the rows are.
     """
     measured = [row for row in records if row.status != "waived"]
     if not measured:
@@ -157,6 +161,7 @@ def tail_lines(records: Sequence[Record], seconds: float, saved_as: str, columns
             if row.status == "ok" and not is_peer(row.backend) and "noisy" not in row.notes
         ]
     )
+    lines += _speedup(records)
     if saved_as:
         lines.append(f"Saved as {saved_as}: collbench compare {saved_as}")
     return [part for line in lines for part in wrap(line, columns, subsequent_indent="  ")]
@@ -178,6 +183,24 @@ def _extremes(rows: Sequence[Record]) -> list[str]:
         f"Lowest time: {format_time_us(quick.time_us or 0.0)} us, {quick.algo} at"
         f" {format_size(quick.size_bytes)}.",
     ]
+
+
+def _speedup(records: Sequence[Record]) -> list[str]:
+    """The least and the largest speedup over the fastest library, of sizes that are decided."""
+    summary = summarise_rows([row_of(record) for record in records])
+    is_one = len(summary.best) == 1
+    ratios: list[tuple[float, str]] = []
+    for workload, sizes in summary.best.items():
+        for size, best in sizes.items():
+            if best.is_certain and best.peers and not best.row.is_library:
+                peer = min(best.peers, key=lambda name: best.peers[name].median)
+                where = [rival_name(summary, best, peer), *([] if is_one else [workload.op])]
+                text = f"{' '.join(where)} at {format_size(size)}"
+                ratios.append((best.peers[peer].median, text))
+    if not ratios:
+        return []
+    ends = [f"{ratio:.2f} ({text})" for ratio, text in (min(ratios), max(ratios))]
+    return [f"Speedup over the fastest library: {' to '.join(dict.fromkeys(ends))}."]
 
 
 def _distinct(cases: Iterable[Case], of: Callable[[Case], Item]) -> list[Item]:

@@ -230,6 +230,11 @@ def legend(summary: Summary) -> list[str]:
     return lines
 
 
+def rival_name(summary: Summary, best: Best, peer: str) -> str:
+    """A library, and the user buffers that it is fastest with where there are several kinds."""
+    return f"{peer} {rival_text(best, peer)}" if has_forms(summary, peer) else peer
+
+
 def peer_legend(summary: Summary, peer: str) -> str:
     """What the column of a library shows."""
     which = ", on the buffers that it is fastest with" if has_forms(summary, peer) else ""
