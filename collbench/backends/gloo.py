@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
 START_S = 120.0  # for all ranks to load PyTorch and to meet
-GLOO_TYPES = (
-    *("int8", "uint8", "int32", "int64"),
-    *("float16", "bfloat16", "float32", "float64"),
-)
+GLOO_TYPES = (*("int8", "uint8", "int32", "int64"), *("float16", "bfloat16", "float32", "float64"))
 GLOO_COLLECTIVES = (
     *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
     *("alltoall", "gather", "scatter", "sendrecv"),

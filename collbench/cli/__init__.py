@@ -213,6 +213,8 @@ def _as_ours(error: BaseException) -> CollbenchError:
         from collbench.cli._command import of_click
 
         return of_click(error)
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        error = BlockingIOError(errno.EAGAIN, "cannot start a thread")
     if isinstance(error, OSError):
         from collbench.machine.host import shortage
 

@@ -111,6 +111,17 @@ def test_a_mistake_of_ours_is_two_lines(
     assert "Traceback" in capfd.readouterr().err
 
 
+def test_too_few_processes_for_a_thread_are_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("collbench.cli._show_topology.matrix", full)
+    assert run(["topo", "--machine", "pcie-4"]) == 3
+    assert "Error: cannot start a thread: processes are limited" in capfd.readouterr().err
+
+
 def test_a_library_that_cannot_be_loaded_is_said(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
