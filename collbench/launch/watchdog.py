@@ -93,7 +93,7 @@ class Watchdog:
         everyone: list[tuple[str, str, int]] = comm.allgather(
             (_boot_id(), socket.gethostname(), os.getpid())
         )
-        _unlink_segments()
+        unlink_segments()
         self.hosts = _names([(boot, host) for boot, host, _ in everyone])
         self._comm = comm
         self._world = World(self.hosts, [pid for _, _, pid in everyone])
@@ -162,7 +162,7 @@ class Watchdog:
             self._page.write(outer, self._world)
 
 
-def _unlink_segments() -> None:
+def unlink_segments() -> None:
     """Take the names off MPICH's own shared memory, which it does in MPI_Finalize only: every
     killed rank would leave some megabytes in /dev/shm. Attached memory needs no name, and
     MPI_Finalize does not mind. Call it once all ranks of the host have initialised.

@@ -23,6 +23,7 @@ from collbench.backends.net.gpu_proxy import BURST, Outside, net_bytes, slots_of
 from collbench.backends.net.proxy import data_comm_of
 from collbench.backends.net.receivers import Receivers
 from collbench.device.layout import BARRIER_AT
+from collbench.launch.watchdog import unlink_segments
 from collbench.planning.planner import resolve
 from collbench.spec.case import Case
 from collbench.util.errors import HangError
@@ -164,6 +165,8 @@ def main(
     vars(gpu_rank)["Launch"] = Launch
     gpu: Any = DeviceRank(rank, n, card, is_alone=False)  # type: ignore[arg-type]
     vars(gpu).update(keep=lambda key, data: 0, _barrier=0, timeout_s=TIMEOUT_S, outside=outside)
+    MPI.COMM_WORLD.Barrier()
+    unlink_segments()  # which a rank that aborts would leave
     try:
         if what == "late" and is_at_fault:
             time.sleep(3 * TIMEOUT_S)
