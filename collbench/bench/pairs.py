@@ -35,8 +35,8 @@ _COPY_PACKETS = 0.87
 class RankPair:
     """A measurement from rank a to rank b, or of both directions at once.
 
-    way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, for the
-    reason.
+    way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, or came
+    out wrong, for the reason. fastest: of its repeats, where there are several.
     """
 
     a: int
@@ -44,14 +44,17 @@ class RankPair:
     way: str
     is_both: bool = False
     value: float | None = None
+    fastest: float | None = None
+    is_noisy: bool = False
+    is_wrong: bool = False
     reason: str = ""
 
 
 def measure(
-    group: Group, backend: str, ranks: Sequence[int], settings: Settings
+    group: Group, backend: str, ranks: Sequence[int], settings: Settings, ways: Sequence[str] = WAYS
 ) -> Iterator[RankPair]:
     """Every pair of some GPUs (by their CUDA numbers), or of two ranks on CPUs, as each is
-    measured.
+    measured. ways: of GPUs; the latency is always measured.
     """
     for a, b in combinations(range(len(ranks)), 2):
         yield from _by_schedules(
@@ -59,13 +62,15 @@ def measure(
             backend,
             (a, b),
             replace(settings, gpus=(ranks[a], ranks[b]) if backend == "cuda" else ()),
+            ways,
         )
         if backend == "cuda":
-            yield from _by_copies((a, b), (ranks[a], ranks[b]))
+            copies = [way for way in ("copies", "host") if way in ways]
+            yield from _by_copies((a, b), (ranks[a], ranks[b]), copies)
 
 
 def _by_schedules(
-    group: Group, backend: str, pair: tuple[int, int], settings: Settings
+    group: Group, backend: str, pair: tuple[int, int], settings: Settings, ways: Sequence[str]
 ) -> Iterator[RankPair]:
     cases: dict[Case, RankPair] = {}
     a, b = pair
@@ -78,7 +83,8 @@ def _by_schedules(
         ranks=2,
         size_bytes=SIZE_BYTES if is_gpu else CPU_SIZE_BYTES,
     )
-    for way, p2p in (("stores", "push"), ("loads", "pull")) if is_gpu else (("loads", "auto"),):
+    of_gpus = [(way, p2p) for way, p2p in (("stores", "push"), ("loads", "pull")) if way in ways]
+    for way, p2p in of_gpus if is_gpu else [("loads", "auto")]:
         one_way = replace(
             base, op="broadcast", algo="chain", direct=direct, p2p=p2p, placement="in"
         )
@@ -96,9 +102,29 @@ def _by_schedules(
         for record in measurement.records():
             measured = pair_of[_key(record)]
             value = record.time_us if measured.way == "latency" else record.busbw_gbs
-            yield replace(measured, value=value, reason=record.reason)
+            yield replace(
+                measured,
+                value=value,
+                fastest=fastest_of(record, value, is_time=measured.way == "latency"),
+                is_noisy=is_noisy(record),
+                is_wrong=record.status == "wrong",
+                reason=record.reason,
+            )
     finally:
         measurement.close()
+
+
+def fastest_of(record: Record, value: float | None, *, is_time: bool) -> float | None:
+    """What the fastest repeat of a row gives, whose median gives a value."""
+    if value is None or not record.time_us or not record.repeat_times_us:
+        return value
+    share = min(record.repeat_times_us) / record.time_us
+    return value * share if is_time else value / share
+
+
+def is_noisy(record: Record) -> bool:
+    """Whether a row's repeats disagree, or other processes had the machine."""
+    return not {"noisy", "other-processes"}.isdisjoint(record.notes.split())
 
 
 def _key(of: Case | Record) -> tuple[str, str, int, int]:
@@ -106,8 +132,10 @@ def _key(of: Case | Record) -> tuple[str, str, int, int]:
     return of.op, of.p2p, of.root, of.size_bytes
 
 
-def _by_copies(pair: tuple[int, int], gpus: tuple[int, int]) -> Iterator[RankPair]:
-    for way in ("copies", "host"):
+def _by_copies(
+    pair: tuple[int, int], gpus: tuple[int, int], ways: Sequence[str]
+) -> Iterator[RankPair]:
+    for way in ways:
         for first, second, is_both in ((0, 1, False), (1, 0, False), (0, 1, True)):
             unmeasured = RankPair(a=pair[first], b=pair[second], way=way, is_both=is_both)
             try:

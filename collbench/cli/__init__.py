@@ -35,6 +35,10 @@ _COMMANDS = {
         "collbench.cli.topo",
         "Show how the devices of a machine are linked, how fast, and what limits them.",
     ),
+    "check": (
+        "collbench.cli.check",
+        "Say in less than a minute whether this machine is as fast as it should be.",
+    ),
     "overlap": (
         "collbench.cli.overlap",
         "Measure how much communication slows concurrent computation down, on GPUs.",
@@ -50,7 +54,7 @@ _COMMANDS = {
     ),
 }
 # Under a launcher every rank runs these; of all else, help included, only rank 0 does.
-_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap"}
+_RUN_BY_ALL_RANKS = {"sweep", "topo", "overlap", "check"}
 DEBUG_VARIABLE = "COLLBENCH_DEBUG"  # set to anything: errors show their traceback too
 _LEAST_MEMORY_BYTES = 256 << 20
 _HANGUP_S = 0.3

@@ -144,7 +144,8 @@ def test_no_value_ends_in_a_traceback(
     base = {"sweep": [*MODEL[1:3], "--dry-run"], "topo": ["--machine", "dgx-1v"]}.get(name, [])
     if param.is_flag or param.opts[0] in base or isinstance(param.type, click.Path):
         return
-    if param.name in ("record", "svg", "save", "plot", "html", "tuner", "nccl_rows"):
+    of_files = ("record", "svg", "save", "plot", "html", "tuner", "nccl_rows", "json", "junit")
+    if param.name in of_files:
         value = "/no/such/folder/file.svg"
     files = [str(RESULTS)] if name == "compare" else []
     code = run([name, *files, *base, param.opts[0], value])

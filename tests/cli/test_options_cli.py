@@ -100,7 +100,7 @@ def test_broken_machine_profiles_are_usage_errors(
     assert "machine profile" in err
 
 
-@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "overlap"])
+@pytest.mark.parametrize("command", ["sweep", "topo", "compare", "algos", "check", "overlap"])
 def test_every_option_is_explained(command: str) -> None:
     found = cli.get_command(None, command)  # type: ignore[arg-type]
     assert found is not None

@@ -161,5 +161,5 @@ def test_copies_that_do_not_end_end_the_measurement(monkeypatch: pytest.MonkeyPa
     runtime = use(monkeypatch, Runtime(state=600))
     monkeypatch.setattr(copies, "_DEADLINE_S", 0.01)
     with pytest.raises(HangError, match="have not ended"):
-        list(pairs._by_copies((0, 1), (0, 1)))
+        list(pairs._by_copies((0, 1), (0, 1), ["copies", "host"]))
     assert runtime.held

@@ -1,0 +1,333 @@
+"""Carry out `check`: measure links and collectives, hold them against what is known, say it."""
+
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import IO
+
+from collbench.analysis.baselines import CurveKey, RateCurve, best_rates, rate_at, reference
+from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Verdict, judge
+from collbench.backends.gpu.session import why_no_gpus
+from collbench.bench.pairs import RankPair, expected_gbs, fastest_of, is_noisy, measure
+from collbench.bench.runner import Measurement, new_run, plan_points
+from collbench.bench.sweep import Sweep, cases
+from collbench.cli._declared import settings_of
+from collbench.cli._files import check_writable, write_document
+from collbench.cli._links import RankLinks, recordings_of
+from collbench.cli._options import remark, width
+from collbench.cli._rank0 import drive_on_rank0, group_here
+from collbench.cli._rules import Options
+from collbench.cli._saving import command_line
+from collbench.cli._screen import say
+from collbench.device.card import device_count
+from collbench.launch.group import Group
+from collbench.launch.launcher import launcher
+from collbench.machine.discovery.recording import Recording
+from collbench.machine.host import cpu_name, has_nvidia_gpus, usable_cores
+from collbench.machine.topology.model import Topology
+from collbench.machine.topology.paths import path
+from collbench.report.tables.check import as_json, as_junit, heading, line, summary
+from collbench.report.tables.text import wrapped
+from collbench.results.checks import GoodCheck, keep, last_good
+from collbench.results.frame import frame_of
+from collbench.results.record import Record
+from collbench.spec.collectives import OPS
+from collbench.spec.options import Settings
+from collbench.util.errors import UnavailableError, UsageError
+from collbench.util.units import format_duration, format_size, parse_size
+
+_SIZES = {"cuda": ("64", "1M", "256M"), "cpu": ("1K", "64K", "4M")}
+_REPEATS = 5  # the fastest of which must be too slow to fail
+_TIMED_UP_TO = 64 << 10  # bytes; larger results are shown as rates
+_CEILING_FROM, _CEILING_FLOOR = 0.8, 0.6  # of what the links allow, at the largest size
+
+
+@dataclass(slots=True)
+class _Check:
+    """A check on its way. good: the last one of this machine without a failure."""
+
+    out: IO[str]
+    good: GoodCheck | None
+    findings: list[Finding] = field(default_factory=list)
+    noise: set[str] = field(default_factory=set)
+    compared: int = 0
+
+    def add(self, finding: Finding) -> None:
+        """Keep and show a finding."""
+        self.findings.append(finding)
+        say(line(finding), file=self.out)
+
+    def judge(
+        self,
+        name: str,
+        value: float,
+        unit: CheckUnit,
+        expectations: Sequence[Expectation],
+        *,
+        fastest: float | None = None,
+        is_noisy: bool = False,
+    ) -> None:
+        """Hold a number against what is expected, and against the last good check."""
+        self.compared += 1
+        self.noise |= {name} if is_noisy else set()
+        known = [*expectations]
+        if self.good is not None and (before := self.good.values.get(_key(name, unit))):
+            known.append(Expectation(value=before, source=f"check {self.good.day}"))
+        self.add(judge(name, value, unit, known, fastest=fastest, is_noisy=is_noisy))
+
+
+def _key(name: str, unit: str) -> str:
+    return f"{name}, {unit}"
+
+
+def run_check(options: Options) -> int:
+    """The whole command, of the options that are given; returns the exit code."""
+    for name in ("json", "junit"):
+        if options.get(name) not in (None, "-"):
+            check_writable(options[name], f"--{name}")
+    if options.get("json") == options.get("junit") == "-":
+        raise UsageError("--json and --junit cannot both be stdout", "write one to a file")
+    settings, under = replace(settings_of(options), repeats=_REPEATS), launcher()
+    backend = options.get("backend") or ("cuda" if _gpus(options, under is None) else "cpu")
+    if backend == "cuda" and (why := why_no_gpus()):
+        raise UnavailableError(f"--backend cuda: {why}", "--backend cpu checks the CPUs")
+    if "gpus" in options and backend != "cuda":
+        raise UsageError("--gpus: the check is of CPUs", "give --backend cuda, or leave it out")
+    ranks = options.get("ranks") or (under.size if under is not None else _ranks(options, backend))
+    group = group_here(settings.timeout_s)
+    recordings = recordings_of(group, {"backend": (backend,)})
+    return drive_on_rank0(
+        group, lambda: _drive(group, backend, ranks, settings, options, recordings)
+    )
+
+
+def _gpus(options: Options, is_local: bool) -> bool:
+    """Whether there are GPUs to check: two or more, or one a rank of a launcher."""
+    if not has_nvidia_gpus():
+        return False
+    if "gpus" in options or device_count() > is_local:
+        return True
+    remark("One GPU: nothing travels between ranks. The CPUs are checked.")
+    return False
+
+
+def _ranks(options: Options, backend: str) -> int:
+    if backend == "cuda":
+        return len(options.get("gpus", ())) or device_count()
+    return max(2, min(8, usable_cores()))
+
+
+def _drive(
+    group: Group,
+    backend: str,
+    ranks: int,
+    settings: Settings,
+    options: Options,
+    recordings: Sequence[Recording],
+) -> int:
+    """Measure, show and write; returns the exit code."""
+    started, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    documents = {name: options[name] for name in ("json", "junit") if options.get(name)}
+    out = sys.stderr if "-" in documents.values() else sys.stdout
+    topology = _topology(recordings)
+    device = _device(topology, backend)
+    machine = f"{socket.gethostname()}; {device}; {ranks} ranks; {backend}; {group.kind}"
+    check = _Check(out=out, good=last_good(machine))
+    title = f"# {command_line()}: {ranks} ranks, {device}"
+    say("\n".join(wrapped(title, width(out), "#   ")), file=out)
+    say(heading(), file=out)
+    check.add(_of_machine(topology, backend, ranks))
+    for pair in _pairs(group, backend, ranks, settings, topology):
+        _judge_pair(check, pair, topology, backend)
+    _judge_collectives(check, group, backend, ranks, settings, topology)
+    if not check.compared:
+        raise UnavailableError(
+            "nothing could be measured" + "".join(f": {one.detail}" for one in check.findings[1:2]),
+            "collbench sweep says more",
+        )
+    seconds = time.monotonic() - start_s
+    say(summary(check.findings, check.compared, format_duration(seconds)), file=out)
+    if check.noise:
+        remark(
+            f"{len(check.noise)} of {check.compared} numbers are noise: other processes were busy,"
+            " or repeats disagree. Check again on a quiet machine."
+        )
+    has_failed = any(one.verdict == "FAIL" for one in check.findings)
+    if not has_failed:
+        _keep(check, machine, started)
+    for name, file in documents.items():
+        write = as_json if name == "json" else as_junit
+        write_document(write(check.findings, device, started, seconds), file, f"--{name}")
+    return int(has_failed)
+
+
+def _topology(recordings: Sequence[Recording]) -> Topology | None:
+    if not recordings:
+        return None
+    from collbench.machine.discovery import topology_of
+
+    return topology_of(recordings)
+
+
+def _device(topology: Topology | None, backend: str) -> str:
+    if topology is None or backend != "cuda":
+        return cpu_name()
+    names = [gpu.name for gpu in topology.gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _of_machine(topology: Topology | None, backend: str, ranks: int) -> Finding:
+    """What joins the ranks, in words."""
+    if topology is None or backend != "cuda":
+        cores = usable_cores()
+        text = f"{cores} CPU core{'s' * (cores > 1)}, ranks share memory"
+        is_crowded = ranks > cores
+        more = f"; {ranks} ranks wait for each other's turn" if is_crowded else ""
+        return Finding(
+            name="topology", verdict="WARN" if is_crowded else "PASS", detail=text + more
+        )
+    here = [gpu for gpu in topology.gpus if gpu.host == topology.gpus[0].host]
+    labels = [path(topology, a.id, b.id).label for a in here for b in here if a.index < b.index]
+    kinds = list(dict.fromkeys(labels))
+    text = f"{len(topology.gpus)} GPUs, joined by {', '.join(kinds) or 'nothing'}"
+    if len(kinds) > 1:
+        return Finding(name="topology", verdict="WARN", detail=f"{text}: pairs differ")
+    return Finding(name="topology", verdict="PASS", detail=text)
+
+
+def _pairs(
+    group: Group, backend: str, ranks: int, settings: Settings, topology: Topology | None
+) -> Iterator[RankPair]:
+    """Every link, one way and both; none under a launcher, whose ranks have one GPU each."""
+    if group.kind == "local":
+        numbers = settings.gpus or tuple(range(ranks))
+        yield from measure(
+            group, backend, numbers if backend == "cuda" else (0, 1), settings, ("stores",)
+        )
+
+
+def _judge_pair(check: _Check, pair: RankPair, topology: Topology | None, backend: str) -> None:
+    kind = "GPU" if backend == "cuda" else "rank"
+    arrow = "<->" if pair.is_both else "->"
+    is_latency = pair.way == "latency"
+    name = f"{kind}{pair.a} {arrow} {kind}{pair.b}{', 8 bytes' * is_latency}"
+    if pair.value is None:
+        check.compared += pair.is_wrong
+        verdict: Verdict = "FAIL" if pair.is_wrong else "SKIP"
+        check.add(Finding(name=name, verdict=verdict, detail=pair.reason))
+        return
+    expectations = []
+    if topology is not None and backend == "cuda" and not is_latency:
+        ids = [gpu.id for gpu in topology.gpus]
+        rate = expected_gbs(topology, ids[pair.a], ids[pair.b], pair.way)
+        expectations += [Expectation(value=rate, source="the links")] if rate else []
+    unit: CheckUnit = "us" if is_latency else "GB/s"
+    check.judge(name, pair.value, unit, expectations, fastest=pair.fastest, is_noisy=pair.is_noisy)
+
+
+def _judge_collectives(
+    check: _Check,
+    group: Group,
+    backend: str,
+    ranks: int,
+    settings: Settings,
+    topology: Topology | None,
+) -> None:
+    """Each collective at three sizes, by our own choice."""
+    links = RankLinks((backend,), None, group, settings.gpus, topology)
+    sizes = tuple(map(parse_size, _SIZES[backend]))
+    sweep = Sweep(
+        sizes=sizes, op=OPS, backend=(backend,), ranks=(ranks,), knobs={"algo": ("auto",)}
+    )
+    points = plan_points(
+        cases(sweep, {}, has_hosts=links.has_hosts),
+        group,
+        settings.max_memory,
+        links.orders,
+        links.algorithm,
+        links.hosts,
+    )
+    measurement = Measurement(points, group, settings)
+    measurement.ceilings = links.ceilings
+    known: dict[CurveKey, RateCurve] | None = None
+    name_of_known = ""
+    try:
+        measurement.open()
+        for record in measurement.records():
+            if known is None and record.status == "ok":
+                name_of_known, known = _reference(record)
+            _judge_record(check, record, known or {}, name_of_known, max(sizes))
+    finally:
+        measurement.close()
+
+
+def _reference(record: Record) -> tuple[str, dict[CurveKey, RateCurve]]:
+    """The shipped results of the same GPUs, where there are some."""
+    try:
+        found = reference("", frame_of([record]))
+    except UsageError:
+        return "", {}
+    return found.name, best_rates(found.frame)
+
+
+def _judge_record(
+    check: _Check,
+    record: Record,
+    known: dict[CurveKey, RateCurve],
+    name_of_known: str,
+    largest: int,
+) -> None:
+    name = f"{record.op} {format_size(record.size_bytes)}"
+    time_us, rate = record.time_us, record.busbw_gbs
+    if time_us is None or rate is None:
+        verdict: Verdict = "SKIP" if record.status == "waived" else "FAIL"
+        check.compared += record.status == "wrong"
+        check.add(Finding(name=name, verdict=verdict, detail=f"{record.status}: {record.reason}"))
+        return
+    is_time = record.size_bytes <= _TIMED_UP_TO
+    value = time_us if is_time else rate
+
+    def shown(gbs: float) -> float:
+        """A rate as the line shows it."""
+        return time_us * rate / gbs if is_time else gbs
+
+    expectations = []
+    for key, curve in known.items():
+        if (key.op, key.backend, key.ranks, key.placement, key.conditions) == (
+            *(record.op, record.backend, record.ranks, record.placement),
+            (),
+        ) and (gbs := rate_at(curve, record.size_bytes)):
+            expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    if record.ceiling_gbs and record.size_bytes == largest:
+        expectations.append(
+            Expectation(
+                value=shown(record.ceiling_gbs),
+                source="the links",
+                passes_from=_CEILING_FROM,
+                warns_from=_CEILING_FLOOR,
+            )
+        )
+    check.judge(
+        name,
+        value,
+        "us" if is_time else "GB/s",
+        expectations,
+        fastest=fastest_of(record, value, is_time=is_time),
+        is_noisy=is_noisy(record),
+    )
+
+
+def _keep(check: _Check, machine: str, started: str) -> None:
+    """Keep the numbers that are no noise for the next check."""
+    values = {
+        _key(one.name, one.unit): one.value
+        for one in check.findings
+        if one.value is not None and one.name not in check.noise
+    }
+    try:
+        keep(GoodCheck(machine=machine, started=started, values=values), new_run())
+    except (OSError, RuntimeError) as error:
+        remark(f"The check is not kept: {error}.")

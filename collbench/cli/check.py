@@ -1,0 +1,62 @@
+"""`collbench check`: whether this machine is as fast as it should be."""
+
+import click
+
+from collbench.cli._command import StrictCommand, explicit_options
+from collbench.cli._declared import setting_option
+from collbench.cli._options import FileName, OneOf, Whole
+from collbench.spec.options import OPTIONS
+
+_OPTIONS = (
+    click.option(
+        "-g",
+        "--ranks",
+        type=Whole(2, 1024),
+        default=None,
+        help="Number of ranks, for example 4. Default: the GPUs, or the usable cores (2 to 8).",
+    ),
+    click.option(
+        "--backend",
+        type=OneOf(("cuda", "cpu")),
+        default=None,
+        help="What to check: cuda or cpu. Default: cuda where there are two GPUs, else cpu.",
+    ),
+    setting_option(OPTIONS["gpus"]),
+    setting_option(OPTIONS["timeout_s"]),
+    click.option(
+        "--json",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the findings as JSON, for example to check.json; - is stdout.",
+    ),
+    click.option(
+        "--junit",
+        metavar="FILE",
+        type=FileName(),
+        help="Write the findings as JUnit's XML, for example to check.xml; - is stdout.",
+    ),
+)
+
+
+@click.command(name="check", cls=StrictCommand)
+@click.pass_context
+def command(context: click.Context, /, **_: object) -> int:
+    """Check this machine in less than a minute: its links, and each collective at three sizes.
+
+    Each line is PASS, WARN or FAIL, with the number, what was expected, and where that is from: the
+    shipped results of the same GPUs, what the links allow, or the last check of this machine
+    without a failure. The exit code is 1 if anything failed.
+
+    \b
+    Examples:
+      collbench check
+      collbench check --backend cpu --junit check.xml
+      mpirun -n 4 collbench check --json check.json
+    """
+    from collbench.cli._run_check import run_check
+
+    return run_check({name: context.params[name] for name in explicit_options(context)})
+
+
+for _option in _OPTIONS:
+    command = _option(command)

@@ -1,0 +1,80 @@
+"""Checks of machines that went well, in a folder of the user's state beside the saved runs: what a
+later check of the same machine is held against.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.results.runs import folder_of_runs
+from collbench.util.errors import UsageError
+from collbench.util.files import write_whole
+from collbench.util.reading import parse_json, read_bytes
+
+MOST_KEPT = 50
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodCheck:
+    """A check without failures. machine: what tells machines and ways to start apart. started: ISO
+    8601. values: by the name of a finding and its unit.
+    """
+
+    machine: str
+    started: str
+    values: Mapping[str, float]
+
+    @property
+    def day(self) -> str:
+        return self.started[:10]
+
+
+def last_good(machine: str) -> GoodCheck | None:
+    """The newest good check of that machine."""
+    known = [one for file in _files() if (one := _read(file)) is not None]
+    return max(
+        (one for one in known if one.machine == machine), key=lambda one: one.started, default=None
+    )
+
+
+def keep(check: GoodCheck, name: str) -> None:
+    """Keep a check under a name of its own, and the newest others. Raises OSError or
+    RuntimeError.
+    """
+    folder = _folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    data = {"machine": check.machine, "started": check.started, "values": dict(check.values)}
+    write_whole(folder / f"{name}.json", (json.dumps(data, indent=1) + "\n").encode())
+    for old in sorted(_files(), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    return folder_of_runs().parent / "checks"
+
+
+def _files() -> list[Path]:
+    with suppress(OSError, RuntimeError):
+        return [file for file in _folder().iterdir() if file.suffix == ".json" and file.is_file()]
+    return []
+
+
+def _read(file: Path) -> GoodCheck | None:
+    """The check in a file, None where it is missing or broken."""
+    try:
+        found = parse_json(read_bytes(file, _MOST_BYTES).decode(), str(file), _MOST_BYTES)
+        if not isinstance(found, dict):
+            return None
+        check = GoodCheck(**found)
+        is_sound = isinstance(check.machine, str) and isinstance(check.started, str)
+        is_sound &= all(
+            isinstance(name, str) and isinstance(value, float) and 0 < value < math.inf
+            for name, value in check.values.items()
+        )
+    except (OSError, ValueError, TypeError, AttributeError, UsageError):
+        return None
+    return check if is_sound else None

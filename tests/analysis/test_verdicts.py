@@ -1,0 +1,55 @@
+"""How numbers of a check are graded: the worst of all that is expected, and noise fails nothing."""
+
+import pytest
+
+from collbench.analysis.verdicts import CheckUnit, Expectation, Verdict, counts_text, judge
+
+REFERENCE = Expectation(value=100.0, source="h200x4")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "verdict"),
+    [
+        (100.0, "GB/s", "PASS"),
+        (90.0, "GB/s", "PASS"),
+        (89.9, "GB/s", "WARN"),
+        (75.0, "GB/s", "WARN"),
+        (74.9, "GB/s", "FAIL"),
+        (300.0, "GB/s", "PASS"),
+        (110.0, "us", "PASS"),
+        (112.0, "us", "WARN"),
+        (140.0, "us", "FAIL"),
+        (1.0, "us", "PASS"),
+    ],
+)
+def test_a_number_is_held_against_its_expectation(
+    value: float, unit: CheckUnit, verdict: Verdict
+) -> None:
+    found = judge("link", value, unit, [REFERENCE])
+    assert (found.verdict, found.expected, found.source) == (verdict, 100.0, "h200x4")
+    assert bool(found.detail) == (verdict != "PASS")
+
+
+def test_the_worst_of_all_expectations_counts() -> None:
+    before = Expectation(value=140.0, source="check of 2026-11-22")
+    links = Expectation(value=150.0, source="the links", passes_from=0.6, warns_from=0.5)
+    found = judge("allreduce 1G", 100.0, "GB/s", [REFERENCE, before, links])
+    assert (found.verdict, found.source, found.detail) == ("FAIL", before.source, "71%")
+
+
+@pytest.mark.parametrize(
+    ("fastest", "is_noisy", "verdict"),
+    [(70.0, False, "FAIL"), (76.0, False, "WARN"), (100.0, False, "WARN"), (70.0, True, "WARN")],
+)
+def test_repeats_that_disagree_and_noise_do_not_fail(
+    fastest: float, is_noisy: bool, verdict: Verdict
+) -> None:
+    found = judge("x", 60.0, "GB/s", [REFERENCE], fastest=fastest, is_noisy=is_noisy)
+    assert (found.verdict, found.detail) == (verdict, "~60%" if is_noisy else "60%")
+
+
+def test_without_expectation_it_passes_and_says_so() -> None:
+    found = judge("x", 1.0, "us", [])
+    assert (found.verdict, found.expected) == ("PASS", None)
+    assert found.detail == "no reference yet"
+    assert counts_text([found]) == "1 passed, 0 warnings, 0 failed"

@@ -1,0 +1,158 @@
+"""`collbench check` on CPUs: lines, documents and exit codes, what numbers are held against, wrong
+data.
+"""
+
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.bench.pairs import RankPair
+from collbench.cli import _run_check
+from collbench.results.checks import GoodCheck, last_good
+from collbench.results.record import read
+from collbench.spec.collectives import OPS
+from tests.support.commands import invoke
+from tests.support.frames import H200
+from tests.support.runs import Run, needs_mpi, under_mpirun
+
+CHECK = ("check", "--backend", "cpu", "--ranks", "2")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One size of each collective, and one repeat."""
+    monkeypatch.setattr(_run_check, "_SIZES", {"cpu": ("4K",), "cuda": ("4K",)})
+    monkeypatch.setattr(_run_check, "_REPEATS", 1)
+
+
+def test_a_check_and_its_documents(
+    quick: None, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    junit = tmp_path / "check.xml"
+    code, out, err = invoke(capfd, *CHECK, "--json", "-", "--junit", str(junit))
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "PASS")
+    names = [one["name"] for one in document["checks"]]
+    assert names == [
+        "topology",
+        "rank0 -> rank1",
+        "rank1 -> rank0",
+        "rank0 <-> rank1",
+        "rank0 <-> rank1, 8 bytes",
+        *sorted((f"{op} 4K" for op in OPS), key=names.index),
+    ]
+    assert "every element of 13 results compared" in err
+    assert max(len(line) for line in err.splitlines() if not line.startswith("# ")) <= 80
+    cases = ET.parse(junit).getroot().findall("testcase")
+    assert [case.get("name") for case in cases] == names
+
+    # the next one is held against it, where it was no noise
+    monkeypatch.setattr(_run_check, "last_good", ten_times_as_fast)
+    code, out, _ = invoke(capfd, *CHECK)
+    lines = [line for line in out.splitlines() if line.startswith(("PASS", "WARN", "FAIL"))]
+    assert len(lines) == len(names)
+    held = [line for line in lines if " check 2" in line]
+    assert held and code == any(line.startswith("FAIL") for line in held)
+    assert all(line.startswith(("FAIL", "WARN")) for line in held)
+
+
+def ten_times_as_fast(machine: str) -> GoodCheck:
+    """The last good check with other numbers."""
+    good = last_good(machine)
+    assert good is not None
+    values = {
+        name: value / 10 if name.endswith(", us") else 10 * value
+        for name, value in good.values.items()
+    }
+    return replace(good, values=values)
+
+
+@pytest.mark.exhaustive
+def test_wrong_data_fails(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.corrupt", "skip", *CHECK]
+    with Run(tmp_path, command) as run:
+        assert run.finish(120) == 1
+        out = run.stdout
+    assert re.search(r"^FAIL  allreduce 1K +wrong: rank \d element \d+: got", out, re.MULTILINE)
+
+
+@needs_mpi
+@pytest.mark.exhaustive
+def test_ranks_of_a_launcher(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "collbench", *CHECK[:3]]
+    with Run(tmp_path, under_mpirun(2, command)) as run:
+        assert run.finish(120) in (0, 1)
+        assert "every element of 27 results compared" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ranks", "1"), "'1' is not a whole number from 2 to 1024"),
+        (("--gpus", "0,1"), "--gpus: the check is of CPUs"),
+        (("--backend", "mpi"), "'mpi' is not one of cuda, cpu"),
+        (("--json", "-", "--junit", "-"), "cannot both be stdout"),
+        (("--json", ""), "an empty name of a file"),
+    ],
+)
+def test_wrong_options(
+    capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    code, out, err = invoke(capfd, "check", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_file_that_cannot_be_written_is_said_before_the_work(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = invoke(capfd, *CHECK, "--json", str(tmp_path / "no" / "check.json"))
+    assert (code, out) == (3, "")
+    assert "give another file with --json" in err
+
+
+def judged(**more: Any) -> tuple[str, str]:
+    """The verdict and source of a row of GPUs."""
+    check = _run_check._Check(out=io.StringIO(), good=None)
+    of = ("allreduce", "cuda", 1 << 30, "ok", "out")
+    largest = next(
+        row
+        for row in read(H200)
+        if (row.op, row.backend, row.size_bytes, row.status, row.placement) == of
+    )
+    record = replace(largest, **{"notes": "", "ceiling_gbs": None, **more})
+    name, known = _run_check._reference(record)
+    _run_check._judge_record(check, record, known, name, record.size_bytes)
+    (finding,) = check.findings
+    return finding.verdict, finding.source
+
+
+def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None:
+    slow: dict[str, Any] = {"busbw_gbs": 200.0}
+    assert judged(**slow) == ("FAIL", "h200x4")
+    assert judged(**slow | {"busbw_gbs": 366.0}) == ("PASS", "h200x4")
+    assert judged(**slow | {"ranks": 3}) == ("PASS", "")
+    wrong = {"time_us": None, "status": "wrong", "reason": "rank 1 element 0: got 0"}
+    assert judged(**slow | wrong) == ("FAIL", "")
+    assert judged(**slow | wrong | {"status": "waived"}) == ("SKIP", "")
+    limited = {"ceiling_gbs": 364.5, "limit": "NVLink 4 x18"}
+    assert judged(**slow | {"ranks": 3} | limited) == ("FAIL", "the links")
+    assert judged(**slow | {"ranks": 3, "notes": "noisy"} | limited)[0] == "WARN"
+
+
+def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
+    check = _run_check._Check(out=io.StringIO(), good=None)
+    wrong = RankPair(a=0, b=1, way="stores", is_wrong=True, reason="rank 1 element 0: got 0")
+    refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
+    for pair in (wrong, refused):
+        _run_check._judge_pair(check, pair, None, "cuda")
+    assert [one.verdict for one in check.findings] == ["FAIL", "SKIP"]
+    assert check.compared == 1

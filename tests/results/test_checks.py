@@ -1,0 +1,58 @@
+"""Good checks of machines, kept in the user's state: the newest of the same machine counts, and
+broken files count for nothing.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from collbench.results.checks import MOST_KEPT, GoodCheck, keep, last_good
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "collbench" / "checks"
+
+
+def check(day: int, machine: str = "a; 2 ranks", **values: float) -> GoodCheck:
+    return GoodCheck(machine=machine, started=f"2026-11-{day:02}T10:00:00+00:00", values=values)
+
+
+def test_the_newest_of_the_same_machine_counts() -> None:
+    assert last_good("a; 2 ranks") is None
+    keep(check(3, link=3.0), "c")
+    keep(check(2, link=2.0), "b")
+    keep(check(4, "b; 2 ranks", link=4.0), "d")
+    found = last_good("a; 2 ranks")
+    assert found is not None
+    assert (found.day, found.values) == ("2026-11-03", {"link": 3.0})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        '{"machine": "a; 2 ranks"}',
+        '{"machine": "a; 2 ranks", "started": "2027", "values": {"link": "fast"}}',
+        '{"machine": "a; 2 ranks", "started": "2027", "values": {"link": -1.0}}',
+        '{"machine": "a; 2 ranks", "started": "2027", "values": [1.0]}',
+        '{"machine": "a; 2 ranks", "started": 7, "values": {}}',
+        "\x00" * 10,
+    ],
+)
+def test_broken_files_count_for_nothing(folder: Path, text: str) -> None:
+    keep(check(3, link=3.0), "good")
+    (folder / "broken.json").write_text(text)
+    found = last_good("a; 2 ranks")
+    assert found is not None
+    assert found.values == {"link": 3.0}
+
+
+def test_old_ones_go(folder: Path) -> None:
+    for number in range(MOST_KEPT + 5):
+        keep(check(1, link=float(number + 1)), f"{number:03}")
+    assert len(list(folder.iterdir())) == MOST_KEPT
