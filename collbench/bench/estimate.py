@@ -18,8 +18,11 @@ _GPU_LAUNCH_S, _GPU_BYTES_S = 5e-6, 2e11
 _GPU_REPEAT_S = 0.015  # of calls, fills, the capture of a graph, and comparisons
 # A simulation of CPUs at hundreds of MiB takes tens of times as long.
 _MODEL_REPEAT_S = 0.004
-_FILL_BYTES_S = 2e9  # of user data that a CPU writes and compares
-_CALL_S = 0.005  # of a rank, to be told what to do and to answer
+_FILL_BYTES_S = 5e9  # of user data that a rank writes and compares
+_CALL_S = 0.008  # of a rank, to be told what to do and to answer
+# Until ranks have come that mpirun starts, those that load PyTorch, and others.
+_START_S = {"mpi": 2.0, "gloo": 6.0}
+_MESSAGES_START_S, _FORK_S = 2.0, 0.3
 _BIND_S = 4e-5  # of a rank, to bind one operand of an action
 
 
@@ -31,6 +34,13 @@ def launch_s(case: Case, plan: Plan | None, on: MachineCosts) -> float:
         return price(plan, on)
     size_s = case.ranks * case.size_bytes * 8 / (on.memory_gbs * 1e9)
     return on.crowd(case.ranks) * size_s + 10 * on.hop_s(case.ranks)
+
+
+def start_s(case: Case, plan: Plan | None) -> float:
+    """Seconds until the ranks of a session with this case have started."""
+    if case.backend in _START_S:
+        return _START_S[case.backend]
+    return _MESSAGES_START_S if plan is not None and plan.domains else _FORK_S
 
 
 def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings) -> float:
@@ -49,8 +59,8 @@ def repeat_s(case: Case, plan: Plan | None, on: MachineCosts, settings: Settings
     if plan is not None:
         sets = sets_of(plan, hot=settings.hot)
         load_s = sets * plan.operand_count() * _BIND_S / settings.repeats
-    data_s = sets * case.ranks * case.size_bytes * 4 / _FILL_BYTES_S if settings.is_checked else 0
-    return on.crowd(case.ranks) * (_CALL_S + load_s) + (launches + sets) * once_s + data_s
+    data_s = sets * case.size_bytes * 4 / _FILL_BYTES_S if settings.is_checked else 0
+    return on.crowd(case.ranks) * (_CALL_S + load_s + data_s) + (launches + sets) * once_s
 
 
 def is_gpu(case: Case) -> bool:

@@ -31,7 +31,7 @@ from collbench.backends.base import (
 )
 from collbench.backends.net.receivers import may_take_threads
 from collbench.bench.ceilings import Ceilings, is_far_below
-from collbench.bench.estimate import is_gpu, repeat_s
+from collbench.bench.estimate import is_gpu, repeat_s, start_s
 from collbench.device.program import ctas
 from collbench.launch.group import Group
 from collbench.machine.host import busy_seconds, memory_left_bytes, usable_cores
@@ -246,8 +246,12 @@ class Measurement:
                 self._open(key, points)
 
     def estimate_s(self) -> float:
-        """Seconds that all repeats of all points should take."""
-        return self.settings.repeats * sum(map(self._repeat_s, self.points))
+        """Seconds that all repeats of all points should take, and the start of their ranks."""
+        starts_s = [
+            max(start_s(point.case, point.plan) for point in points)
+            for points in self._by_session().values()
+        ]
+        return sum(starts_s) + self.settings.repeats * sum(map(self._repeat_s, self.points))
 
     def _repeat_s(self, point: SweepPoint) -> float:
         return estimate_s(point, self.settings, self.machine)
