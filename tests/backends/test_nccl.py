@@ -87,7 +87,6 @@ def test_what_is_forced_becomes_variables(
         ({"op": "gather", "channels": 3}, "power of two"),
         ({"channels": 65}, "at most 64"),
         ({"buffsize": 8192}, "needs 16K to 1G"),
-        ({"op": "broadcast", "buffers": "window"}, "2.28.9 hangs"),
         ({"buffsize": 65536 + 512}, "in whole K"),
     ],
 )
@@ -431,7 +430,17 @@ def test_an_error_of_nccl_is_a_refusal_that_says_where_to_look() -> None:
         rank_without_gpu().join(b"")
     assert "NCCL_DEBUG" in found.value.hint
     with pytest.raises(RefusedError, match="does not have window buffers: NCCL_ERROR_INVALID"):
-        rank_without_gpu().hold("window", 4096)
+        rank_without_gpu().hold(("window", False), 4096)
+
+
+def test_sends_and_receives_have_other_registered_buffers_than_collectives() -> None:
+    found = {
+        (buffers, op): nccl.memory_of(case(op=op, buffers=buffers))
+        for buffers in ("plain", "window")
+        for op in ("alltoall", "sendrecv", "allreduce", "broadcast")
+    }
+    assert set(found.values()) == {("plain", False), ("window", True), ("window", False)}
+    assert {op for (_, op), memory in found.items() if memory[1]} == {"alltoall", "sendrecv"}
 
 
 @pytest.mark.parametrize("held", [0, 7])
@@ -441,11 +450,11 @@ def test_what_nccl_does_not_register_is_refused(held: int) -> None:
         mem_alloc=lambda size: 512, comm_register=lambda comm, pointer, size: held
     )
     if held:
-        rank.hold("registered", 4096)
-        assert rank._users == {"registered": 512}
+        rank.hold(("registered", True), 4096)
+        assert rank._users == {("registered", True): 512}
     else:
         with pytest.raises(RefusedError, match="NCCL does not have registered buffers here"):
-            rank.hold("registered", 4096)
+            rank.hold(("registered", False), 4096)
 
 
 def test_a_hang_inside_nccl_is_aborted_at_the_deadline() -> None:

@@ -22,7 +22,7 @@ from collbench.backends.gpu.session import (
     repeat_limit_s,
     why_no_gpus,
 )
-from collbench.backends.nccl.knobs import registration, why_waived
+from collbench.backends.nccl.knobs import GROUPED, registration, why_waived
 from collbench.device.card import load_cupy
 from collbench.device.cupy_types import Nccl
 from collbench.launch.group import Group, RankContext
@@ -31,8 +31,13 @@ from collbench.spec.knobs import UserBuffers
 from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
-# what is launched, how many sets of user buffers there are, and of which kind
-NcclKey = tuple[Problem, int, UserBuffers]
+# Of user buffers: what NCCL knows of them, and whether they are for sends and receives. Before
+# 2.29.2 a collective hangs on registered buffers that a send or receive was the first to use (issue
+# 1859 of NCCL), so that these have others.
+Memory = tuple[UserBuffers, bool]
+# what is launched, how many sets of user buffers there are, and in which memory
+NcclKey = tuple[Problem, int, Memory]
+_PLAIN: Memory = ("plain", False)
 _INTEGERS = {"int8": 0, "uint8": 1, "int32": 2, "int64": 4}
 _FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
 NCCL_TYPES = _INTEGERS | _FLOATS | {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ncclDataType_t
@@ -65,8 +70,8 @@ class NcclRank(GpuRank[NcclKey]):
         self.graphs: Graphs = {}
         self.graphs_of: NcclKey | None = None
         self._word: int | None = None
-        self._users: dict[UserBuffers, int] = {}  # where the user buffers of a kind begin
-        self._held: dict[UserBuffers, Nccl] = {}  # by which NCCL knows them
+        self._users: dict[Memory, int] = {}  # where they begin
+        self._held: dict[Memory, Nccl] = {}  # by which NCCL knows them
         self._allocated: list[int] = []  # by NCCL
 
     def device(self, options: GpuOptions) -> GpuFacts:
@@ -106,7 +111,7 @@ class NcclRank(GpuRank[NcclKey]):
             self._assemble if self.options.is_spread else None,
             is_peered=is_peered,
         )
-        self._users["plain"] = self.gpu.user
+        self._users[_PLAIN] = self.gpu.user
 
     def _assemble(self, stream: int) -> None:
         """Queue a collective that none can leave before all have come."""
@@ -123,9 +128,10 @@ class NcclRank(GpuRank[NcclKey]):
         except self.refusals as error:
             raise _refusal("make a communicator", error) from None
 
-    def hold(self, buffers: UserBuffers, size: int) -> None:
-        """Have user buffers of a kind, all ranks together. Raises RefusedError."""
-        nccl, what = self.nccl, f"have {buffers} buffers"
+    def hold(self, memory: Memory, size: int) -> None:
+        """Have memory for user buffers, all ranks together. Raises RefusedError."""
+        nccl, buffers = self.nccl, memory[0]
+        what = f"have {buffers} buffers"
         try:
             user = nccl.mem_alloc(size)
             self._allocated.append(user)
@@ -138,7 +144,7 @@ class NcclRank(GpuRank[NcclKey]):
             raise _refusal(what, error) from None
         if not held:
             raise RefusedError(f"NCCL does not {what} here", _WHY)
-        self._users[buffers], self._held[buffers] = user, held
+        self._users[memory], self._held[memory] = user, held
 
     def _call(self, problem: Problem) -> Callable[[int, int, int], None]:
         """The library's function: (input, output, stream)."""
@@ -202,8 +208,8 @@ class NcclRank(GpuRank[NcclKey]):
 
     def _launches(self, key: NcclKey) -> Launches:
         """The library's collective, on the user buffers of the key."""
-        problem, sets, buffers = key
-        self.gpu.user = self._users[buffers]
+        problem, sets, memory = key
+        self.gpu.user = self._users[memory]
         return Launches(
             gpu=self.gpu,
             problem=problem,
@@ -235,10 +241,11 @@ class NcclRank(GpuRank[NcclKey]):
         self.graphs.clear()
         if self.comm is not None:
             with suppress(*self.refusals):
-                if "window" in self._held:
-                    self.nccl.comm_window_deregister(self.comm, self._held["window"])
-                if "registered" in self._held:
-                    self.nccl.comm_deregister(self.comm, self._held["registered"])
+                for (buffers, _), held in self._held.items():
+                    if buffers == "window":
+                        self.nccl.comm_window_deregister(self.comm, held)
+                    else:
+                        self.nccl.comm_deregister(self.comm, held)
                 self.nccl.comm_destroy(self.comm)
         for user in self._allocated:
             with suppress(*self.refusals):
@@ -262,6 +269,11 @@ def _version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
+def memory_of(case: Case) -> Memory:
+    """The memory of a case's user buffers."""
+    return _PLAIN if case.buffers == "plain" else (case.buffers, case.op in GROUPED)
+
+
 class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
     """Drives the ranks of the library's collectives. All its cases have the same forced_by()."""
 
@@ -273,31 +285,32 @@ class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
             group, NcclRank, cases[0].ranks, hot=hot, options=options, variables=variables
         )
         self._processes = ("processes",) if variables and group.kind == "local" else ()
-        self._refused: dict[UserBuffers, RefusedError] = {}
+        self._refused: dict[Memory, RefusedError] = {}
         with self._opening():
-            sizes: dict[UserBuffers, int] = {"plain": 0}
+            sizes: dict[Memory, int] = {_PLAIN: 0}
             for case in cases:
-                problem = case.problem()
+                problem, memory = case.problem(), memory_of(case)
                 size = stride_bytes(problem) * self._sets(problem)
-                sizes[case.buffers] = max(size, sizes.get(case.buffers, 0))
-            self._share_memory(0, sizes.pop("plain"))
+                sizes[memory] = max(size, sizes.get(memory, 0))
+            self._share_memory(0, sizes.pop(_PLAIN))
             unique_id = self._workers.call(NcclRank.unique_id, timeout_s=START_S)[0]
             self._workers.call(NcclRank.join, unique_id, timeout_s=START_S)
-            for buffers, size in sizes.items():
+            for memory, size in sizes.items():
                 try:
-                    self._workers.call(NcclRank.hold, buffers, size, timeout_s=START_S)
+                    self._workers.call(NcclRank.hold, memory, size, timeout_s=START_S)
                 except RefusedError as error:
-                    self._refused[buffers] = error
+                    self._refused[memory] = error
 
     def _loaded(self, case: Case) -> tuple[NcclKey, Problem, int]:
-        if case.buffers in self._refused:
-            raise self._refused[case.buffers]
+        memory = memory_of(case)
+        if memory in self._refused:
+            raise self._refused[memory]
         # while a graph is captured, NCCL may register plain buffers, too
         of_plain = (self.facts[0].buffers,) if case.buffers == "plain" else ()
         self._notes = (*filter(None, of_plain), *self._processes)
         problem = case.problem()
         sets = self._sets(problem)
-        return (problem, sets, case.buffers), problem, sets
+        return (problem, sets, memory), problem, sets
 
 
 class NcclBackend(Peer):

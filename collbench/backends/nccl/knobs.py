@@ -8,7 +8,7 @@ from collbench.spec.case import Case
 from collbench.spec.peers import NCCL_ALGOS, NCCL_PROTOS
 
 _CALLS = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
-_GROUPED = ("alltoall", "gather", "scatter", "sendrecv")  # groups of ncclSend and ncclRecv
+GROUPED = ("alltoall", "gather", "scatter", "sendrecv")  # groups of ncclSend and ncclRecv
 _MAX_CHANNELS = 64  # MAXCHANNELS
 # A FIFO has 8 slots. One of LL128 must hold 16 lines of 128 bytes, which a warp moves at once; with
 # less a chunk would be empty.
@@ -19,11 +19,9 @@ _NO_LEGACY_SINCE = 22400
 
 def why_waived(case: Case) -> str:
     """Why NCCL cannot do this, or not in the way that it is forced to, or an empty text."""
-    if case.op not in (*_CALLS, *_GROUPED):
+    if case.op not in (*_CALLS, *GROUPED):
         return f"NCCL has no {case.op}"
-    if case.op == "broadcast" and case.buffers == "window":
-        return "NCCL has no kernel for windows in broadcast, and 2.28.9 hangs with them at 2M"
-    if case.op in _GROUPED and (case.algo in NCCL_ALGOS or case.proto in NCCL_PROTOS):
+    if case.op in GROUPED and (case.algo in NCCL_ALGOS or case.proto in NCCL_PROTOS):
         return (
             f"NCCL's {case.op} is a group of sends and receives, which have no algorithm or"
             " protocol to choose"
@@ -32,7 +30,7 @@ def why_waived(case: Case) -> str:
         return f"NCCL's Tree, a chain inside a host, serves allreduce, not {case.op}"
     if case.channels > _MAX_CHANNELS:
         return f"{case.channels} channels: NCCL has at most {_MAX_CHANNELS}"
-    if case.op in _GROUPED and case.channels & (case.channels - 1):
+    if case.op in GROUPED and case.channels & (case.channels - 1):
         return f"{case.channels} channels: NCCL's sends and receives take a power of two"
     if case.buffsize and not (
         _LEAST_BUFFER_BYTES <= case.buffsize <= _MOST_BUFFER_BYTES
