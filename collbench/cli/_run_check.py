@@ -3,7 +3,7 @@
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO
@@ -140,8 +140,12 @@ def _drive(
     say("\n".join(wrapped(title, width(out), "#   ")), file=out)
     say(heading(), file=out)
     check.add(_of_machine(topology, backend, ranks))
-    for pair in _pairs(group, backend, ranks, settings, topology):
-        _judge_pair(check, pair, topology, backend)
+    devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
+    # under a launcher each rank has one GPU alone
+    for pair in (
+        measure(group, backend, devices, settings, ("stores",)) if group.kind == "local" else ()
+    ):
+        _judge_pair(check, pair, devices, topology, backend)
     _judge_collectives(check, group, backend, ranks, settings, topology)
     if not check.compared:
         raise UnavailableError(
@@ -198,22 +202,15 @@ def _of_machine(topology: Topology | None, backend: str, ranks: int) -> Finding:
     return Finding(name="topology", verdict="PASS", detail=text)
 
 
-def _pairs(
-    group: Group, backend: str, ranks: int, settings: Settings, topology: Topology | None
-) -> Iterator[RankPair]:
-    """Every link, one way and both; none under a launcher, whose ranks have one GPU each."""
-    if group.kind == "local":
-        numbers = settings.gpus or tuple(range(ranks))
-        yield from measure(
-            group, backend, numbers if backend == "cuda" else (0, 1), settings, ("stores",)
-        )
-
-
-def _judge_pair(check: _Check, pair: RankPair, topology: Topology | None, backend: str) -> None:
+def _judge_pair(
+    check: _Check, pair: RankPair, devices: Sequence[int], topology: Topology | None, backend: str
+) -> None:
+    """A link between two devices, by their numbers."""
     kind = "GPU" if backend == "cuda" else "rank"
     arrow = "<->" if pair.is_both else "->"
     is_latency = pair.way == "latency"
-    name = f"{kind}{pair.a} {arrow} {kind}{pair.b}{', 8 bytes' * is_latency}"
+    a, b = devices[pair.a], devices[pair.b]
+    name = f"{kind}{a} {arrow} {kind}{b}{', 8 bytes' * is_latency}"
     if pair.value is None:
         check.compared += pair.is_wrong
         verdict: Verdict = "FAIL" if pair.is_wrong else "SKIP"
@@ -221,8 +218,8 @@ def _judge_pair(check: _Check, pair: RankPair, topology: Topology | None, backen
         return
     expectations = []
     if topology is not None and backend == "cuda" and not is_latency:
-        ids = [gpu.id for gpu in topology.gpus]
-        rate = expected_gbs(topology, ids[pair.a], ids[pair.b], pair.way)
+        ids = {gpu.index: gpu.id for gpu in topology.gpus}
+        rate = expected_gbs(topology, ids[a], ids[b], pair.way) if {a, b} <= ids.keys() else None
         expectations += [Expectation(value=rate, source="the links")] if rate else []
     unit: CheckUnit = "us" if is_latency else "GB/s"
     check.judge(name, pair.value, unit, expectations, fastest=pair.fastest, is_noisy=pair.is_noisy)

@@ -15,6 +15,7 @@ import pytest
 
 from collbench.bench.pairs import RankPair
 from collbench.cli import _run_check
+from collbench.machine.formats import described
 from collbench.results.checks import GoodCheck
 from collbench.results.record import read
 from collbench.spec.collectives import OPS
@@ -152,6 +153,24 @@ def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> 
     wrong = RankPair(a=0, b=1, way="stores", is_wrong=True, reason="rank 1 element 0: got 0")
     refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
     for pair in (wrong, refused):
-        _run_check._judge_pair(check, pair, None, "cuda")
+        _run_check._judge_pair(check, pair, (0, 1), None, "cuda")
     assert [one.verdict for one in check.findings] == ["FAIL", "SKIP"]
     assert check.compared == 1
+
+
+def test_links_are_held_against_what_the_topology_rates_them() -> None:
+    topology = described("h200x4-vm")
+    assert topology is not None
+    check = _run_check._Check(out=io.StringIO(), good=None)
+    check.add(_run_check._of_machine(topology, "cuda", 4))
+    assert "4 x NVIDIA H200" in _run_check._device(topology, "cuda")
+    for gbs in (360.0, 200.0):
+        pair = RankPair(a=0, b=1, way="stores", value=gbs)
+        _run_check._judge_pair(check, pair, (2, 3), topology, "cuda")
+    assert [(one.name, one.verdict) for one in check.findings] == [
+        ("topology", "PASS"),
+        ("GPU2 -> GPU3", "PASS"),
+        ("GPU2 -> GPU3", "FAIL"),
+    ]
+    assert check.findings[0].detail == "4 GPUs, joined by NV18"
+    assert check.findings[1].source == "the links"
