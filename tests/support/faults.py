@@ -105,10 +105,21 @@ def processes(run: Run) -> dict[str, list[int]]:
 
 def _line_of_parent(pid: int) -> str:
     try:
-        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        return Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
+        return Path(f"/proc/{_parent(pid)}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""
+
+
+def _has_guardian(rank_pid: int) -> bool:
+    try:
+        return command_of(int(_parent(rank_pid))) == "cb-guardian"
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> str:
+    """The process above one. Raises OSError if that has gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
 def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
@@ -121,6 +132,7 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
         there = processes(run)
         if pids := there.get(fault.which):
             victim = random.Random(fault.after_s).choice(pids)
+            is_alone = fault.which.startswith("rank ") and not _has_guardian(victim)
             os.kill(victim, signal.Signals[f"SIG{fault.signal}"])
             if fault.signal == "STOP" and promised != {4}:
                 time.sleep(1.0)
@@ -128,7 +140,7 @@ def inject(run: Run, fault: Fault, promised: set[int]) -> set[int] | None:
                     os.kill(victim, signal.SIGCONT)
             is_launchers = fault.start == "mpirun" and fault.which != "guardian"
             least = 1 if fault.which == "rank 0" else 2  # ranks come up in any order
-            is_guarded = len(there.get("guardian", ())) >= least
+            is_guarded = len(there.get("guardian", ())) >= least and not is_alone
             return promised if is_guarded or not is_launchers else None
         time.sleep(0.02)
     return {0}
