@@ -32,8 +32,8 @@ from collbench.spec.peers import forced_by
 from collbench.util.errors import HangError, RefusedError, UnavailableError
 
 # Of user buffers: what NCCL knows of them, and whether they are for sends and receives. Before
-# 2.29.2 a collective hangs on registered buffers that a send or receive was the first to use (issue
-# 1859 of NCCL), so that these have others.
+# 2.29.2 a collective can fail on registered buffers that a send or receive was the first to use
+# (issue 1859 of NCCL), so that these have others.
 Memory = tuple[UserBuffers, bool]
 # what is launched, how many sets of user buffers there are, and in which memory
 NcclKey = tuple[Problem, int, Memory]
