@@ -42,44 +42,46 @@ class Finding:
     detail: str = ""
 
 
-def judge(
-    name: str,
-    value: float,
-    unit: CheckUnit,
-    expectations: Sequence[Expectation],
-    *,
-    fastest: float | None = None,
-    is_noisy: bool = False,
-) -> Finding:
-    """The finding of a measured number. fastest: of its repeats. is_noisy: they disagree, or other
-    processes had the machine: too slow is a warning then.
-
-    >>> judge("link", 95.0, "GB/s", [Expectation(value=100.0, source="rated")]).verdict
-    'PASS'
-    >>> judge("step", 15.0, "us", [Expectation(value=10.0, source="h200x4")], fastest=14.0).verdict
-    'FAIL'
-    >>> judge("step", 15.0, "us", [Expectation(value=10.0, source="h200x4")], fastest=10.0).verdict
-    'WARN'
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A number. fastest: of its repeats. is_noisy: they disagree, or other processes had the
+    machine: too slow is a warning then.
     """
-    graded = [
-        (_verdict(value, value if fastest is None else fastest, unit, one), share, one)
-        for one in expectations
-        for share in [_share(value, unit, one.value)]
-    ]
+
+    name: str
+    value: float
+    unit: CheckUnit
+    fastest: float | None = None
+    is_noisy: bool = False
+
+
+def judge(number: Measured, expectations: Sequence[Expectation]) -> Finding:
+    """The finding of a measured number.
+
+    >>> step, expected = (
+    ...     Measured(name="step", value=15.0, unit="us"),
+    ...     Expectation(value=10.0, source="h200x4"),
+    ... )
+    >>> judge(step, [expected]).verdict, judge(step, []).verdict
+    ('FAIL', 'PASS')
+    """
+    value, unit = number.value, number.unit
+    graded = [(_verdict(number, one), _share(value, unit, one.value), one) for one in expectations]
     if not graded:
-        detail = "no reference yet"
-        return Finding(name=name, verdict="PASS", unit=unit, value=value, detail=detail)
+        return Finding(
+            name=number.name, verdict="PASS", unit=unit, value=value, detail="no reference yet"
+        )
     verdict, share, worst = min(graded, key=lambda grade: (SEVERITY.index(grade[0]), grade[1]))
-    if verdict == "FAIL" and is_noisy:
+    if verdict == "FAIL" and number.is_noisy:
         verdict = "WARN"
     return Finding(
-        name=name,
+        name=number.name,
         verdict=verdict,
         unit=unit,
         value=value,
         expected=worst.value,
         source=worst.source,
-        detail="" if verdict == "PASS" else f"{'~' * is_noisy}{100 * share:.0f}%",
+        detail="" if verdict == "PASS" else f"{'~' * number.is_noisy}{100 * share:.0f}%",
     )
 
 
@@ -88,20 +90,9 @@ def _share(value: float, unit: CheckUnit, expected: float) -> float:
     return expected / value if unit == "us" else value / expected
 
 
-def _verdict(value: float, fastest: float, unit: CheckUnit, expectation: Expectation) -> Verdict:
-    middle, best = (_share(one, unit, expectation.value) for one in (value, fastest))
+def _verdict(number: Measured, expectation: Expectation) -> Verdict:
+    fastest = number.value if number.fastest is None else number.fastest
+    middle, best = (_share(one, number.unit, expectation.value) for one in (number.value, fastest))
     if best < expectation.warns_from:
         return "FAIL"
     return "PASS" if min(middle, best) >= expectation.passes_from else "WARN"
-
-
-def counts_text(findings: Sequence[Finding]) -> str:
-    """How many findings there are of each verdict.
-
-    >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
-    '1 passed, 0 warnings, 1 failed'
-    """
-    count = {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
-    skipped = [f"{count['SKIP']} skipped"] if count["SKIP"] else []
-    warnings = f"{count['WARN']} warning{'s' * (count['WARN'] != 1)}"
-    return ", ".join([f"{count['PASS']} passed", warnings, f"{count['FAIL']} failed", *skipped])

@@ -36,7 +36,7 @@ class RankPair:
     """A measurement from rank a to rank b, or of both directions at once.
 
     way: one of WAYS, or latency. value: GB/s per direction, or us; None if it was refused, or came
-    out wrong, for the reason. fastest: of its repeats, where there are several.
+    out wrong, for the reason. record: the row of the launches; None of plain copies.
     """
 
     a: int
@@ -44,10 +44,8 @@ class RankPair:
     way: str
     is_both: bool = False
     value: float | None = None
-    fastest: float | None = None
-    is_noisy: bool = False
-    is_wrong: bool = False
     reason: str = ""
+    record: Record | None = None
 
 
 def measure(
@@ -102,29 +100,9 @@ def _by_schedules(
         for record in measurement.records():
             measured = pair_of[_key(record)]
             value = record.time_us if measured.way == "latency" else record.busbw_gbs
-            yield replace(
-                measured,
-                value=value,
-                fastest=fastest_of(record, value, is_time=measured.way == "latency"),
-                is_noisy=is_noisy(record),
-                is_wrong=record.status == "wrong",
-                reason=record.reason,
-            )
+            yield replace(measured, value=value, reason=record.reason, record=record)
     finally:
         measurement.close()
-
-
-def fastest_of(record: Record, value: float | None, *, is_time: bool) -> float | None:
-    """What the fastest repeat of a row gives, whose median gives a value."""
-    if value is None or not record.time_us or not record.repeat_times_us:
-        return value
-    share = min(record.repeat_times_us) / record.time_us
-    return value * share if is_time else value / share
-
-
-def is_noisy(record: Record) -> bool:
-    """Whether a row's repeats disagree, or other processes had the machine."""
-    return not {"noisy", "other-processes"}.isdisjoint(record.notes.split())
 
 
 def _key(of: Case | Record) -> tuple[str, str, int, int]:

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import IO
 
 from collbench.analysis.baselines import CurveKey, RateCurve, best_rates, rate_at, reference
-from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Verdict, judge
+from collbench.analysis.rows import row_of
+from collbench.analysis.verdicts import CheckUnit, Expectation, Finding, Measured, judge
 from collbench.backends.gpu.session import why_no_gpus
-from collbench.bench.pairs import RankPair, expected_gbs, fastest_of, is_noisy, measure
+from collbench.bench.pairs import RankPair, expected_gbs, measure
 from collbench.bench.runner import Measurement, new_run, plan_points
 from collbench.bench.sweep import Sweep, cases
 from collbench.cli._declared import settings_of
@@ -60,23 +61,20 @@ class _Check:
         self.findings.append(finding)
         say(line(finding), file=self.out)
 
-    def judge(
-        self,
-        name: str,
-        value: float,
-        unit: CheckUnit,
-        expectations: Sequence[Expectation],
-        *,
-        fastest: float | None = None,
-        is_noisy: bool = False,
-    ) -> None:
+    def judge(self, number: Measured, expectations: Sequence[Expectation]) -> None:
         """Hold a number against what is expected, and against the last good check."""
         self.compared += 1
-        self.noise |= {name} if is_noisy else set()
+        self.noise |= {number.name} if number.is_noisy else set()
         known = [*expectations]
-        if self.good is not None and (before := self.good.values.get(_key(name, unit))):
+        before = self.good.values.get(_key(number.name, number.unit)) if self.good else None
+        if self.good is not None and before is not None:
             known.append(Expectation(value=before, source=f"check {self.good.day}"))
-        self.add(judge(name, value, unit, known, fastest=fastest, is_noisy=is_noisy))
+        self.add(judge(number, known))
+
+    def add_unmeasured(self, name: str, reason: str, *, is_wrong: bool, is_refused: bool) -> None:
+        """Keep what has no number: wrong data, what failed, what was refused."""
+        self.compared += is_wrong
+        self.add(Finding(name=name, verdict="SKIP" if is_refused else "FAIL", detail=reason))
 
 
 def _key(name: str, unit: str) -> str:
@@ -141,11 +139,9 @@ def _drive(
     say(heading(), file=out)
     check.add(_of_machine(topology, backend, ranks))
     devices = (settings.gpus or tuple(range(ranks))) if backend == "cuda" else (0, 1)
-    # under a launcher each rank has one GPU alone
-    for pair in (
-        measure(group, backend, devices, settings, ("stores",)) if group.kind == "local" else ()
-    ):
-        _judge_pair(check, pair, devices, topology, backend)
+    if group.kind == "local":  # under a launcher each rank has one GPU alone
+        for pair in measure(group, backend, devices, settings, ("stores",)):
+            _judge_pair(check, pair, devices, topology, backend)
     _judge_collectives(check, group, backend, ranks, settings, topology)
     if not check.compared:
         raise UnavailableError(
@@ -212,9 +208,8 @@ def _judge_pair(
     a, b = devices[pair.a], devices[pair.b]
     name = f"{kind}{a} {arrow} {kind}{b}{', 8 bytes' * is_latency}"
     if pair.value is None:
-        check.compared += pair.is_wrong
-        verdict: Verdict = "FAIL" if pair.is_wrong else "SKIP"
-        check.add(Finding(name=name, verdict=verdict, detail=pair.reason))
+        is_wrong = pair.record is not None and pair.record.status == "wrong"
+        check.add_unmeasured(name, pair.reason, is_wrong=is_wrong, is_refused=not is_wrong)
         return
     expectations = []
     if topology is not None and backend == "cuda" and not is_latency:
@@ -222,7 +217,22 @@ def _judge_pair(
         rate = expected_gbs(topology, ids[a], ids[b], pair.way) if {a, b} <= ids.keys() else None
         expectations += [Expectation(value=rate, source="the links")] if rate else []
     unit: CheckUnit = "us" if is_latency else "GB/s"
-    check.judge(name, pair.value, unit, expectations, fastest=pair.fastest, is_noisy=pair.is_noisy)
+    check.judge(_measured(name, pair.value, unit, pair.record), expectations)
+
+
+def _measured(name: str, value: float, unit: CheckUnit, record: Record | None) -> Measured:
+    """A number that a row gives. GPUs that are throttled are no noise: they are slow."""
+    if record is None or not record.time_us:
+        return Measured(name=name, value=value, unit=unit)
+    row = row_of(record)
+    share = min(row.times_us, default=record.time_us) / record.time_us
+    return Measured(
+        name=name,
+        value=value,
+        unit=unit,
+        fastest=value * share if unit == "us" else value / share,
+        is_noisy=row.is_noise or row.has_note("other-processes"),
+    )
 
 
 def _judge_collectives(
@@ -280,9 +290,12 @@ def _judge_record(
     name = f"{record.op} {format_size(record.size_bytes)}"
     time_us, rate = record.time_us, record.busbw_gbs
     if time_us is None or rate is None:
-        verdict: Verdict = "SKIP" if record.status == "waived" else "FAIL"
-        check.compared += record.status == "wrong"
-        check.add(Finding(name=name, verdict=verdict, detail=f"{record.status}: {record.reason}"))
+        check.add_unmeasured(
+            name,
+            f"{record.status}: {record.reason}",
+            is_wrong=record.status == "wrong",
+            is_refused=record.status == "waived",
+        )
         return
     is_time = record.size_bytes <= _TIMED_UP_TO
     value = time_us if is_time else rate
@@ -291,13 +304,12 @@ def _judge_record(
         """A rate as the line shows it."""
         return time_us * rate / gbs if is_time else gbs
 
+    key = CurveKey(
+        record.op, record.backend, record.buffers, record.ranks, record.placement, conditions=()
+    )
     expectations = []
-    for key, curve in known.items():
-        if (key.op, key.backend, key.ranks, key.placement, key.conditions) == (
-            *(record.op, record.backend, record.ranks, record.placement),
-            (),
-        ) and (gbs := rate_at(curve, record.size_bytes)):
-            expectations.append(Expectation(value=shown(gbs), source=name_of_known))
+    if key in known and (gbs := rate_at(known[key], record.size_bytes)):
+        expectations.append(Expectation(value=shown(gbs), source=name_of_known))
     if record.ceiling_gbs and record.size_bytes == largest:
         expectations.append(
             Expectation(
@@ -307,14 +319,7 @@ def _judge_record(
                 warns_from=_CEILING_FLOOR,
             )
         )
-    check.judge(
-        name,
-        value,
-        "us" if is_time else "GB/s",
-        expectations,
-        fastest=fastest_of(record, value, is_time=is_time),
-        is_noisy=is_noisy(record),
-    )
+    check.judge(_measured(name, value, "us" if is_time else "GB/s", record), expectations)
 
 
 def _keep(check: _Check, machine: str, started: str) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from collbench.analysis.verdicts import CheckUnit, Expectation, Verdict, counts_text, judge
+from collbench.analysis.verdicts import CheckUnit, Expectation, Measured, Verdict, judge
+from collbench.report.tables.check import counts_text
 
 REFERENCE = Expectation(value=100.0, source="h200x4")
 
@@ -25,7 +26,7 @@ REFERENCE = Expectation(value=100.0, source="h200x4")
 def test_a_number_is_held_against_its_expectation(
     value: float, unit: CheckUnit, verdict: Verdict
 ) -> None:
-    found = judge("link", value, unit, [REFERENCE])
+    found = judge(Measured(name="link", value=value, unit=unit), [REFERENCE])
     assert (found.verdict, found.expected, found.source) == (verdict, 100.0, "h200x4")
     assert bool(found.detail) == (verdict != "PASS")
 
@@ -33,7 +34,9 @@ def test_a_number_is_held_against_its_expectation(
 def test_the_worst_of_all_expectations_counts() -> None:
     before = Expectation(value=140.0, source="check of 2026-11-22")
     links = Expectation(value=150.0, source="the links", passes_from=0.6, warns_from=0.5)
-    found = judge("allreduce 1G", 100.0, "GB/s", [REFERENCE, before, links])
+    found = judge(
+        Measured(name="allreduce 1G", value=100.0, unit="GB/s"), [REFERENCE, before, links]
+    )
     assert (found.verdict, found.source, found.detail) == ("FAIL", before.source, "71%")
 
 
@@ -44,12 +47,14 @@ def test_the_worst_of_all_expectations_counts() -> None:
 def test_repeats_that_disagree_and_noise_do_not_fail(
     fastest: float, is_noisy: bool, verdict: Verdict
 ) -> None:
-    found = judge("x", 60.0, "GB/s", [REFERENCE], fastest=fastest, is_noisy=is_noisy)
+    found = judge(
+        Measured(name="x", value=60.0, unit="GB/s", fastest=fastest, is_noisy=is_noisy), [REFERENCE]
+    )
     assert (found.verdict, found.detail) == (verdict, "~60%" if is_noisy else "60%")
 
 
 def test_without_expectation_it_passes_and_says_so() -> None:
-    found = judge("x", 1.0, "us", [])
+    found = judge(Measured(name="x", value=1.0, unit="us"), [])
     assert (found.verdict, found.expected) == ("PASS", None)
     assert found.detail == "no reference yet"
     assert counts_text([found]) == "1 passed, 0 warnings, 0 failed"

@@ -150,7 +150,8 @@ def test_gpus_are_held_against_the_shipped_results_of_the_same_machine() -> None
 
 def test_pairs_that_are_wrong_fail_and_those_that_are_refused_do_not_count() -> None:
     check = _run_check._Check(out=io.StringIO(), good=None)
-    wrong = RankPair(a=0, b=1, way="stores", is_wrong=True, reason="rank 1 element 0: got 0")
+    row = replace(next(iter(read(H200))), time_us=None, status="wrong")
+    wrong = RankPair(a=0, b=1, way="stores", reason="rank 1 element 0: got 0", record=row)
     refused = RankPair(a=1, b=0, way="stores", reason="no peer access")
     for pair in (wrong, refused):
         _run_check._judge_pair(check, pair, (0, 1), None, "cuda")

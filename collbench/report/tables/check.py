@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from collbench import __version__
-from collbench.analysis.verdicts import Finding, counts_text
+from collbench.analysis.verdicts import SEVERITY, Finding
 from collbench.util.units import format_rate, format_time_us
 
 _NAME, _NUMBER = 25, 11
@@ -39,6 +39,18 @@ def _number(value: float | None, unit: str) -> str:
 def summary(findings: Sequence[Finding], results: int, duration: str) -> str:
     """The line below the findings. results: how many were compared, element by element."""
     return f"{counts_text(findings)}, {duration}; every element of {results} results compared."
+
+
+def counts_text(findings: Sequence[Finding]) -> str:
+    """How many findings there are of each verdict.
+
+    >>> counts_text([Finding(name="a", verdict="PASS"), Finding(name="b", verdict="FAIL")])
+    '1 passed, 0 warnings, 1 failed'
+    """
+    count = {verdict: sum(one.verdict == verdict for one in findings) for verdict in SEVERITY}
+    skipped = [f"{count['SKIP']} skipped"] if count["SKIP"] else []
+    warnings = f"{count['WARN']} warning{'s' * (count['WARN'] != 1)}"
+    return ", ".join([f"{count['PASS']} passed", warnings, f"{count['FAIL']} failed", *skipped])
 
 
 def as_json(findings: Sequence[Finding], device: str, started: str, seconds: float) -> str:
