@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.load import ResultFile, load
 from collbench.analysis.rows import conditions_of
-from collbench.spec.knobs import OWN_CHOICE
+from collbench.spec.peers import OWN_CHOICE
 from collbench.util import catalog
 from collbench.util.errors import UsageError, unknown
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.results.record import CONDITIONS, Record
 from collbench.results.statistics import NOISY_SPREAD, Interval, interval, is_noisy
-from collbench.spec.knobs import BY_STAGE, KNOB, OWN_CHOICE, UNASKED
-from collbench.spec.peers import is_peer
+from collbench.spec.knobs import BY_STAGE, KNOB, UNASKED
+from collbench.spec.peers import OWN_CHOICE, is_peer
 
 if TYPE_CHECKING:
     import pandas as pd

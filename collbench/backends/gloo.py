@@ -5,20 +5,19 @@ PyTorch reduces and broadcasts in place. Out of place these calls are preceded b
 `--placement in` has not.
 """
 
+import mmap
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collbench.backends.base import Peer, SessionOptions
-from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes
+from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes, why_lacking
 from collbench.launch.group import Group, RankContext
 from collbench.spec.case import Case, Problem
 from collbench.spec.collectives import collective
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 
 START_S = 120.0  # for all ranks to load PyTorch and to meet
 GLOO_TYPES = (*("int8", "uint8", "int32", "int64"), *("float16", "bfloat16", "float32", "float64"))
-GLOO_COLLECTIVES = (
-    *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
-    *("alltoall", "gather", "scatter", "sendrecv"),
-)
 GLOO_REDOPS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 _INSTALL_HINT = "install it with: pip install 'collbench[torch]'"
 
@@ -147,19 +142,17 @@ class GlooSession(LibrarySession):
 
     def __init__(self, group: Group, cases: Sequence[Case], *, hot: bool) -> None:
         n = cases[0].ranks
-        workers = (
-            group.shared_workers(GlooRank, n, 4096)
-            if group.kind == "local"
-            else group.mpi_workers(GlooRank, n)
-        )
-        folder = Path(tempfile.mkdtemp(prefix="collbench-gloo-"))
-        try:
-            workers.call(GlooRank.join, str(folder / "meeting"), timeout_s=START_S)
-        except BaseException:
-            workers.close()
-            raise
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="collbench-gloo-") as folder:
+            workers = (
+                group.shared_workers(GlooRank, n, mmap.PAGESIZE)
+                if group.kind == "local"
+                else group.mpi_workers(GlooRank, n)
+            )
+            try:
+                workers.call(GlooRank.join, f"{folder}/meeting", timeout_s=START_S)
+            except BaseException:
+                workers.close()
+                raise
         super().__init__(workers, hot=hot, start_s=START_S)
 
 
@@ -176,13 +169,7 @@ class GlooBackend(Peer):
         return ""
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
-        if case.op not in GLOO_COLLECTIVES:
-            return f"Gloo has no {case.op}"
-        if is_reduction and case.redop not in GLOO_REDOPS:
-            return f"Gloo has no reduction {case.redop}"
-        if is_reduction and case.dtype not in GLOO_TYPES:
-            return f"Gloo cannot reduce {case.dtype}"
-        return ""
+        return why_lacking("Gloo", case, GLOO_REDOPS, GLOO_TYPES, is_reduction=is_reduction)
 
     def private_bytes(self, case: Case, *, hot: bool) -> int:
         return private_bytes(case, hot=hot)

@@ -5,7 +5,7 @@ watches over the rank ends the process if one does not return.
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,6 +37,11 @@ from collbench.spec.pattern import Wrong
 if TYPE_CHECKING:
     from collbench.spec.dtypes import Array
 
+# of the libraries here; a collective of ours that they lack is waived
+COLLECTIVES = (
+    *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
+    *("alltoall", "gather", "scatter", "sendrecv"),
+)
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
@@ -172,6 +177,21 @@ class LibrarySession(Session[Case]):
 
     def close(self) -> None:
         self._workers.close()
+
+
+def why_lacking(
+    library: str, case: Case, redops: Container[str], types: Container[str], *, is_reduction: bool
+) -> str:
+    """What a library has not, that has those reductions and reduces those types; or an empty
+    text.
+    """
+    if case.op not in COLLECTIVES:
+        return f"{library} has no {case.op}"
+    if is_reduction and case.redop not in redops:
+        return f"{library} has no reduction {case.redop}"
+    if is_reduction and case.dtype not in types:
+        return f"{library} cannot reduce {case.dtype}"
+    return ""
 
 
 def private_bytes(case: Case, *, hot: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.backends.base import Peer, SessionOptions
-from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes
+from collbench.backends.library import Call, LibraryRank, LibrarySession, private_bytes, why_lacking
 from collbench.launch.group import Group, RankContext
 from collbench.launch.launcher import INSTALL_HINT, described_library
 from collbench.spec.case import Case, Problem
@@ -26,10 +26,6 @@ MPI_TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
 }
-MPI_COLLECTIVES = (
-    *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
-    *("alltoall", "gather", "scatter", "sendrecv"),
-)
 MPI_REDOPS = {"sum": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
 
 
@@ -101,12 +97,8 @@ class MpiBackend(Peer):
         return "" if find_spec("mpi4py") is not None else f"mpi4py is not installed; {INSTALL_HINT}"
 
     def why_waived(self, case: Case, is_reduction: bool) -> str:
-        if case.op not in MPI_COLLECTIVES:
-            return f"MPI has no {case.op}"
-        if is_reduction and case.redop not in MPI_REDOPS:
-            return f"MPI has no reduction {case.redop}"
-        if is_reduction and case.dtype not in MPI_TYPES:
-            return f"MPI cannot reduce {case.dtype}"
+        if why := why_lacking("MPI", case, MPI_REDOPS, MPI_TYPES, is_reduction=is_reduction):
+            return why
         if case.op == "reducescatter" and case.in_place:
             return "MPI's in-place reduce-scatter leaves the result elsewhere"
         return ""

@@ -9,7 +9,7 @@ from collbench.spec.case import Case
 from collbench.spec.collectives import OpName, collective
 from collbench.spec.dtypes import DtypeName, RedopName
 from collbench.spec.knobs import KNOB, KNOBS, UNASKED, Knob, Placement, Value
-from collbench.spec.peers import is_peer
+from collbench.spec.peers import is_of_libraries
 from collbench.util.errors import UsageError
 from collbench.util.units import format_size
 
@@ -42,8 +42,7 @@ class Sweep:
 
     def own_values(self, knob: Knob) -> tuple[Value, ...]:
         """The values of a knob for what is no library."""
-        is_ours = not knob.backends or not all(map(is_peer, knob.backends))
-        return self.values(knob.name) if is_ours else (knob.default,)
+        return (knob.default,) if is_of_libraries(knob) else self.values(knob.name)
 
 
 def sizes_between(first: int, last: int, *, factor: float = 0, step: int = 0) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ from collbench.schedules.algorithms import FAMILY as ALGORITHMS
 from collbench.spec.case import Case
 from collbench.spec.knobs import AXES, KNOB, KNOBS
 from collbench.spec.options import Settings
-from collbench.spec.peers import forced_by, is_peer, knobs_of
+from collbench.spec.peers import forced_by, is_of_libraries, is_peer, knobs_of
 from collbench.util.errors import UnavailableError, UsageError
 from collbench.util.units import format_duration, parse_size
 
@@ -136,7 +136,7 @@ def _drive(
     knobs = [
         one.name
         for one in KNOBS
-        if options.get(one.name, ("auto",)) != ("auto",) and one.name != "buffers"
+        if options.get(one.name, ("auto",)) != ("auto",) and not is_of_libraries(one)
     ]
     for peer in peers if not is_default else ():
         _remark_on_peer(peer, sweep, points, knobs)

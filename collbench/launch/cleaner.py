@@ -56,7 +56,7 @@ def _end_without_ranks(launcher_pid: int) -> None:
     start = alone_since = time.monotonic()
     while command_of(launcher_pid) in _LAUNCHERS_OF_OPEN_MPI:
         now = time.monotonic()
-        if descendants(launcher_pid):
+        if any(descendants(launcher_pid)):
             alone_since = now
         if now > start + _GIVEN_UP_S:  # it has others to look after
             return

@@ -381,8 +381,6 @@ KNOB = {knob.name: knob for knob in (*KNOBS, *AXES)}
 # Each knob after those by which the tool chooses it, as a buffer after its chunk.
 BY_STAGE = tuple(sorted(KNOBS, key=lambda knob: knob.stage))
 UNASKED = {knob.name: knob.unasked for knob in KNOBS}
-# What the row of a library has that was forced to nothing; its user's buffers may be any.
-OWN_CHOICE = {name: value for name, value in UNASKED.items() if name != "buffers"}
 
 
 def unheeded(

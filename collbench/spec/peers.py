@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from collbench.spec.case import Case
-from collbench.spec.knobs import UserBuffers
+from collbench.spec.knobs import KNOBS, UNASKED, Knob, UserBuffers
 
 Variables = tuple[tuple[str, str], ...]  # of the environment, in a fixed order
 
@@ -35,9 +35,22 @@ PEERS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
+def is_of_libraries(knob: Knob) -> bool:
+    """Whether only libraries heed a knob: it forces them to nothing, but says what they are given.
+
+    >>> [knob.name for knob in KNOBS if is_of_libraries(knob)]
+    ['buffers']
+    """
+    return bool(knob.backends) and all(map(is_peer, knob.backends))
+
+
 def is_peer(backend: str) -> bool:
     """Whether a backend is a library with its own algorithms."""
     return backend in PEERS
+
+
+# What the row of a library has that was forced to nothing.
+OWN_CHOICE = {knob.name: UNASKED[knob.name] for knob in KNOBS if not is_of_libraries(knob)}
 
 
 def knobs_of(peer: str) -> Mapping[str, tuple[str, ...]]:

@@ -293,12 +293,15 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
         self._workers, self.facts = open_ranks(group, rank, n, options, variables)
         self.device, self.version = describe(self.facts)
         self._cache_bytes = self.facts[0].cache_bytes
-        self._notes: tuple[str, ...] = ()  # of every repeat
         self._iterations: dict[Key, int] = {}  # of what was timed
 
     @abstractmethod
     def _loaded(self, job: Job_contra) -> tuple[Key, Problem, int]:
         """Have a job on all ranks: its key, what it computes, and its sets of user buffers."""
+
+    def _notes_of(self, job: Job_contra) -> tuple[str, ...]:
+        """Notes on every repeat of a job."""
+        return ()
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
@@ -377,7 +380,9 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
             notes.append("isolated")
         elif collective(problem.op).is_rooted:
             notes.append("pipelined")
-        return samples_of(first, timed, iterations, [*notes, *self._watch.notes(), *self._notes])
+        return samples_of(
+            first, timed, iterations, [*notes, *self._watch.notes(), *self._notes_of(job)]
+        )
 
     def run_concurrently(
         self, job: Job_contra, size: int, repeats: int
@@ -411,7 +416,11 @@ class GpuSession(Session[Job_contra], Generic[Job_contra, Key, GpuRankT]):
             workers.call(GpuRank.reset, key, timeout_s=limit_s)
             computing, alone, both = run(only_gemms), run(only_launches), run(work)
             wrong += [times.wrong for times in (*alone, *both) if times.wrong is not None]
-            notes = (*(["in-cache"] if is_cached else []), *self._watch.notes(), *self._notes)
+            notes = (
+                *(["in-cache"] if is_cached else []),
+                *self._watch.notes(),
+                *self._notes_of(job),
+            )
             rows.append(
                 ConcurrentRepeat(
                     gemms=work.gemms,

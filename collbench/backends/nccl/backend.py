@@ -305,12 +305,14 @@ class NcclSession(GpuSession[Case, NcclKey, NcclRank]):
         memory = memory_of(case)
         if memory in self._refused:
             raise self._refused[memory]
-        # while a graph is captured, NCCL may register plain buffers, too
-        of_plain = (self.facts[0].buffers,) if case.buffers == "plain" else ()
-        self._notes = (*filter(None, of_plain), *self._processes)
         problem = case.problem()
         sets = self._sets(problem)
         return (problem, sets, memory), problem, sets
+
+    def _notes_of(self, case: Case) -> tuple[str, ...]:
+        # while a graph is captured, NCCL may register plain buffers, too
+        of_plain = (self.facts[0].buffers,) if case.buffers == "plain" else ()
+        return (*filter(None, of_plain), *self._processes)
 
 
 class NcclBackend(Peer):
